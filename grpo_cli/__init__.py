@@ -1,0 +1,43 @@
+"""Advantages for reinforcement learning, computed offline from reward files."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from grpo_cli.api import Result, advantages, compute
+    from grpo_cli.errors import DataError, GateError, GrpoError, UnknownName, UsageError
+    from grpo_cli.plan import Plan
+    from grpo_cli.twinkle import GRPOAdvantage, RLOOAdvantage
+
+__version__: Final = "0.1.0"
+
+__all__ = [
+    "DataError",
+    "GRPOAdvantage",
+    "GateError",
+    "GrpoError",
+    "Plan",
+    "RLOOAdvantage",
+    "Result",
+    "UnknownName",
+    "UsageError",
+    "__version__",
+    "advantages",
+    "compute",
+]
+
+# Loaded on first use: `grpo-adv --help` imports this package and must not pay for polars.
+_HOME: Final = {
+    "Result": "api", "advantages": "api", "compute": "api", "Plan": "plan",
+    "GRPOAdvantage": "twinkle", "RLOOAdvantage": "twinkle",
+    "DataError": "errors", "GateError": "errors", "GrpoError": "errors", "UnknownName": "errors", "UsageError": "errors",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,5 @@
+"""`python -m grpo_cli` is the command `grpo-adv`."""
+
+from grpo_cli.cli.app import main
+
+main()

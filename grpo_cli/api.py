@@ -1,0 +1,137 @@
+"""What Python users call: frames in, a series like the frame out, or the whole result.
+
+    import grpo_cli
+    frame = frame.with_columns(advantage=grpo_cli.advantages(frame, method="rloo", scale="batch"))
+
+The options are those of the command line, by the same names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from grpo_cli.engine import score
+from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.facts import group_facts
+from grpo_cli.narrow import Binding, FrameTable, Narrow
+from grpo_cli.options import ON_FRAMES
+from grpo_cli.settings import binding_fields, normalized, plan_of
+from grpo_cli.sources import read, refuse_unscorable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grpo_cli.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Advantages and statuses row by row, the facts of every group, and the plan that made them.
+
+    `advantages` and `status` are series like the frame that came in (polars, pandas or pyarrow); rows of
+    dropped groups have null. `groups` is a polars frame with one line per group.
+    """
+
+    advantages: Any
+    status: Any
+    groups: pl.DataFrame
+    plan: Plan
+
+
+def advantages(frame: Any, plan: Plan | None = None, **options: Any) -> Any:
+    """One advantage per row, as a series like `frame`; see `compute` for what it takes."""
+    return compute(frame, plan, **options).advantages
+
+
+def compute(frame: Any, plan: Plan | None = None, **options: Any) -> Result:
+    """Compute advantages of a polars (lazy too), pandas or pyarrow table.
+
+    `options` are the options of `grpo-adv compute` without the dashes in front: method="rloo", scale="batch",
+    group=["prompt_id", "step"], reward=["accuracy=1", "format=0.5"], param={"k": 4}. With a `plan` the
+    options may only say which columns play which part. Of a lazy frame only those columns are collected.
+    """
+    given = _given(options)
+    table, back = _opened(frame)
+    made = plan_of(given) if plan is None else _bound(plan, given)
+    narrow = read([table], Binding(**binding_fields(given)), made)
+    scored = score(made, narrow.table)
+    refuse_unscorable(made, scored.frame[".scorable"], narrow)
+    values = pl.select(pl.when(scored.frame[".kept"]).then(scored.frame[".advantage"])).to_series()
+    status = scored.frame[".status"].cast(pl.String)
+    return Result(
+        advantages=back(_on_all_rows(narrow, values).alias("advantage")),
+        status=back(_on_all_rows(narrow, status).alias("status")),
+        groups=_keyed(narrow, group_facts(scored)),
+        plan=made,
+    )
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    for name in options:
+        if name not in ON_FRAMES:
+            raise UnknownName.among("option", name, ON_FRAMES)
+    return dict(normalized(name, value) for name, value in options.items() if value is not None)
+
+
+def _bound(plan: Plan, given: dict[str, Any]) -> Plan:
+    """A plan is complete: an option that would change it is refused rather than ignored."""
+    bound = binding_fields(given)
+    roles = {f"{role}_column" for role in bound["roles"]}
+    columns = {"group", "reward", "group_size", "partial", "expect_size", "group_within", "batch_by", "rollout"}
+    idle = [name for name in given if name not in columns | roles and not name.endswith("_column")]
+    if idle:
+        raise UsageError(f"the plan is given, and so is {idle[0]}", "make it part of the plan, or leave the plan out")
+    return plan
+
+
+def _on_all_rows(narrow: Narrow, values: pl.Series) -> pl.Series:
+    """Rows of a remainder that was dropped have null."""
+    if narrow.rows is None:
+        return values
+    whole = pl.select(pl.repeat(None, sum(narrow.lengths), dtype=values.dtype)).to_series()
+    return whole.scatter(pl.Series(narrow.rows), values)
+
+
+def _keyed(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:
+    keys = narrow.key[narrow.groups.first].get_columns()
+    told = facts.drop("code", "batch", "degenerate")
+    return pl.DataFrame([*(key for key in keys if key.name not in told.columns), *told.get_columns()])
+
+
+# --- kinds of frames ---------------------------------------------------------------------------------------
+
+
+def _opened(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
+    """The frame as a table, and how a series becomes one of its kind; pandas is never imported for it."""
+    home = type(frame).__module__.partition(".")[0]
+    if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
+        lazy = frame.lazy()
+        return FrameTable(
+            lazy.collect_schema().names(), lambda names: lazy.select(names).collect()
+        ), lambda series: series
+    if home == "pandas" and hasattr(frame, "columns"):
+        return FrameTable(list(frame.columns), lambda names: pl.from_pandas(frame[names])), _as_pandas(frame)
+    if home == "pyarrow" and hasattr(frame, "column_names"):
+        return FrameTable(frame.column_names, lambda names: _from_arrow(frame.select(names))), _as_arrow
+    raise UsageError(f"cannot read a {type(frame).__name__}", "give a polars, pandas or pyarrow table")
+
+
+def _from_arrow(table: Any) -> pl.DataFrame:
+    frame = pl.from_arrow(table)
+    return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
+
+
+def _as_arrow(series: pl.Series) -> Any:
+    return series.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _as_pandas(frame: Any) -> Callable[[pl.Series], Any]:
+    def back(series: pl.Series) -> Any:
+        values = series.to_numpy() if series.dtype.is_float() else series.to_list()
+        made = type(frame[frame.columns[0]])
+        return made(values, index=frame.index, name=series.name)
+
+    return back

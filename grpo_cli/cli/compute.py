@@ -1,0 +1,88 @@
+"""`grpo-adv compute`: rewards in, advantages out."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from grpo_cli.cli.signature import with_options
+from grpo_cli.options import OPTIONS
+from grpo_cli.settings import binding_fields, output_fields, plan_of, with_config
+
+if TYPE_CHECKING:
+    from grpo_cli.drivers.local import Done, Job
+
+INPUTS = inspect.Parameter(
+    "inputs",
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    annotation=Annotated[
+        list[str], typer.Argument(metavar="INPUT...", help="Files, directories, quoted globs, or - for stdin.")
+    ],
+)
+
+
+@with_options(tuple(OPTIONS), [INPUTS])
+def compute(typed: dict[str, Any]) -> None:
+    """Compute advantages and weave them into the file as one more column.
+
+    grpo-adv compute rewards.jsonl --method rloo --scale batch
+    """
+    given = with_config(typed)
+    plan = plan_of(given)
+    job = _job(given, plan)
+    done = _run(given, job)
+    if "summary" in given:
+        Path(given["summary"]).write_text(_json(done) + "\n", encoding="utf-8")
+    _tell(given, job, done)
+
+
+def _job(given: dict[str, Any], plan: Any) -> Job:
+    from grpo_cli.drivers.local import Job
+    from grpo_cli.filters import Filter
+    from grpo_cli.narrow import Binding
+    from grpo_cli.outputs import Output
+
+    return Job(
+        inputs=given["inputs"],
+        plan=plan,
+        binding=Binding(**binding_fields(given)),
+        output=Output(**output_fields(given)),
+        gate=Filter.parse(given["fail_on"]) if "fail_on" in given else None,
+        dry_run=given.get("explain", False),
+    )
+
+
+def _run(given: dict[str, Any], job: Job) -> Done:
+    from rich.console import Console
+
+    from grpo_cli.drivers.local import run
+    from grpo_cli.view.progress import phases
+
+    with phases(Console(stderr=True, quiet=given.get("quiet", False))) as phase:
+        return run(job, phase)
+
+
+def _tell(given: dict[str, Any], job: Job, done: Done) -> None:
+    """The summary goes to stdout unless data goes there."""
+    from rich.console import Console
+
+    stream = sys.stderr if "stdout" in done.facts["outputs"] else sys.stdout
+    if given.get("json"):
+        print(_json(done), file=stream)
+    elif job.dry_run:
+        from grpo_cli.view import explain
+
+        explain.render(job.plan, done.facts, done.scored, done.narrow, Console(file=stream, highlight=False))
+    elif not given.get("quiet"):
+        from grpo_cli.view import summary
+
+        summary.render(done.facts, Console(file=stream, highlight=False))
+
+
+def _json(done: Done) -> str:
+    return json.dumps(dict(done.facts), indent=2, default=str, allow_nan=False)

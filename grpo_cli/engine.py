@@ -1,0 +1,199 @@
+"""Plan + narrow table -> advantage and status of every row.
+
+`compile_plan` turns a Plan into a Program: columns to compute and, between them, rounds of batch moments.
+`run` executes it on a list of parts (tables that share no group); one part is the common case. Parts are
+the only thing a driver varies, so whole files, streams and clusters give the same numbers.
+
+The narrow table has `group`, `batch` (dense codes in order of first appearance), `reward.0`, `reward.1`, ... and
+the role columns that the plan needs. Columns that the engine adds start with a dot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from grpo_cli.errors import DataError
+from grpo_cli.estimators.steps import same_state
+from grpo_cli.estimators.terms import BATCH, ROLLOUT, Let, Program, Round
+from grpo_cli.moments import Moments, spread
+from grpo_cli.parts import Clip, NanToZero, PostOp, Whiten
+from grpo_cli.scaling import base, estimate, skipped, terms
+from grpo_cli.shaping import NULL, rewards, shape, weighted, weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from grpo_cli.plan import Plan
+
+STATUSES: Final = ("scored", "unscorable", "singleton", "zero-variance", "small-group")
+# What a result is made of: the row's answer, and the facts of its group.
+RESULTS: Final = (
+    ".advantage", ".status", ".kept", ".scorable", ".reward", ".n", ".mean", ".std", ".min", ".max", ".constant", ".degenerate",
+)  # fmt: skip
+# One engine by name: its windows are bit-stable whatever the number of threads; group_by().agg is not.
+POLARS_ENGINE: Final = "in-memory"
+
+
+def compile_plan(plan: Plan, components: int, columns: frozenset[str]) -> Program:
+    """The steps that give `.advantage`, `.status`, `.kept` and the group's facts."""
+    program = Program()
+    rewards(program, plan, components)
+    own = base(program, plan, shape(program, plan, pl.col(".reward")), columns)
+    if plan.rewards.combine == "normalize":
+        value = weighted([_component(program, plan, k, columns) for k in range(components)], weights(plan, components))
+    else:
+        value = estimate(program, plan, own, pl.col(".reward"), ".reward")
+    value = program.let(_select(plan, program.let(value)))
+    for op in plan.post:
+        value = program.let(_post(program, op, value))
+    _finish(program, plan, value)
+    return program
+
+
+def _component(program: Program, plan: Plan, k: int, columns: frozenset[str]) -> pl.Expr:
+    """One reward column estimated by itself."""
+    name = f".component.{k}"
+    shaped = program.let(shape(program, plan, pl.col(name)), f"{name}.r")
+    return estimate(program, plan, terms(program, shaped, columns, f"{name}."), pl.col(name), name)
+
+
+def run(program: Program, parts: Sequence[pl.DataFrame], batches: int, keep: Iterable[str]) -> list[pl.DataFrame]:
+    """Execute the steps and return the columns in `keep`.
+
+    Moments are collected in every part and merged in the order of the parts. Between two rounds only the
+    columns that a later step reads are held.
+    """
+    frames, wanted = [part.lazy() for part in parts], set(keep)
+    there = set(parts[0].columns)
+    for at, step in enumerate(program.steps):
+        if isinstance(step, Let):
+            frames = [frame.with_columns(step.value.alias(step.name)) for frame in frames]
+            there.add(step.name)
+        else:
+            there &= wanted | {BATCH} | program.read_from(at)
+            frames, new = _round(step, [frame.select(sorted(there)) for frame in frames], batches)
+            there |= new
+    return [frame.select(sorted(there & wanted)).collect(engine=POLARS_ENGINE) for frame in frames]
+
+
+def _round(step: Round, frames: list[pl.LazyFrame], batches: int) -> tuple[list[pl.LazyFrame], set[str]]:
+    collected = [frame.collect(engine=POLARS_ENGINE) for frame in frames]
+    found = step.finish(reduce(Moments.merge, (_moments(step, frame, batches) for frame in collected)))
+
+    def column(frame: pl.DataFrame, key: str) -> pl.Expr:
+        values = found[key]
+        spread_out = pl.lit(float(values[0])) if batches == 1 else pl.lit(pl.Series(values[frame[BATCH].to_numpy()]))
+        return spread_out.alias(f"{step.name}.{key}")
+
+    attached = [frame.lazy().with_columns(column(frame, key) for key in found) for frame in collected]
+    return attached, {f"{step.name}.{key}" for key in found}
+
+
+def _moments(step: Round, frame: pl.DataFrame, batches: int) -> Moments:
+    weight = pl.lit(1.0) if step.weight is None else step.weight.cast(pl.Float64)
+    rows = frame.select(batch=pl.col(BATCH), value=step.value.cast(pl.Float64), weight=weight).drop_nulls("value")
+    arrays = (rows["value"].to_numpy(), rows["batch"].to_numpy(), batches)
+    return Moments.of(*arrays) if step.weight is None else Moments.of(*arrays, rows["weight"].to_numpy())
+
+
+# --- selection, post, status -----------------------------------------------------------------------------
+
+
+def _select(plan: Plan, value: pl.Expr) -> pl.Expr:
+    if plan.groups.min_size > 1 and plan.groups.small == "zero":
+        value = pl.when(pl.col(".n") < plan.groups.min_size).then(0.0 * value).otherwise(value)
+        return value if plan.groups.zero_variance == "keep" else pl.when(~pl.col(".degenerate")).then(value)
+    return pl.when(~skipped(plan)).then(value)
+
+
+def _post(program: Program, op: PostOp, value: pl.Expr) -> pl.Expr:
+    match op:
+        case Clip():
+            return value.clip(op.lo, op.hi)
+        case NanToZero():
+            return pl.when(value.is_finite()).then(value).when(pl.col(".unit")).then(0.0)
+        case Whiten():
+            return _whitened(program, op, value)
+
+
+def _whitened(program: Program, op: Whiten, value: pl.Expr) -> pl.Expr:
+    moments = program.batch(value, pl.col("length") if op.level == "token" else None)
+    centred = value - moments.mean
+    if not op.divide:
+        return centred
+    sd = program.let(spread(moments.variance(op.ddof), inside=op.inside, floor=op.floor, epsilon=op.epsilon))
+    # A batch whose values are all equal has nothing to divide by, and nothing to divide.
+    return pl.when(sd == 0).then(0.0 * centred).otherwise(centred / sd)
+
+
+def _finish(program: Program, plan: Plan, value: pl.Expr) -> None:
+    """Copy a rollout's value to its rows, add the step part, say what became of every row."""
+    if plan.unit.take != "each":
+        value = program.let(value.max().over(ROLLOUT))
+    if plan.unit.per_step:
+        value = program.let(value / pl.len().over(ROLLOUT))
+    if plan.unit.state_weight:
+        value = value + plan.unit.state_weight * _step_part(program, plan)
+    if plan.rewards.missing == "zero":
+        value = pl.when(pl.col(".scorable")).then(value).otherwise(0.0)
+    program.let(_status(plan), ".status")
+    program.let(pl.when(~pl.col(".scorable")).then(_unscored(plan, value)).otherwise(value), ".advantage")
+    program.let(_kept(plan), ".kept")
+
+
+def _unscored(plan: Plan, value: pl.Expr) -> pl.Expr:
+    return value if plan.rewards.missing in {"zero", "as-zero", "propagate"} else NULL
+
+
+def _step_part(program: Program, plan: Plan) -> pl.Expr:
+    rule = plan.divisor
+    sd: Callable[[pl.Expr], pl.Expr] | None = None
+    if rule.level == "group":
+        sd = partial(spread, inside=rule.inside, floor=rule.floor, epsilon=rule.epsilon)
+    return same_state(program, gamma=plan.unit.gamma, ddof=rule.ddof, sd=sd)
+
+
+def _status(plan: Plan) -> pl.Expr:
+    """The first thing that keeps a row from an advantage of its own."""
+    lone = (pl.col(".n") == 1) if plan.alone.result != "keep" else pl.lit(value=False)
+    skipped = pl.col(".degenerate") if plan.groups.zero_variance != "keep" else pl.lit(value=False)
+    small = pl.col(".n") < plan.groups.min_size
+    named = pl.when(~pl.col(".scorable")).then(pl.lit("unscorable")).when(small).then(pl.lit("small-group"))
+    named = named.when(lone).then(pl.lit("singleton")).when(skipped).then(pl.lit("zero-variance"))
+    return named.otherwise(pl.lit("scored")).cast(pl.Enum(STATUSES))
+
+
+def _kept(plan: Plan) -> pl.Expr:
+    """Whether the row is written at all."""
+    dropped = []
+    if plan.groups.zero_variance == "drop":
+        dropped.append(pl.col(".degenerate"))
+    if plan.groups.small == "drop":
+        dropped.append(pl.col(".n") < plan.groups.min_size)
+    if plan.alone.result == "drop":
+        dropped.append(pl.col(".n") == 1)
+    return ~pl.any_horizontal(*dropped) if dropped else pl.lit(value=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The engine's answer: the narrow table with its dotted columns, rows in the order of the input."""
+
+    plan: Plan
+    frame: pl.DataFrame
+
+
+def score(plan: Plan, table: pl.DataFrame, *, workings: bool = False) -> Scored:
+    """Run a plan on one narrow table held in memory; with `workings` every intermediate column stays."""
+    components = sum(name.startswith("reward.") for name in table.columns)
+    batches = int(table[BATCH].to_numpy().max(initial=0)) + 1
+    program = compile_plan(plan, components, frozenset(table.columns))
+    keep = {*RESULTS, *table.columns, *(program.names if workings else ())}
+    (frame,) = run(program, [table], batches, keep)
+    if plan.alone.result == "error" and (frame[".n"] == 1).any():
+        raise DataError("a group has a single scored row", "choose what becomes of it with --singleton")
+    return Scored(plan, frame)

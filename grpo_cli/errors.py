@@ -1,0 +1,75 @@
+"""The one exception tree: what went wrong, the way out, and the exit status.
+
+    GrpoError
+    ├── UsageError        2   the command line, a plan or a parameter means nothing
+    │   └── UnknownName   2   a name that is in no table, with the nearest one that is
+    ├── DataError         1   the data cannot be used (file, row or group, and the flag that helps)
+    │   └── InputChanged  1   a file changed between the two readings
+    └── GateError         3   a --fail-on condition holds; nothing was written
+
+Messages are one line, lower case, without a full stop. `args` is always `(message, hint)`, so every
+error survives pickling on its way back from another process.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class GrpoError(Exception):
+    """Something the user can act upon; never a bug of ours."""
+
+    status: ClassVar[int] = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+class UsageError(GrpoError, ValueError):
+    """The request itself means nothing, whatever the data."""
+
+    status = 2
+
+
+class UnknownName(UsageError):
+    """A name that stands in no table."""
+
+    @classmethod
+    def among(cls, kind: str, name: str, known: Iterable[str], cure: str = "") -> UnknownName:
+        """Name what was asked for, the nearest name, or else all of them."""
+        names = list(known)
+        near = get_close_matches(name, names, n=1, cutoff=0.5)
+        listed = ", ".join(names) if names else "none"
+        way_out = f"did you mean {near[0]!r}?" if near else f"known: {listed}"
+        return cls(f"no {kind} named {name!r}", f"{way_out} {cure}".strip())
+
+
+class DataError(GrpoError, ValueError):
+    """The data cannot be used as asked."""
+
+
+class InputChanged(DataError):
+    """A file is not the one whose rewards were read."""
+
+    @classmethod
+    def between_readings(cls, name: str) -> InputChanged:
+        """The advantages of the old rows must not land on the new ones."""
+        return cls(
+            f"{name}: the file changed while it was being read, nothing was written",
+            "run again when its writer has finished",
+        )
+
+
+class GateError(GrpoError):
+    """A condition given with --fail-on holds."""
+
+    status = 3

@@ -1,0 +1,93 @@
+"""Estimators that look at the outcome itself, without a baseline or with one made of the solve rate."""
+
+from __future__ import annotations
+
+from math import lgamma
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+
+    from grpo_cli.estimators.terms import Terms
+    from grpo_cli.moments import Moments, Vector
+
+
+def raw(t: Terms) -> pl.Expr:
+    """The reward itself.
+
+        A = r
+
+    No baseline: unbiased, and of large variance. Also PSR (positive samples only, with rewards 0/1).
+    Source: REINFORCE; PSR arXiv:2506.01347.
+    """
+    return t.r
+
+
+def failures_only(t: Terms) -> pl.Expr:
+    """Only what falls short of 1 is pushed away.
+
+        A = r - 1
+
+    Rewards 0/1: failures get -1, successes 0. Source: NSR arXiv:2506.01347.
+    """
+    return t.r - 1
+
+
+def weighted_reinforce(t: Terms, *, weight: float) -> pl.Expr:
+    """Failures at full strength, successes at a fraction of it.
+
+        A = weight r where r = 1,  r - 1 where r = 0,  else r
+
+    weight = 1 and weight = 0 give PSR + NSR and NSR. Source: W-REINFORCE arXiv:2506.01347.
+    """
+    import polars as pl
+
+    return pl.when(t.r == 1).then(weight * t.r).when(t.r == 0).then(t.r - 1).otherwise(t.r)
+
+
+def maxrl(t: Terms, *, epsilon: float, nonpositive: str) -> pl.Expr:
+    """Centred reward relative to the group's mean: rare successes weigh most.
+
+        A = (r - mean)/(mean + epsilon);  0 where mean <= 0, unless nonpositive=keep
+
+    With 0/1 rewards and one success in n it gets n - 1. nonpositive=keep flips signs below 0, as two
+    implementations do. Source: MaxRL arXiv:2602.02710.
+    """
+    import polars as pl
+
+    value = t.centred / (t.mean + epsilon)
+    if nonpositive == "keep":
+        return value
+    return pl.when(t.mean > 0).then(value).otherwise(t.centred * 0.0)
+
+
+def beta_normalised(t: Terms, *, min: float, max: float) -> pl.Expr:  # noqa: A002 - the published names
+    """Centred 0..1 reward divided by a Beta density fitted to the batch's solve rates.
+
+        A = min(1/BetaPDF(p; alpha, beta), 1e6) (x - p),  x = (r - min)/(max - min),  p = mean x
+        over groups: c = pm (1 - pm)/pv - 1, alpha = max(1, 1 + c pm/3), beta = max(1, 1 + c (1 - pm)/3)
+
+    Solve rates that say nothing (alpha = beta = 1) give the centred reward. One group, or groups that all have the same
+    rate, cannot be fitted: NaN. Source: BNPO arXiv:2506.02864.
+    """
+    import polars as pl
+
+    width = max - min
+    rate = t.let(pl.when(t.n == 1).then(0.0).otherwise((t.mean - min) / width))
+    alpha, beta, log_b = t.program.batch_facts(t.per_group(rate), _fit_beta, "alpha", "beta", "log_b")
+    density = rate.pow(alpha - 1) * (1 - rate).pow(beta - 1) * (-log_b).exp()
+    return (1 / density).clip(upper_bound=1e6) * t.centred / width
+
+
+def _fit_beta(moments: Moments) -> Mapping[str, Vector]:
+    """The method of moments, weakened by a third and kept at or above 1, in each batch."""
+    import numpy as np
+
+    mean, variance = moments.mean, moments.variance(1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        c = np.where(variance > 0, mean * (1 - mean) / variance - 1, np.nan)
+    alpha, beta = np.maximum(1.0, 1 + c * mean / 3), np.maximum(1.0, 1 + c * (1 - mean) / 3)
+    log_b = [lgamma(a) + lgamma(b) - lgamma(a + b) for a, b in zip(alpha, beta, strict=True)]
+    return {"alpha": alpha, "beta": beta, "log_b": np.array(log_b)}

@@ -1,0 +1,118 @@
+"""The one filter grammar: `0.1 <= mean <= 0.9 and std > 0`.
+
+Comparisons (chained, as in mathematics), `and`, `or`, `not`, brackets, + - * /, numbers, quoted text and names.
+It is Python's own expression syntax with everything else refused, so there is no second grammar to learn.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from grpo_cli.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = MappingProxyType({
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne,
+})  # fmt: skip
+_ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = MappingProxyType({
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A parsed condition."""
+
+    text: str
+    tree: ast.expr
+
+    @classmethod
+    def parse(cls, text: str) -> Filter:
+        """Read a condition, or say where it stops being one."""
+        try:
+            tree = ast.parse(text.strip(), mode="eval").body
+        except SyntaxError as error:
+            at = f" at {text.strip()[(error.offset or 1) - 1 :][:20]!r}" if error.offset else ""
+            raise UsageError(f"{text!r} is not a condition{at}", _EXAMPLE) from None
+        _check(tree, text)
+        if not isinstance(tree, (ast.Compare, ast.BoolOp, ast.UnaryOp)):
+            raise UsageError(f"{text!r} compares nothing", _EXAMPLE)
+        return cls(text, tree)
+
+    @property
+    def names(self) -> list[str]:
+        """The quantities that it speaks of, each once."""
+        return list(dict.fromkeys(node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)))
+
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        """Whether it is true of these quantities; a quantity that is missing makes a comparison false."""
+        for name in self.names:
+            if name not in values:
+                raise UnknownName.among("quantity", name, values)
+        return bool(_value(self.tree, values))
+
+
+_EXAMPLE: Final = "for example '0.1 <= mean <= 0.9 and std > 0'"
+_ALLOWED: Final = (
+    ast.Compare, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, ast.Name, ast.Load,
+    ast.Constant, *_COMPARE, *_ARITHMETIC,
+)  # fmt: skip
+
+
+def _check(tree: ast.expr, text: str) -> None:
+    for node in ast.walk(tree):
+        if not isinstance(node, _ALLOWED):
+            shown = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+            raise UsageError(f"{text!r} has {shown!r}, which a condition cannot have", _EXAMPLE)
+
+
+def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Name():
+            return values[node.id]
+        case ast.Constant():
+            return node.value
+        case ast.BoolOp(op=ast.And()):
+            return all(_value(part, values) for part in node.values)
+        case ast.BoolOp():
+            return any(_value(part, values) for part in node.values)
+        case ast.UnaryOp(op=ast.Not()):
+            return not _value(node.operand, values)
+        case ast.UnaryOp():
+            return _calculated(operator.sub, 0, _value(node.operand, values))
+        case ast.BinOp():
+            return _calculated(_ARITHMETIC[type(node.op)], _value(node.left, values), _value(node.right, values))
+        case ast.Compare():
+            return _compared(node, values)
+    raise TypeError(node)
+
+
+def _calculated(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    try:
+        return None if left is None or right is None else operation(left, right)
+    except ZeroDivisionError:
+        return None
+    except TypeError:
+        raise UsageError(f"cannot calculate with {left!r} and {right!r}", _EXAMPLE) from None
+
+
+def _compared(node: ast.Compare, values: Mapping[str, Any]) -> bool:
+    terms = [_value(part, values) for part in (node.left, *node.comparators)]
+    for op, left, right in zip(node.ops, terms, terms[1:], strict=False):
+        if left is None or right is None or not _compare(op, left, right):
+            return False
+    return True
+
+
+def _compare(op: ast.cmpop, left: Any, right: Any) -> bool:
+    try:
+        return bool(_COMPARE[type(op)](left, right))
+    except TypeError:
+        raise UsageError(f"cannot compare {left!r} with {right!r}", _EXAMPLE) from None

@@ -1,0 +1,166 @@
+"""Arrow IPC, as a file (Feather 2) or as a stream: record batch by record batch."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from pyarrow import ipc
+
+from grpo_cli.errors import DataError
+from grpo_cli.formats import cells, flatbuffer
+from grpo_cli.formats.columnar import (
+    arrow_columns,
+    fetch,
+    joined,
+    joined_schema,
+    place,
+    reach,
+    readable,
+    steps,
+)
+from grpo_cli.formats.lines import exactly
+from grpo_cli.formats.loose import plain_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from grpo_cli.formats.model import Field, Weaving
+    from grpo_cli.io.local import Input
+
+_NAME: Final = "Arrow IPC"
+_FILE_MAGIC: Final = b"ARROW1"
+_FEATHER_1: Final = b"FEA1"
+_MOST_AT_ONCE: Final = 1 << 16
+
+
+@contextmanager
+def _opened(source: Input, only: list[int] | None = None) -> Iterator[Any]:
+    """Give a reader, of the file or of the stream form, with the wanted columns."""
+    options = ipc.IpcReadOptions(included_fields=only)
+    with readable(source, _NAME), source.open() as handle:
+        magic = handle.read(len(_FILE_MAGIC))
+        handle.seek(0)
+        if magic.startswith(_FEATHER_1):
+            cure = "write it again: pyarrow.feather.write_feather(table, path, version=2)"
+            raise DataError(f"{source.name}: Feather version 1 is not read", cure)
+        is_file = magic == _FILE_MAGIC
+        with (ipc.open_file if is_file else ipc.open_stream)(handle, options=options) as reader:
+            yield reader
+
+
+def _is_file(reader: object) -> bool:
+    return isinstance(reader, ipc.RecordBatchFileReader)
+
+
+def columns(source: Input) -> list[str]:
+    """Names of the top-level columns."""
+    with _opened(source) as reader:
+        return list(reader.schema.names)
+
+
+def scan(source: Input, fields: Sequence[Field]) -> pl.DataFrame:
+    """Read the columns that the fields lie in, and nothing else of the file."""
+    with _opened(source) as reader:
+        schema = reader.schema
+    ways = [steps(source, field, schema) for field in fields]
+    names = sorted({way[0] for way in ways}, key=schema.names.index)
+    with _opened(source, [schema.names.index(name) for name in names]) as reader:
+        frame = _frame(reader.read_all())
+        pairs = zip(fields, ways, strict=True)
+        there = place(source)
+        return pl.DataFrame({one.name: cells.typed(one, reach(frame, way), there) for one, way in pairs})
+
+
+def _frame(table: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(table)
+    return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
+
+
+def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
+    """Write the file again in its own form; one record batch is in memory at a time."""
+    new = arrow_columns(weaving.added)
+    with _opened(source) as reader:
+        schema = joined_schema(reader.schema, new.schema, weaving.metadata)
+        create = ipc.new_file if _is_file(reader) else ipc.new_stream
+        with create(sink, schema, options=_like(source)) as writer:
+            if weaving.take is None:
+                _weave_all(source, reader, new, writer)
+            else:
+                _weave_taken(reader, new, writer, weaving.take)
+
+
+# Two readers without a common class come in as Any.
+def _batches(reader: Any) -> Iterator[tuple[pa.RecordBatch, Any]]:
+    if not _is_file(reader):
+        yield from reader.iter_batches_with_custom_metadata()
+        return
+    for at in range(reader.num_record_batches):
+        found = reader.get_batch_with_custom_metadata(at)
+        yield found.batch, found.custom_metadata
+
+
+def _weave_all(source: Input, reader: object, new: pa.Table, writer: ipc.RecordBatchStreamWriter) -> None:
+    at = 0
+    for batch, notes in _batches(reader):
+        exactly(min(at + batch.num_rows, new.num_rows), at + batch.num_rows, source)
+        table = joined(pa.Table.from_batches([batch]), new.slice(at, batch.num_rows))
+        at += batch.num_rows
+        writer.write_batch(_one_batch(table), custom_metadata=notes)
+    exactly(at, new.num_rows, source)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    whole = table.combine_chunks()
+    arrays = [c.chunk(0) if c.num_chunks else pa.array([], c.type) for c in whole.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
+def _weave_taken(reader: Any, new: pa.Table, writer: ipc.RecordBatchStreamWriter, take: np.ndarray) -> None:
+    block, sizes = _blocks(reader)
+    starts = np.cumsum([0, *sizes])[:-1]
+    for table, at, count in fetch(take, starts, block, max([_MOST_AT_ONCE, *sizes])):
+        writer.write_batch(_one_batch(joined(table, new.slice(at, count))))
+
+
+def _blocks(reader: Any) -> tuple[Callable[[int], pa.Table], list[int]]:
+    if _is_file(reader):
+        block = lru_cache(maxsize=1)(lambda at: pa.Table.from_batches([reader.get_batch(at)]))
+        return block, [block(at).num_rows for at in range(reader.num_record_batches)]
+    # A stream has no index to seek by, so rows out of order need all of it.
+    tables = [pa.Table.from_batches([batch]) for batch in reader]
+    return tables.__getitem__, [table.num_rows for table in tables]
+
+
+def _like(source: Input) -> ipc.IpcWriteOptions:
+    """Keep the compression of the first record batch."""
+    return ipc.IpcWriteOptions(compression=_codec(source), emit_dictionary_deltas=True)
+
+
+def _codec(source: Input) -> str | None:
+    with source.open() as handle:
+        if handle.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
+            message = flatbuffer.first_batch(handle)
+            return None if message is None else flatbuffer.codec(message)
+        handle.seek(0)
+        messages = ipc.MessageReader.open_stream(handle)
+        first = next((one for one in messages if one.type == "record batch"), None)
+        return None if first is None else flatbuffer.codec(memoryview(first.metadata))
+
+
+def read(source: Input) -> pl.DataFrame:
+    """Read the whole file, for another format."""
+    with _opened(source) as reader:
+        return _frame(reader.read_all())
+
+
+def write(frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:
+    """Write a fresh file in the file form."""
+    table = plain_keys(frame).to_arrow(compat_level=pl.CompatLevel.oldest())
+    schema = joined_schema(table.schema, pa.schema([]), metadata)
+    with ipc.new_file(sink, schema) as writer:
+        writer.write_table(table.cast(schema).unify_dictionaries())

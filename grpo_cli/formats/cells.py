@@ -1,0 +1,194 @@
+"""The typing rules: what counts as a number, as a list of numbers and as a key, for every format."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from grpo_cli.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from grpo_cli.formats.model import Field
+
+    Place = Callable[[int], str]
+
+# Keys of mixed types are kept as JSON text, in a dtype of their own: a plain String "1" of another file
+# is then visibly of another type, so that nobody concatenates it with the number 1 by accident.
+JSON_TEXT: Final = pl.Categorical(pl.Categories("json", namespace="grpo_adv"))
+
+_WORDS: Final = {"true": 1.0, "false": 0.0}
+_SHOWN: Final = 40
+_INT64: Final = range(-(2**63), 2**63)
+_FLOATED: Final = (pl.Float64, pl.Boolean, pl.Null, pl.Decimal)
+
+
+def as_number(value: object) -> float | None:
+    """Read one Python value as a number; none stays none, and a blank string is none too."""
+    match value:
+        case None:
+            return None
+        case bool() | int() | float():
+            return _finite_or_inf(value)
+        case str():
+            return _from_text(value)
+    raise ValueError(value)
+
+
+def _finite_or_inf(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _from_text(text: str) -> float | None:
+    bare = text.strip()
+    if not bare:
+        return None
+    word = _WORDS.get(bare.lower())
+    if word is not None:
+        return word
+    if "_" in bare or not bare.isascii():  # Python's own spelling of numbers, which no file means
+        raise ValueError(text)
+    return float(bare)
+
+
+def as_numbers(value: object) -> list[float | None] | None:
+    """Read a list of numbers; a plain number is a list of one."""
+    if isinstance(value, list):
+        return [as_number(item) for item in value]
+    number = as_number(value)
+    return None if number is None else [number]
+
+
+def number_series(field: Field, values: Sequence[object], place: Place) -> pl.Series:
+    """Type the Python values of a field of kind number or numbers."""
+    convert: Callable[[object], object] = as_number if field.kind == "number" else as_numbers
+    dtype = pl.Float64() if field.kind == "number" else pl.List(pl.Float64)
+    try:
+        return pl.Series(field.name, list(map(convert, values)), dtype=dtype)
+    except (ValueError, TypeError):
+        raise _first_refused(field, values, place, convert) from None
+
+
+def _first_refused(
+    field: Field, values: Sequence[object], place: Place, convert: Callable[[object], object]
+) -> DataError:
+    for row, value in enumerate(values):
+        try:
+            convert(value)
+        except ValueError:
+            return _not_a_number(field, value, place(row))
+    return DataError(f"{place(0)}: {field.name} cannot be read as a {field.kind}")
+
+
+def _not_a_number(field: Field, value: object, place: str) -> DataError:
+    expected = "a number" if field.kind == "number" else "a list of numbers"
+    text = repr(value)
+    shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    return DataError(f"{place}: {field.name} is {shown}, expected {expected}")
+
+
+def typed(field: Field, series: pl.Series, place: Place) -> pl.Series:
+    """Give a column the type of its field; `place` names file and row for a message."""
+    series = series.alias(field.name)
+    if field.kind == "key":
+        return series
+    return numbers(series, place) if field.kind == "number" else _number_lists(field, series, place)
+
+
+def numbers(series: pl.Series, place: Place) -> pl.Series:
+    """Read a typed column as Float64, vectorised by dtype."""
+    from grpo_cli.formats.model import Field
+
+    dtype = series.dtype
+    if dtype.is_numeric() or isinstance(dtype, _FLOATED):
+        return series.cast(pl.Float64)
+    if isinstance(dtype, (pl.Categorical, pl.Enum)):
+        series = series.cast(pl.String)
+    if series.dtype == pl.String:
+        return _parsed(series, place)
+    return number_series(Field(series.name, "number"), series.to_list(), place)
+
+
+def _parsed(series: pl.Series, place: Place) -> pl.Series:
+    from grpo_cli.formats.model import Field
+
+    bare = series.str.strip_chars()
+    parsed = bare.cast(pl.Float64, strict=False)
+    doubtful = (parsed.is_null() & series.is_not_null() & (bare != "")).arg_true()
+    if not len(doubtful):
+        return parsed
+    values = series.gather(doubtful).to_list()
+    read = number_series(Field(series.name, "number"), values, lambda at: place(int(doubtful[at])))
+    return parsed.scatter(doubtful, read)
+
+
+def _number_lists(field: Field, series: pl.Series, place: Place) -> pl.Series:
+    dtype = series.dtype
+    inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else None
+    if inner is not None and (inner.is_numeric() or isinstance(inner, _FLOATED)):
+        return series.cast(pl.List(pl.Float64))
+    if inner is None and not dtype.is_nested():
+        flat = numbers(series, place)
+        one_each = flat.reshape((-1, 1)).arr.to_list() if len(flat) else flat.cast(pl.List(pl.Float64))
+        return pl.select(pl.when(flat.is_not_null()).then(one_each)).to_series().alias(field.name)
+    return number_series(field, series.to_list(), place)
+
+
+def key_series(name: str, values: Sequence[object]) -> pl.Series:
+    """Type the Python values of a key so that 1 and "1" stay different and lists compare by value."""
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds <= {str} and _encodable(values):
+        return pl.Series(name, values, dtype=pl.String)
+    if kinds == {bool}:
+        return pl.Series(name, values, dtype=pl.Boolean)
+    if kinds == {int} and all(value is None or value in _INT64 for value in values):
+        return pl.Series(name, values, dtype=pl.Int64)
+    texts = [None if value is None else json_text(value) for value in values]
+    return pl.Series(name, texts, dtype=pl.String).cast(JSON_TEXT)
+
+
+def _encodable(values: Sequence[Any]) -> bool:
+    # A lone surrogate is legal in JSON, and no polars string. It is rare, so it is looked for all at once.
+    try:
+        "".join(filter(None, values)).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def json_text(value: object) -> str:
+    """One spelling for equal values: sorted keys, no spaces."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return text
+
+
+def canonical(series: pl.Series) -> pl.Series:
+    """JSON text of a key of any dtype, so that keys of different dtypes can stand in one column."""
+    dtype = series.dtype
+    if dtype == JSON_TEXT or dtype.is_integer() or dtype == pl.Boolean:
+        return series.cast(pl.String)
+    if isinstance(dtype, (pl.Categorical, pl.Enum)):
+        series = series.cast(pl.String)
+    if series.dtype == pl.String:
+        return _quoted(series)
+    texts = [None if value is None else json_text(value) for value in series.to_list()]
+    return pl.Series(series.name, texts, dtype=pl.String)
+
+
+def _quoted(series: pl.Series) -> pl.Series:
+    plain = pl.select(pl.lit('"') + series + pl.lit('"')).to_series().alias(series.name)
+    odd = series.str.contains(r'["\\\x00-\x1f]').fill_null(value=False).arg_true()
+    if not len(odd):
+        return plain
+    return plain.scatter(odd, [json_text(text) for text in series.gather(odd).to_list()])

@@ -1,0 +1,117 @@
+"""What Parquet and Arrow files share: new columns as Arrow arrays, and rows fetched from their blocks."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from grpo_cli.errors import DataError
+from grpo_cli.formats.loose import plain_keys
+from grpo_cli.formats.paths import absent, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from grpo_cli.formats.model import Field
+    from grpo_cli.io.local import Input
+
+
+@contextmanager
+def readable(source: Input, format_name: str) -> Iterator[None]:
+    """Turn what pyarrow and polars say about a broken file into one line."""
+    if not source.pin.size:
+        raise DataError(f"{source.name}: no rows", "the file is empty")
+    try:
+        yield
+    except (pa.ArrowException, pl.exceptions.PolarsError, OSError) as error:
+        if getattr(error, "errno", None):  # the disk, not the file: pyarrow's own have no number
+            raise
+        told = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise DataError(f"{source.name}: not {format_name} that can be read: {told[:160]}") from error
+
+
+def steps(source: Input, field: Field, schema: pa.Schema) -> list[str]:
+    """Give the way to a field: a column, then the fields of its structs."""
+    found = resolve(field.name, schema, _child)
+    if found is None:
+        raise absent(field.name, source, schema.names)
+    return found
+
+
+def _child(parent: Any, name: str) -> Any:
+    if isinstance(parent, pa.Schema):
+        return next((one.type for one in parent if one.name == name), None)
+    if not pa.types.is_struct(parent):
+        return None
+    inner = (parent.field(at) for at in range(parent.num_fields))
+    return next((one.type for one in inner if one.name == name), None)
+
+
+def reach(frame: pl.DataFrame, way: Sequence[str]) -> pl.Series:
+    """Walk from a column into its structs."""
+    series = frame.get_column(way[0])
+    for name in way[1:]:
+        series = series.struct.field(name)
+    return series
+
+
+def place(source: Input) -> Callable[[int], str]:
+    """Name a row as a person counts them."""
+    return lambda row: f"{source.name} row {row + 1}"
+
+
+def arrow_columns(added: pl.DataFrame) -> pa.Table:
+    """Give the new columns as Arrow arrays of the types that every reader knows."""
+    table = plain_keys(added).to_arrow(compat_level=pl.CompatLevel.oldest())
+    small = [pa.field(one.name, _everyday(one.type)) for one in table.schema]
+    return table.cast(pa.schema(small)).combine_chunks()
+
+
+def _everyday(dtype: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(dtype) or pa.types.is_dictionary(dtype):
+        return pa.string()
+    return dtype
+
+
+def joined(table: pa.Table, new: pa.Table) -> pa.Table:
+    """Put the new columns behind the old ones, or in the place of those that have the same name."""
+    for field, column in zip(new.schema, new.columns, strict=True):
+        at = table.schema.get_field_index(field.name)
+        table = table.append_column(field, column) if at < 0 else table.set_column(at, field, column)
+    return table
+
+
+def joined_schema(schema: pa.Schema, new: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
+    """Give the schema that `joined` leads to, with the file's own metadata and ours."""
+    for field in new:
+        at = schema.get_field_index(field.name)
+        schema = schema.append(field) if at < 0 else schema.set(at, field)
+    ours = {key.encode(): value.encode() for key, value in metadata.items()}
+    return schema.with_metadata({**(schema.metadata or {}), **ours})
+
+
+def fetch(
+    take: np.ndarray, starts: np.ndarray, block: Callable[[int], pa.Table], most: int
+) -> Iterator[tuple[pa.Table, int, int]]:
+    """Gather source rows in output order, `most` at a time, reading each block once per portion."""
+    for low in range(0, len(take), most):
+        wanted = take[low : low + most]
+        where = np.searchsorted(starts, wanted, side="right") - 1
+        parts = [_rows_of(block(int(b)), wanted[where == b] - starts[b]) for b in np.unique(where)]
+        order = np.argsort(np.argsort(where, kind="stable"), kind="stable")
+        yield _rows_of(pa.concat_tables(parts), order), low, len(wanted)
+
+
+def _rows_of(table: pa.Table, rows: np.ndarray) -> pa.Table:
+    if np.array_equal(rows, np.arange(table.num_rows)):
+        return table
+    try:
+        return table.take(pa.array(rows))
+    except pa.ArrowNotImplementedError:
+        # pyarrow cannot take from view types, which polars writes; runs of rows can always be cut out.
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
+        return pa.concat_tables([table.slice(int(run[0]), len(run)) for run in runs])

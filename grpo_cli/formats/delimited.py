@@ -1,0 +1,157 @@
+"""CSV and TSV: every cell keeps its text and its quotes; the new cells follow the last one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import polars as pl
+
+from grpo_cli.errors import DataError
+from grpo_cli.formats import cells, loose
+from grpo_cli.formats.columnar import place
+from grpo_cli.formats.lines import BOM, ending, exactly, offsets, taken
+from grpo_cli.formats.paths import absent
+from grpo_cli.formats.records import bare, cells_of, quoted, records, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from grpo_cli.formats.model import Field, Weaving
+    from grpo_cli.io.local import Input
+
+_CHUNK: Final = 16_384  # rows whose new cells are rendered at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Delimited:
+    """One separator and what it makes of a file."""
+
+    separator: str
+
+    def columns(self, source: Input) -> list[str]:
+        """Names in the header."""
+        return _names(source, records(source, self.separator.encode()))
+
+    def scan(self, source: Input, fields: Sequence[Field]) -> pl.DataFrame:
+        """One column per field: numbers where they are asked for, text as a key. An empty cell is null."""
+        found = self._texts(source, [field.name for field in fields])
+        columns = [pl.Series(texts, dtype=pl.String) for texts in found]
+        pairs = zip(fields, columns, strict=True)
+        return pl.DataFrame({one.name: cells.typed(one, column, place(source)) for one, column in pairs})
+
+    def _texts(self, source: Input, wanted: Sequence[str]) -> list[list[str | None]]:
+        rows = records(source, self.separator.encode())
+        names = _names(source, rows)
+        at = [_position(source, names, name) for name in wanted]
+        found: list[list[str | None]] = [[] for _ in wanted]
+        for raw in _whole(source, rows, len(names)):
+            for column, texts in zip(at, found, strict=True):
+                texts.append(text_of(raw[column]) if raw[column] else None)
+        return found
+
+    def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> None:
+        """Copy every record and put the new cells in."""
+        rows = records(source, self.separator.encode())
+        header = next(record for record in rows if record[1])
+        old = [text_of(raw) for raw in header[1]]
+        names = weaving.added.columns
+        slots = [old.index(name) if weaving.replace and name in old else None for name in names]
+        sink.write(self._put(header[0], header[1], slots, [quoted(name, self.separator) for name in names]))
+        if weaving.take is not None:
+            rows = self._taken(source, weaving, ending(header[0]) or b"\n")
+        self._weave_rows(source, sink, weaving.added, slots, rows)
+
+    def _weave_rows(
+        self,
+        source: Input,
+        sink: BinaryIO,
+        added: pl.DataFrame,
+        slots: Sequence[int | None],
+        rows: Iterator[tuple[bytes, list[bytes]]],
+    ) -> None:
+        values = self._rendered(added)
+        woven = 0
+        for record, raw in rows:
+            new = next(values, None) if raw else None
+            woven += bool(raw)
+            sink.write(record if new is None else self._put(record, raw, slots, new))
+        exactly(woven, added.height, source)
+
+    def _taken(self, source: Input, weaving: Weaving, newline: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
+        mark = self.separator.encode()
+        spans = offsets((record, bool(raw)) for record, raw in records(source, mark))[1:]
+        if weaving.take is None:
+            return
+        with source.open() as handle:
+            for record in taken(handle, spans, weaving.take, newline):
+                yield record, cells_of(bare(record), mark) or []
+
+    def _put(self, record: bytes, raw: Sequence[bytes], slots: Sequence[int | None], new: Sequence[str]) -> bytes:
+        mark = self.separator.encode()
+        close = ending(record)
+        body = record[: len(record) - len(close)]
+        if any(slot is not None for slot in slots):
+            rewritten = list(raw)
+            for slot, text in zip(slots, new, strict=True):
+                if slot is not None:
+                    rewritten[slot] = text.encode()
+            body = (BOM if body.startswith(BOM) else b"") + mark.join(rewritten)
+        behind = [text.encode() for slot, text in zip(slots, new, strict=True) if slot is None]
+        return mark.join([body, *behind]) + close
+
+    def _rendered(self, added: pl.DataFrame) -> Iterator[tuple[str, ...]]:
+        for chunk in added.iter_slices(_CHUNK):
+            yield from zip(*(map(self._spell, series.to_list()) for series in chunk), strict=True)
+
+    def _spell(self, value: object) -> str:
+        match value:
+            case None:
+                return ""
+            case bool():
+                return "true" if value else "false"
+            case float():
+                return "NaN" if math.isnan(value) else repr(value)
+        return quoted(str(value), self.separator)
+
+    def read(self, source: Input) -> pl.DataFrame:
+        """Read every cell as text: what a number looked like is kept that way."""
+        names = self.columns(source)
+        found = self._texts(source, names)
+        named = zip(names, found, strict=True)
+        return pl.DataFrame({name: pl.Series(texts, dtype=pl.String) for name, texts in named})
+
+    def write(self, frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:  # noqa: ARG002
+        """Write a fresh file; nested cells as JSON text."""
+        loose.texts_of_nested(loose.plain_keys(frame)).write_csv(sink, separator=self.separator)
+
+
+def _names(source: Input, rows: Iterator[tuple[bytes, list[bytes]]]) -> list[str]:
+    header = next((raw for _, raw in rows if raw), None)
+    if header is None:
+        raise DataError(f"{source.name}: no rows", "the file has no header")
+    return [text_of(cell) for cell in header]
+
+
+def _whole(source: Input, rows: Iterator[tuple[bytes, list[bytes]]], width: int) -> Iterator[list[bytes]]:
+    for row, raw in enumerate((raw for _, raw in rows if raw), 1):
+        if len(raw) != width:
+            raise DataError(
+                f"{source.name} row {row}: {len(raw)} cells, the header has {width}",
+                "a cell that contains the separator needs quotes",
+            )
+        yield raw
+
+
+def _position(source: Input, names: Sequence[str], name: str) -> int:
+    if name not in names:
+        raise absent(name, source, names)
+    if names.count(name) > 1:
+        twice = f"{source.name}: {names.count(name)} columns are named {name!r}"
+        raise DataError(twice, "rename one of them")
+    return names.index(name)
+
+
+CSV: Final = Delimited(",")
+TSV: Final = Delimited("\t")

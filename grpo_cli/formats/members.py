@@ -1,0 +1,97 @@
+"""The members of one JSON object in its text: where their values lie, and how to put new ones in.
+
+The positions come from the scanner that also parses the rows (Python's own, in C), so that the two can
+never read a line differently.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Self
+
+_SCAN: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+_BLANKS: Final = re.compile(r"[ \t\n\r]*")
+_BLANK_BYTES: Final = b" \t\r\n"
+_OPEN: Final = ord("{")
+
+
+def spell(value: object) -> str:
+    """JSON text of one cell, in ASCII. JSON has no word for NaN and infinity, so they become null."""
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else "null"
+    return json.dumps(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where new members go: before the last brace, or where members of their names stand already."""
+
+    names: tuple[str, ...]
+    keys: tuple[str, ...]
+    spellings: tuple[bytes, ...]
+    replace: bool
+
+    @classmethod
+    def of(cls, names: Sequence[str], *, replace: bool) -> Self:
+        """Spell the keys once for all lines."""
+        keys = tuple(map(json.dumps, names))
+        raw = (json.dumps(name, ensure_ascii=False) for name in names)
+        looked_for = (b"\\u", *(key.encode("utf-8", "surrogatepass") for key in (*keys, *raw)))
+        # Letters can be escaped as \u0061 only; a slash or a quote in a name has more spellings, and
+        # a lone backslash is in each of them.
+        odd = any(not name.isidentifier() for name in names)
+        return cls(tuple(names), keys, (b"\\", *looked_for) if odd else looked_for, replace)
+
+    def put(self, line: bytes, values: Sequence[str]) -> bytes:
+        """Give the line with the new members, every other byte as it was."""
+        if self.replace and any(spelling in line for spelling in self.spellings):
+            return self._rewritten(line, values)
+        return _inserted(line, self.keys, values)
+
+    def _rewritten(self, line: bytes, values: Sequence[str]) -> bytes:
+        # A repeated key is rewritten everywhere: which of them counts differs from reader to reader.
+        text = line.decode("utf-8", "surrogateescape")
+        fresh = dict(zip(self.names, values, strict=True))
+        spans = [span for span in spans_of(text) if span[0] in fresh]
+        for name, start, end in reversed(spans):
+            text = text[:start] + fresh[name] + text[end:]
+        seen = {name for name, _, _ in spans}
+        named = zip(self.keys, self.names, strict=True)
+        left = [(key, fresh[name]) for key, name in named if name not in seen]
+        line = text.encode("utf-8", "surrogateescape")
+        return _inserted(line, *zip(*left, strict=True)) if left else line
+
+
+def _inserted(line: bytes, keys: Sequence[str], values: Sequence[str]) -> bytes:
+    brace = line.rindex(b"}")
+    before = brace - 1
+    while line[before] in _BLANK_BYTES:
+        before -= 1
+    comma = "" if line[before] == _OPEN else ","
+    text = comma + ",".join([f"{key}:{value}" for key, value in zip(keys, values, strict=True)])
+    return b"".join((line[:brace], text.encode(), line[brace:]))
+
+
+def spans_of(text: str) -> Iterator[tuple[str, int, int]]:
+    """Key, start and end of value of every top-level member, in order. The text is known to be an object."""
+    at = _skip(text, text.index("{") + 1)
+    while text[at] != "}":
+        key, at = _SCAN(text, at)
+        start = _skip(text, _skip(text, at) + 1)
+        _, end = _SCAN(text, start)
+        yield key, start, end
+        at = _skip(text, end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    match = _BLANKS.match(text, at)
+    return at if match is None else match.end()

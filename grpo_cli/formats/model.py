@@ -1,0 +1,51 @@
+"""What a format can do, and what it is asked: the words that every format module shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+    import polars as pl
+
+    from grpo_cli.io.local import Input
+
+Kind = Literal["number", "numbers", "key"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column to read. The name may be a dotted path; a column that has the whole name wins."""
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weaving:
+    """What goes into the bytes of a file.
+
+    `added` is aligned with the rows of the output; `take` says which source row each of them is (none:
+    every row, in order). With `replace` a column of the same name is rewritten where it stands.
+    """
+
+    added: pl.DataFrame
+    take: np.ndarray | None
+    replace: bool
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One file format as a row of functions of one shape."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    columns: Callable[[Input], list[str]]
+    scan: Callable[[Input, Sequence[Field]], pl.DataFrame]
+    weave: Callable[[Input, BinaryIO, Weaving], None]
+    write: Callable[[pl.DataFrame, BinaryIO, Mapping[str, str]], None]
+    read: Callable[[Input], pl.DataFrame]

@@ -1,0 +1,131 @@
+"""Parquet the general way: each row group is read and written again with the new columns beside it.
+
+The pandas and huggingface entries of the key-value metadata describe the old columns only; they are left
+as they are here, and the byte splice that comes beside this module extends them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from grpo_cli.formats import cells
+from grpo_cli.formats.columnar import (
+    arrow_columns,
+    fetch,
+    joined,
+    joined_schema,
+    place,
+    reach,
+    readable,
+    steps,
+)
+from grpo_cli.formats.lines import exactly
+from grpo_cli.formats.loose import plain_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from grpo_cli.formats.model import Field, Weaving
+    from grpo_cli.io.local import Input
+
+_NAME: Final = "Parquet"
+_WRITABLE: Final = {"SNAPPY", "GZIP", "BROTLI", "ZSTD", "LZ4"}
+_MOST_AT_ONCE: Final = 1 << 16
+
+
+def columns(source: Input) -> list[str]:
+    """Names of the top-level columns."""
+    with readable(source, _NAME), source.open() as handle:
+        return list(pq.read_schema(handle).names)
+
+
+def scan(source: Input, fields: Sequence[Field]) -> pl.DataFrame:
+    """Read the columns that the fields lie in, and nothing else of the file."""
+    with readable(source, _NAME):
+        with source.open() as handle:
+            schema = pq.read_schema(handle)
+        ways = [steps(source, field, schema) for field in fields]
+        frame = _top_columns(source, list(dict.fromkeys(way[0] for way in ways)))
+    pairs = zip(fields, ways, strict=True)
+    return pl.DataFrame({one.name: cells.typed(one, reach(frame, way), place(source)) for one, way in pairs})
+
+
+def _top_columns(source: Input, names: list[str]) -> pl.DataFrame:
+    try:
+        return pl.scan_parquet(source.path, glob=False, hive_partitioning=False).select(names).collect()
+    except pl.exceptions.PolarsError:
+        # One column of a type that polars does not know stops it, even when nobody asked for that column.
+        with source.open() as handle:
+            frame = pl.from_arrow(pq.ParquetFile(handle).read(columns=names))
+        return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
+
+
+def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
+    """Write the file again with the new columns; one row group is in memory at a time."""
+    new = arrow_columns(weaving.added)
+    with readable(source, _NAME), source.open() as handle:
+        old = pq.ParquetFile(handle)
+        schema = joined_schema(old.schema_arrow, new.schema, weaving.metadata)
+        with pq.ParquetWriter(sink, schema, **_like(old, new.schema.names)) as writer:
+            if weaving.take is None:
+                _weave_all(source, old, new, writer)
+            else:
+                _weave_taken(old, new, writer, weaving.take)
+
+
+def _weave_all(source: Input, old: pq.ParquetFile, new: pa.Table, writer: pq.ParquetWriter) -> None:
+    exactly(old.metadata.num_rows, new.num_rows, source)
+    at = 0
+    for group in range(old.num_row_groups):
+        table = old.read_row_group(group)
+        beside = new.slice(at, table.num_rows)
+        writer.write_table(joined(table, beside), row_group_size=max(table.num_rows, 1))
+        at += table.num_rows
+
+
+def _weave_taken(old: pq.ParquetFile, new: pa.Table, writer: pq.ParquetWriter, take: np.ndarray) -> None:
+    sizes = [old.metadata.row_group(group).num_rows for group in range(old.num_row_groups)]
+    starts = np.cumsum([0, *sizes])[:-1]
+    # The next portion often begins in the row group where this one ended.
+    block = lru_cache(maxsize=1)(old.read_row_group)
+    for table, at, count in fetch(take, starts, block, max([_MOST_AT_ONCE, *sizes])):
+        writer.write_table(joined(table, new.slice(at, count)), row_group_size=count)
+
+
+def _like(old: pq.ParquetFile, added: Sequence[str]) -> dict[str, Any]:
+    """Writer options that keep the codecs of the file, and add a schema entry only where there was one."""
+    codecs = _codecs(old.metadata)
+    usual = next(iter(codecs.values()), "ZSTD")
+    return {
+        "compression": {**codecs, **dict.fromkeys(added, usual)},
+        "store_schema": b"ARROW:schema" in (old.metadata.metadata or {}),
+    }
+
+
+def _codecs(metadata: pq.FileMetaData) -> dict[str, str]:
+    if not metadata.num_row_groups:
+        return {}
+    first = metadata.row_group(0)
+    chunks = [first.column(at) for at in range(first.num_columns)]
+    return {chunk.path_in_schema: _codec(chunk.compression) for chunk in chunks}
+
+
+def _codec(name: str) -> str:
+    return "NONE" if name == "UNCOMPRESSED" else name if name in _WRITABLE else "ZSTD"
+
+
+def read(source: Input) -> pl.DataFrame:
+    """Read the whole file, for another format."""
+    with readable(source, _NAME):
+        return _top_columns(source, columns(source))
+
+
+def write(frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:
+    """Write a fresh file."""
+    plain_keys(frame).write_parquet(sink, metadata=dict(metadata))

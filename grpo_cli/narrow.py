@@ -1,0 +1,153 @@
+"""Tables with named columns, the narrow table made of them, and the binding that says how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.errors import DataError, UnknownName
+from grpo_cli.formats.cells import typed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from grpo_cli.formats import Field, Format
+    from grpo_cli.grouping import Coded
+    from grpo_cli.io.local import Input
+
+SHOWN: Final = 40  # characters of a key in a message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """Which columns play which part; what a user says with flags, without a word of arithmetic."""
+
+    group: tuple[str, ...] = ()
+    group_size: int | None = None
+    partial: Literal["error", "keep", "drop"] = "error"
+    expect_size: int | None = None
+    group_within: str | None = None
+    batch_by: str | None = None
+    rewards: tuple[str, ...] = ()
+    roles: Mapping[str, str] = field(default_factory=dict)
+    singletons_meant: bool = False
+
+
+class Table(Protocol):
+    """Anything with named columns and rows: a file or a frame."""
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+
+    def columns(self) -> list[str]:
+        """All top-level names."""
+
+    def scan(self, fields: Sequence[Field]) -> pl.DataFrame:
+        """The asked columns, row i being row i."""
+
+
+@dataclass(frozen=True)
+class FileTable:
+    """A pinned file and the format that reads it."""
+
+    source: Input
+    format: Format
+
+    @property
+    def name(self) -> str:
+        """The file as the user named it."""
+        return self.source.name
+
+    @cached_property
+    def _columns(self) -> list[str]:
+        return self.format.columns(self.source)
+
+    def columns(self) -> list[str]:
+        """All top-level names of the file; to know those of JSON lines the whole file is read, once."""
+        return self._columns
+
+    def scan(self, fields: Sequence[Field]) -> pl.DataFrame:
+        """The asked columns of the file."""
+        return self.format.scan(self.source, fields)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameTable:
+    """A frame that is already in memory: its names, and how to take some of its columns."""
+
+    names: Sequence[str]
+    take: Callable[[list[str]], pl.DataFrame]
+    name: str = "frame"
+
+    def columns(self) -> list[str]:
+        """The frame's columns."""
+        return list(self.names)
+
+    def scan(self, fields: Sequence[Field]) -> pl.DataFrame:
+        """The asked columns, dotted paths reaching into structs."""
+        heads = {one.name: one.name if one.name in self.names else one.name.split(".")[0] for one in fields}
+        for name, head in heads.items():
+            if head not in self.names:
+                raise UnknownName.among("column", name, self.names)
+        frame = self.take(list(dict.fromkeys(heads.values())))
+        return pl.DataFrame([typed(one, self._reach(frame, one.name, heads[one.name]), self._place) for one in fields])
+
+    def _reach(self, frame: pl.DataFrame, name: str, head: str) -> pl.Series:
+        series = frame[head]
+        for part in name.removeprefix(head).split(".")[1:]:
+            try:
+                series = series.struct.field(part)
+            except pl.exceptions.PolarsError:
+                raise DataError(f"{self.name} has no field {name!r}", f"{head} is {series.dtype}") from None
+        return series
+
+    def _place(self, row: int) -> str:
+        return f"{self.name} row {row + 1}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Narrow:
+    """The narrow table, and how it was found. `rows` are its rows in the input, where some were left out."""
+
+    table: pl.DataFrame
+    tables: Sequence[Table]
+    lengths: tuple[int, ...]
+    groups: Coded
+    key: pl.DataFrame
+    batches: int
+    group_names: tuple[str, ...]
+    reward_names: tuple[str, ...]
+    batch_name: str
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
+
+    @cached_property
+    def ends(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Where each file's rows end."""
+        return np.cumsum(self.lengths)
+
+    def place(self, row: int) -> str:
+        """File and row as a person counts them."""
+        row = row if self.rows is None else int(self.rows[row])
+        file = int(np.searchsorted(self.ends, row, side="right"))
+        before = int(self.ends[file - 1]) if file else 0
+        return f"{self.tables[file].name} row {row - before + 1}"
+
+    def label(self, code: int) -> str:
+        """A group's key in words."""
+        return label(self.key, int(self.groups.first[code]))
+
+
+def label(key: pl.DataFrame, row: int) -> str:
+    """The key columns of a row, short enough for a line."""
+    texts = [str(value) for value in key.row(row)]
+    return (
+        ", ".join(text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..." for text in texts)
+        or f"block at row {row + 1}"
+    )

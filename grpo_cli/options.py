@@ -1,0 +1,139 @@
+"""The options, each declared once: the command line, `--config`, the Python API and the README read this table.
+
+`sets` names the setting of the plan that an option is another word for; options whose text means more than
+one setting are translated in `settings`. Importing this table loads neither polars nor typer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from grpo_cli.roles import ROLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+INPUT: Final = "Input and output"
+GROUPS: Final = "Groups and batches"
+REWARDS: Final = "Rewards"
+SHAPE: Final = "Shaping the reward"
+METHOD: Final = "Method"
+DIVISOR: Final = "Divisor"
+SKIPPED: Final = "Constant, small and lone groups"
+POST: Final = "Afterwards"
+ROLE: Final = "Extra columns that some methods read"
+MESSAGES: Final = "Messages and checks"
+
+Whiten = Literal["none", "sample", "token"]
+Missing = Literal["error", "exclude", "zero", "as-zero", "propagate"]
+Singleton = Literal["zero", "raw", "unit", "nan", "null", "drop", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option: its name, what it takes and what it means."""
+
+    name: str
+    type: Any
+    help: str
+    panel: str
+    short: str = ""
+    other: str = ""
+    metavar: str | None = None
+    sets: str = ""
+
+    @property
+    def flag(self) -> str:
+        """How it is spelled on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+_ROWS: Final = (
+    Option(name="output", short="-o", type=str, metavar="FILE|DIR/|-", panel=INPUT,
+           help="Where to write; the suffix decides the format. Without it: beside the input, or stdin to stdout."),
+    Option(name="force", type=bool, panel=INPUT, help="Replace an output file that exists."),
+    Option(name="column", type=str, metavar="NAME", panel=INPUT, help="Name of the new column (default: advantage)."),
+    Option(name="replace", type=bool, panel=INPUT, help="Compute a column anew that the input already has."),
+    Option(name="dtype", type=Literal["f64", "f32"], panel=INPUT, help="Type of the new column (default: f64)."),
+    Option(name="facts", type=bool, panel=INPUT, help="Also write COLUMN_mean, _std, _size and _status."),
+    Option(name="only", type=bool, panel=INPUT, help="Write only the key, the rewards and the new columns."),
+    Option(name="config", type=str, metavar="FILE", panel=INPUT, help="TOML file with options by these names; flags win."),
+    Option(name="group", short="-g", type=list[str], metavar="COL[,COL]", panel=GROUPS,
+           help="Key column(s) of a group; dots reach into nested fields. Without it: found by name, and said."),
+    Option(name="group_size", type=int, metavar="N", panel=GROUPS,
+           help="Groups are blocks of N consecutive rows (inside each key when --group is given)."),
+    Option(name="partial", type=Literal["keep", "drop"], panel=GROUPS, help="What to do with a last block of fewer rows."),
+    Option(name="expect_size", type=int, metavar="N", panel=GROUPS, help="Stop when a group has another size."),
+    Option(name="group_within", type=str, metavar="COL|file|input", panel=GROUPS,
+           help="Where a key is unique: in each value of a column, each file, or the whole input."),
+    Option(name="batch_by", type=str, metavar="COL|file|input", panel=GROUPS,
+           help="Rows that are normalised together: by column, by file, or the whole input."),
+    Option(name="rollout", type=str, metavar="COL", panel=GROUPS,
+           help="Id of a rollout that has several rows: it counts once, and its rows share the advantage."),
+    Option(name="rollout_reward", type=Literal["first", "last", "mean", "each"], panel=GROUPS, sets="unit.take",
+           help="Which reward a rollout counts with (default with --rollout: last)."),
+    Option(name="reward", short="-r", type=list[str], metavar="COL[=WEIGHT]", panel=REWARDS,
+           help="Reward column; repeat it for several. Without it: found by name, and said."),
+    Option(name="combine", type=Literal["sum", "normalize"], panel=REWARDS, sets="rewards.combine",
+           help="Add the columns, or estimate for each and add the advantages (GDPO)."),
+    Option(name="missing", type=Missing, panel=REWARDS, sets="rewards.missing",
+           help="Rows without a finite reward: stop (default), leave out, leave out and give 0, count as reward 0, or let NaN spread."),
+    Option(name="component_missing", type=Literal["skip", "zero", "propagate"], panel=REWARDS,
+           sets="rewards.component_missing",
+           help="One of several rewards is missing: skip it (default), count it as 0, or the row has no reward."),
+    Option(name="reward_shift", type=float, metavar="X", panel=SHAPE, sets="shape.affine.shift", help="r becomes (r + X) * scale."),
+    Option(name="reward_scale", type=float, metavar="X", panel=SHAPE, sets="shape.affine.scale", help="r becomes (r + shift) * X."),
+    Option(name="reward_clip", type=str, metavar="LO:HI", panel=SHAPE, help="Clip the reward."),
+    Option(name="kl_coef", type=float, metavar="X", panel=SHAPE, sets="shape.kl.coef", help="r becomes r - X * kl (needs --kl-column)."),
+    Option(name="overlong", type=str, metavar="MAX:BUFFER:PENALTY", panel=SHAPE,
+           help="DAPO's soft length penalty (needs --length-column)."),
+    Option(name="method", short="-m", type=str, metavar="NAME", panel=METHOD, sets="estimator.name",
+           help="The estimator (default: grpo); grpo-adv methods lists them."),
+    Option(name="param", short="-p", type=list[str], metavar="NAME=VALUE", panel=METHOD, help="A parameter of the method."),
+    Option(name="expr", type=str, metavar="SQL", panel=METHOD, sets="estimator.sql",
+           help="A formula of your own, as '(reward - mean) / (std + epsilon)'."),
+    Option(name="set", type=list[str], metavar="PART.FIELD=VALUE", panel=METHOD, help="Any field of the plan (see --explain)."),
+    Option(name="scale", short="-s", type=Literal["group", "batch", "none"], panel=DIVISOR, sets="divisor.level",
+           help="Whose standard deviation divides (default: the method's own; grpo group, rloo none)."),
+    Option(name="epsilon", type=float, metavar="X", panel=DIVISOR, sets="divisor.epsilon",
+           help="Added to the standard deviation (default: 1e-6)."),
+    Option(name="ddof", type=int, metavar="0|1", panel=DIVISOR, sets="divisor.ddof",
+           help="Divide the squares by n - ddof: 1 as torch.std (default), 0 as numpy.std."),
+    Option(name="std_of", type=Literal["reward", "residual"], panel=DIVISOR, sets="divisor.of",
+           help="The standard deviation of the rewards (default) or of what is left after the baseline."),
+    Option(name="singleton", type=Singleton, panel=SKIPPED,
+           help="A group with one scored row: 0 (default), its reward, reward/(1+epsilon), NaN, null, left out, or stop."),
+    Option(name="zero_variance", type=Literal["keep", "drop", "null"], panel=SKIPPED, sets="groups.zero_variance",
+           help="Constant groups: keep with 0 (default), leave out, or write null."),
+    Option(name="std_threshold", type=float, metavar="T", panel=SKIPPED, sets="groups.std_threshold",
+           help="Constant also means std <= T."),
+    Option(name="min_group_size", type=int, metavar="N", panel=SKIPPED, sets="groups.min_size",
+           help="Groups with fewer scored rows get null (--set groups.small=zero|drop)."),
+    Option(name="duplicate", type=bool, panel=SKIPPED,
+           help="Refill dropped groups with copies of surviving ones (marked in COLUMN_copy)."),
+    Option(name="seed", type=int, metavar="N", panel=SKIPPED, help="Which groups --duplicate copies (default: 0)."),
+    Option(name="whiten", type=Whiten, panel=POST,
+           help="Standardise over the batch, each row or each token counting once."),
+    Option(name="whiten_epsilon", type=float, metavar="X", panel=POST, sets="post.whiten.inside",
+           help="Added to the variance under the root (default: 1e-8)."),
+    Option(name="clip", type=str, metavar="LO:HI", panel=POST, help="Clip the advantage."),
+    *(Option(name=role.flag.removeprefix("--").replace("-", "_"), type=str, metavar="COL", panel=ROLE,
+             help=f"{role.meaning[0].upper()}{role.meaning[1:]}." + (" 'equal': all the same." if role.name == "length" else ""))
+      for role in ROLES.values() if role.name != "rollout"),
+    Option(name="explain", other="--dry-run", type=bool, panel=MESSAGES,
+           help="Show columns, grouping, formula and one group worked out; write nothing."),
+    Option(name="fail_on", type=str, metavar="CONDITION", panel=MESSAGES,
+           help="Exit 3 and write nothing when it holds, as 'zero_variance_share > 0.5'."),
+    Option(name="json", type=bool, panel=MESSAGES, help="The summary as JSON."),
+    Option(name="summary", type=str, metavar="FILE", panel=MESSAGES, help="Also write the summary as JSON to a file."),
+    Option(name="quiet", short="-q", type=bool, panel=MESSAGES, help="No summary and no progress, only errors."),
+    Option(name="debug", type=bool, panel=MESSAGES, help="Show tracebacks."),
+)  # fmt: skip
+
+OPTIONS: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in _ROWS})
+# What a frame in memory can be given: everything but files and messages.
+ON_FRAMES: Final = tuple(
+    row.name for row in _ROWS if row.panel not in {INPUT, MESSAGES} and row.name not in {"duplicate", "seed"}
+)

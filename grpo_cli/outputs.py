@@ -1,0 +1,149 @@
+"""Where results go and which columns they are: names, refusals and the woven columns, for every driver."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import polars as pl
+
+from grpo_cli import formats
+from grpo_cli.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from grpo_cli.engine import Scored
+    from grpo_cli.formats import Format
+    from grpo_cli.narrow import FileTable, Narrow
+
+STDOUT: Final = "-"
+DTYPES: Final = {"f64": pl.Float64, "f32": pl.Float32}
+FACTS: Final = ("mean", "std", "size", "status")
+
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What the user said about writing."""
+
+    to: str | None = None
+    force: bool = False
+    column: str = "advantage"
+    replace: bool = False
+    dtype: Literal["f64", "f32"] = "f64"
+    facts: bool = False
+    only: bool = False
+    duplicate: bool = False
+    seed: int = 0
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that will be added."""
+        extra = [f"{self.column}_{fact}" for fact in FACTS] if self.facts else []
+        return [self.column, *extra, *([f"{self.column}_copy"] if self.duplicate else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One output: a path, or standard output."""
+
+    path: Path | None
+    format: Format
+
+    @property
+    def name(self) -> str:
+        """How the summary calls it."""
+        return str(self.path) if self.path else "stdout"
+
+
+def targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
+    """One target per input, checked before anything is computed."""
+    found = _named(tables, output)
+    for target in found:
+        if target.path is not None:
+            _refuse_existing(target.path, tables, force=output.force)
+    return found
+
+
+def _named(tables: Sequence[FileTable], output: Output) -> list[Target]:
+    to = output.to
+    piped = len(tables) == 1 and tables[0].name == STDOUT
+    if to == STDOUT or (to is None and piped):
+        if len(tables) > 1:
+            raise UsageError(f"{len(tables)} inputs cannot share standard output", "give -o DIRECTORY/")
+        return [Target(None, tables[0].format)]
+    if to is None:
+        return [Target(_beside(Path(table.name)), table.format) for table in tables]
+    if to.endswith("/") or Path(to).is_dir():
+        return _in_directory(Path(to), tables)
+    if len(tables) > 1:
+        raise UsageError(f"{len(tables)} inputs cannot share one file {to}", "give -o DIRECTORY/")
+    return [Target(Path(to), formats.of(to))]
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.advantages{path.suffix}")
+
+
+def _in_directory(top: Path, tables: Sequence[FileTable]) -> list[Target]:
+    if any(table.name == STDOUT for table in tables):
+        raise UsageError("standard input has no name of its own", "give -o FILE")
+    parents = [os.path.abspath(Path(table.name).parent) for table in tables]  # noqa: PTH100 - links stay links
+    common = os.path.commonpath(parents)
+    return [
+        Target(top / os.path.relpath(parent, common) / Path(table.name).name, table.format)
+        for parent, table in zip(parents, tables, strict=True)
+    ]
+
+
+def _refuse_existing(path: Path, tables: Sequence[FileTable], *, force: bool) -> None:
+    if not path.exists():
+        return
+    if any(table.name != STDOUT and path.samefile(table.source.path) for table in tables):
+        raise UsageError(f"{path} is an input: it is never overwritten", "give another name with -o")
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory", f"give -o {path}/ to write into it")
+    if not force:
+        raise UsageError(f"{path} exists", "add --force to replace it, or give another name with -o")
+
+
+def refuse_columns(tables: Sequence[FileTable], output: Output) -> None:
+    """A column that is already there is never shadowed in silence."""
+    if output.replace or output.only:
+        return
+    for table in tables:
+        there = [name for name in output.names if name in table.columns()]
+        if there:
+            raise DataError(
+                f"{table.name} already has a column {there[0]!r}",
+                "--replace computes it anew, --column NAME writes another one",
+            )
+
+
+def added(scored: Scored, output: Output) -> pl.DataFrame:
+    """The new columns, one row per row of the narrow table."""
+    frame = scored.frame
+    columns = [frame[".advantage"].cast(DTYPES[output.dtype]).alias(output.column)]
+    if output.facts:
+        values = (frame[".mean"], frame[".std"], frame[".n"].cast(pl.Int64), frame[".status"].cast(pl.String))
+        columns += [value.alias(f"{output.column}_{fact}") for fact, value in zip(FACTS, values, strict=True)]
+    return pl.DataFrame(columns)
+
+
+def metadata(scored: Scored, narrow: Narrow, output: Output) -> dict[str, str]:
+    """What a Parquet file says of its new column. No times: the same input gives the same bytes."""
+    told: dict[str, Any] = {
+        "version": 1,
+        "column": output.column,
+        "plan": scored.plan.as_dict(),
+        "group": list(narrow.group_names),
+        "batch": narrow.batch_name,
+        "rewards": list(narrow.reward_names),
+    }
+    return {"grpo_adv": json.dumps(told, sort_keys=True, default=str)}

@@ -1,0 +1,230 @@
+"""The parts of a Plan: frozen, each valid by itself, with the defaults of the tool.
+
+`unit`, `rewards`, `divisor`, `alone` and `groups` have fields; `shape` and `post` are ordered operations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+from grpo_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Level = Literal["none", "group", "batch", "constant"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What counts as one reward: every row, or one per rollout (copied back to its rows)."""
+
+    take: Literal["each", "first", "last", "mean"] = "each"
+    per_step: bool = False
+    state_weight: float = 0.0
+    gamma: float = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewards:
+    """How reward columns become one reward, and what a missing one means."""
+
+    weights: tuple[float, ...] = ()
+    combine: Literal["sum", "normalize"] = "sum"
+    component_missing: Literal["skip", "zero", "propagate"] = "skip"
+    missing: Literal["error", "exclude", "zero", "as-zero", "propagate"] = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Affine:
+    """r becomes (r + shift) * scale."""
+
+    name: ClassVar[str] = "affine"
+    needs: ClassVar[tuple[str, ...]] = ()
+    shift: float = 0.0
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clip:
+    """Values below `lo` become `lo`, values above `hi` become `hi`."""
+
+    name: ClassVar[str] = "clip"
+    needs: ClassVar[tuple[str, ...]] = ()
+    lo: float = float("-inf")
+    hi: float = float("inf")
+
+    def __post_init__(self) -> None:
+        if self.lo > self.hi:
+            raise UsageError(f"clip {self.lo:g}:{self.hi:g} is empty", "the lower bound comes first")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kl:
+    """r becomes r - coef * kl, kl being the sum over the response's tokens."""
+
+    name: ClassVar[str] = "kl"
+    needs: ClassVar[tuple[str, ...]] = ("kl",)
+    coef: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlong:
+    """DAPO's soft penalty: r += min(-(L - (max - buffer)) / buffer * penalty, 0).
+
+    Frameworks differ beyond `max`: most let it grow (linear), one stops at -penalty (floor), one sets r to 0 (zero).
+    """
+
+    name: ClassVar[str] = "overlong"
+    needs: ClassVar[tuple[str, ...]] = ("length",)
+    max: float = 0.0
+    buffer: float = 1.0
+    penalty: float = 1.0
+    beyond: Literal["linear", "floor", "zero"] = "linear"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.buffer <= self.max:
+            raise UsageError(
+                f"overlong {self.max:g}:{self.buffer:g}:{self.penalty:g} means nothing",
+                "MAX:BUFFER:PENALTY with 0 < BUFFER <= MAX",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncated:
+    """r becomes r * factor where the response was cut off."""
+
+    name: ClassVar[str] = "truncated"
+    needs: ClassVar[tuple[str, ...]] = ("truncated",)
+    factor: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Length:
+    """r becomes r - mean * (output L/max L + input I/max I + turns T/max T), maxima and mean of the group."""
+
+    name: ClassVar[str] = "length"
+    needs: ClassVar[tuple[str, ...]] = ("length",)
+    output: float = 0.25
+    input: float = 0.1
+    turns: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """r becomes r * (1 - penalty * rank / n), likely responses (high log-prob) losing most.
+
+    With `numerator = raw` the statistics come from the penalised rewards and the numerator keeps the raw one.
+    """
+
+    name: ClassVar[str] = "rank"
+    needs: ClassVar[tuple[str, ...]] = ("logprob",)
+    penalty: float = 0.25
+    numerator: Literal["shaped", "raw"] = "shaped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binary:
+    """r becomes 1 where r > threshold, else 0."""
+
+    name: ClassVar[str] = "binary"
+    needs: ClassVar[tuple[str, ...]] = ()
+    threshold: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divisor:
+    """What the residual is divided by: sqrt(max(var + inside, floor)) + epsilon."""
+
+    level: Level = "group"
+    of: Literal["reward", "residual", "others"] = "reward"
+    ddof: int = 1
+    inside: float = 0.0
+    floor: float = 0.0
+    epsilon: float = 1e-6
+    only_positive: bool = False
+    constant: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.ddof not in {0, 1}:
+            raise UsageError(f"ddof cannot be {self.ddof}", "torch.std is 1, numpy.std is 0")
+        if self.of == "others" and self.level != "group":
+            raise UsageError("the spread of the others is a group quantity", "use --scale group")
+        for name in ("inside", "floor", "epsilon"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"divisor.{name} cannot be negative", "it keeps the divisor above zero")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alone:
+    """What happens to a group with one scorable row.
+
+    `baseline`: its own reward (residual 0), zero (residual r) or whatever the formula gives; `sd` for a group
+    divisor; `result` then keeps that value or replaces it.
+    """
+
+    baseline: Literal["own", "zero", "formula"] = "own"
+    sd: Literal["zero", "one", "nan"] = "one"
+    result: Literal["keep", "raw", "zero", "nan", "null", "drop", "error"] = "zero"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Which groups are trained on: constant ones (max == min, or std <= threshold) and small ones.
+
+    `statistics`: whether skipped groups still count in batch-wide quantities.
+    """
+
+    zero_variance: Literal["keep", "drop", "null"] = "keep"
+    std_threshold: float | None = None
+    min_size: int = 1
+    small: Literal["null", "zero", "drop"] = "null"
+    statistics: Literal["all", "kept"] = "all"
+
+    def __post_init__(self) -> None:
+        if self.min_size < 1:
+            raise UsageError(f"the smallest group cannot have {self.min_size} rows", "--min-group-size takes 1 or more")
+        if self.std_threshold is not None and self.std_threshold < 0:
+            raise UsageError(f"a std is never <= {self.std_threshold:g}", "--std-threshold takes 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whiten:
+    """Subtract the batch mean and divide by the batch spread, each row (or each token) counting once."""
+
+    name: ClassVar[str] = "whiten"
+    level: Literal["sample", "token"] = "sample"
+    divide: bool = True
+    ddof: int = 1
+    inside: float = 1e-8
+    floor: float = 0.0
+    epsilon: float = 0.0
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The columns that it reads."""
+        return ("length",) if self.level == "token" else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NanToZero:
+    """Advantages that are null or NaN become 0."""
+
+    name: ClassVar[str] = "nan_to_zero"
+    needs: ClassVar[tuple[str, ...]] = ()
+
+
+ShapeOp = Affine | Clip | Kl | Overlong | Truncated | Length | Rank | Binary
+PostOp = Clip | Whiten | NanToZero
+# The order in which operations given by flags are applied; a preset may list its own order.
+SHAPE: Final[Mapping[str, type]] = {op.name: op for op in (Affine, Clip, Kl, Overlong, Truncated, Length, Rank, Binary)}
+POST: Final[Mapping[str, type]] = {op.name: op for op in (Clip, Whiten, NanToZero)}
+PARTS: Final[Mapping[str, type]] = {
+    "unit": Unit,
+    "rewards": Rewards,
+    "divisor": Divisor,
+    "alone": Alone,
+    "groups": Groups,
+}
+ORDERED: Final[Mapping[str, Mapping[str, type]]] = {"shape": SHAPE, "post": POST}

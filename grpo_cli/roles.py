@@ -1,0 +1,44 @@
+"""The extra quantities that some methods read, and the flag that names the column of each.
+
+Importing this table loads neither polars nor numpy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """One quantity: what it means, how it is read, which flag names its column."""
+
+    name: str
+    meaning: str
+    kind: Literal["number", "numbers", "key"] = "number"
+    flag: str = ""
+    default: float = 0.0
+
+
+_ROWS: Final = (
+    Role(name="length", meaning="response length in tokens", flag="--length-column"),
+    Role(name="logprob", meaning="mean log-prob of the response", flag="--logprob-column"),
+    Role(name="baseline", meaning="reward of the greedy answer, or another baseline", flag="--baseline-column"),
+    Role(name="references", meaning="rewards of a reference policy", kind="numbers", flag="--reference-column"),
+    Role(name="kl", meaning="KL of the response, summed over its tokens", flag="--kl-column"),
+    Role(name="truncated", meaning="whether the response was cut off", flag="--truncated-column"),
+    Role(
+        name="rollout", meaning="id of the rollout, for files with several rows a rollout", kind="key", flag="--rollout"
+    ),
+    Role(name="state", meaning="the state that a step starts from", kind="key", flag="--state-column"),
+    Role(name="step_reward", meaning="reward of the step alone", flag="--step-reward-column"),
+    Role(name="role", meaning="agent or role that a moving baseline belongs to", kind="key", flag="--role-column"),
+    Role(name="input_length", meaning="input length in tokens", flag="--input-length-column"),
+    Role(name="turns", meaning="number of turns", flag="--turns-column", default=1.0),
+)
+
+ROLES: Final[Mapping[str, Role]] = MappingProxyType({role.name: role for role in _ROWS})

@@ -1,0 +1,153 @@
+"""One reward column through the estimator and its divisor, with the rule for a group of one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from grpo_cli.estimators.terms import GROUP, Terms
+from grpo_cli.moments import spread
+from grpo_cli.shaping import NAN, NULL
+
+if TYPE_CHECKING:
+    from grpo_cli.estimators.terms import Program
+    from grpo_cli.plan import Plan
+
+
+def base(program: Program, plan: Plan, r: pl.Expr, columns: frozenset[str]) -> Terms:
+    """The quantities of the reward that enters the estimator, and what makes its groups degenerate.
+
+    They are the facts that the summary tells of a group; with one reward column the estimator uses them too.
+    """
+    program.let(r, ".r")
+    t = terms(program, pl.col(".r"), columns, ".")
+    program.let(pl.when(t.constant).then(0.0).otherwise(_variance(t, plan.divisor.ddof).sqrt()), ".std")
+    threshold = plan.groups.std_threshold
+    flat = t.constant if threshold is None else t.constant | (pl.col(".std") <= threshold).fill_null(value=False)
+    program.let(flat & (t.n > 1), ".degenerate")
+    return t
+
+
+def terms(program: Program, r: pl.Expr, columns: frozenset[str], prefix: str) -> Terms:
+    """Name the base quantities of one reward column once; everything else is written with them."""
+    n = program.let(r.count().over(GROUP).cast(pl.Float64), f"{prefix}n")
+    least = program.let(r.min().over(GROUP), f"{prefix}min")
+    most = program.let(r.max().over(GROUP), f"{prefix}max")
+    # polars passes over NaN in min and max: without the second test a poisoned group would look constant.
+    constant = (least == most) & ~r.is_nan().any().over(GROUP)
+    constant = program.let(constant.fill_null(value=False), f"{prefix}constant")
+    d = program.let(r - least, f"{prefix}d")
+    mean_d = program.let(d.mean().over(GROUP), f"{prefix}mean_d")
+    mean = program.let(least + mean_d, f"{prefix}mean")
+    centred = program.let(d - mean_d, f"{prefix}centred")
+    squares = program.let((centred**2).sum().over(GROUP), f"{prefix}squares")
+    return Terms(
+        program=program, r=r, d=d, n=n, mean=mean, centred=centred, squares=squares, least=least, most=most,
+        constant=constant, columns=columns,
+    )  # fmt: skip
+
+
+def _of_batch(t: Terms) -> Terms:
+    """The same quantities with the batch's size and mean in the place of the group's."""
+    whole = t.program.batch(t.r)
+    return replace(t, n=whole.weight, mean=whole.mean, centred=t.r - whole.mean)
+
+
+def _variance(t: Terms, ddof: int) -> pl.Expr:
+    """Variance of the group, NaN where there are too few rows."""
+    return pl.when(t.n > ddof).then(t.squares / (t.n - ddof)).otherwise(NAN)
+
+
+def estimate(program: Program, plan: Plan, own: Terms, raw: pl.Expr, name: str) -> pl.Expr:
+    """The scaled advantage of one reward column, before the post operations.
+
+    `own` speaks of the shaped reward, `raw` is the column before it was shaped.
+    """
+    t = own if plan.baseline_level == "group" else _of_batch(own)
+    residual = plan.estimator.build(t, **_arguments(plan))
+    if plan.raw_rank is not None:
+        residual = residual + (raw - own.r)
+    if plan.centred:
+        residual = pl.when(own.constant & (own.n > 1)).then(0.0 * own.r).otherwise(residual)
+    if plan.alone.baseline != "formula":
+        lone = raw if plan.alone.baseline == "zero" else 0.0 * raw
+        residual = pl.when(own.n == 1).then(lone).otherwise(residual)
+    residual = program.let(residual, f"{name}.residual")
+    divisor = program.let(_divisor(program, plan, own, residual, raw), f"{name}.divisor")
+    return program.let(_lone_result(plan, own, raw, _divided(plan, residual, divisor)), f"{name}.scaled")
+
+
+def _arguments(plan: Plan) -> dict[str, object]:
+    """The method's parameters; a formula of one's own may also name constants of the divisor."""
+    if plan.method == "expression":
+        return {**plan.params, "ddof": plan.divisor.ddof, "epsilon": plan.divisor.epsilon}
+    return dict(plan.params)
+
+
+def _divisor(program: Program, plan: Plan, t: Terms, residual: pl.Expr, raw: pl.Expr) -> pl.Expr:
+    rule = plan.divisor
+    if rule.level == "none":
+        return pl.lit(1.0)
+    if rule.level == "constant":
+        return pl.lit(rule.constant)
+    spelled = partial(spread, inside=rule.inside, floor=rule.floor, epsilon=rule.epsilon)
+    lone = {"zero": 0.0, "one": 1.0, "nan": NAN}[plan.alone.sd] + rule.epsilon
+    if rule.level == "batch":
+        # Trinity's rank penalty leaves the std of the batch alone: it is that of the rewards before it.
+        reward = t.r if plan.raw_rank is None else raw
+        counted = residual if rule.of == "residual" else reward
+        kept = counted if plan.groups.statistics == "all" else pl.when(~skipped(plan)).then(counted)
+        batch = program.batch(kept)
+        return pl.when(batch.weight == 1).then(lone).otherwise(spelled(batch.variance(rule.ddof)))
+    return pl.when(t.n == 1).then(lone).otherwise(spelled(_group_variance(program, plan, t, residual)))
+
+
+def _group_variance(program: Program, plan: Plan, t: Terms, residual: pl.Expr) -> pl.Expr:
+    rule = plan.divisor
+    if rule.of == "reward":
+        return _variance(t, rule.ddof)
+    if rule.of == "residual":
+        mean = program.let(residual.mean().over(GROUP))
+        squares = program.let(((residual - mean) ** 2).sum().over(GROUP))
+        return pl.when(t.n > rule.ddof).then(squares / (t.n - rule.ddof)).otherwise(NAN)
+    # What is left of the sum of squares when the row itself goes; rounding must not invent a spread.
+    others = t.squares - t.centred**2 * t.n / (t.n - 1)
+    return pl.when(_others_equal(t)).then(0.0).otherwise(others / (t.n - 1 - rule.ddof))
+
+
+def _others_equal(t: Terms) -> pl.Expr:
+    """Whether the other rewards of the group are all the same (or fewer than two)."""
+    lowest = t.let((t.r == t.least).sum().over(GROUP))
+    highest = t.let((t.r == t.most).sum().over(GROUP))
+    odd_one = ((t.r == t.most) & (lowest == t.n - 1)) | ((t.r == t.least) & (highest == t.n - 1))
+    return t.constant | odd_one | (t.n <= 2)
+
+
+def _divided(plan: Plan, residual: pl.Expr, divisor: pl.Expr) -> pl.Expr:
+    if plan.divisor.level == "none":
+        return residual
+    quotient = residual / divisor
+    if plan.divisor.only_positive:
+        return pl.when(divisor > plan.divisor.epsilon).then(quotient).otherwise(residual)
+    # 0 / 0 with epsilon 0: a constant group stays at 0.
+    return (
+        pl.when((residual == 0) & (divisor == 0)).then(0.0 * residual).otherwise(quotient)
+        if plan.divisor.epsilon == 0
+        else quotient
+    )
+
+
+def _lone_result(plan: Plan, t: Terms, raw: pl.Expr, value: pl.Expr) -> pl.Expr:
+    results = {"raw": raw, "zero": 0.0 * raw, "nan": NAN + raw, "null": NULL, "drop": NULL}
+    if plan.alone.result not in results:
+        return value
+    return pl.when(t.n == 1).then(results[plan.alone.result]).otherwise(value)
+
+
+def skipped(plan: Plan) -> pl.Expr:
+    """Rows of groups that are not trained on."""
+    small = pl.col(".n") < plan.groups.min_size
+    return small if plan.groups.zero_variance == "keep" else small | pl.col(".degenerate")

@@ -1,0 +1,39 @@
+"""Rows laid out group by group, for the few computations that are recursions and not windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from grpo_cli.moments import Codes, Vector
+
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Index = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Consecutive runs of rows: where each starts and how long it is."""
+
+    starts: Index
+    sizes: Index
+
+    @classmethod
+    def of(cls, codes: Codes) -> tuple[Segments, Index]:
+        """The runs of equal codes, and the row order (stable) that makes them consecutive."""
+        order = np.argsort(codes, kind="stable")
+        ordered = codes[order]
+        edges = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+        starts = np.concatenate([[0], edges]).astype(np.int64)[: len(codes)]
+        return cls(starts, np.diff(np.append(starts, len(codes)))), order
+
+    def sum(self, values: Vector) -> Vector:
+        """One sum per run."""
+        return np.add.reduceat(values, self.starts) if len(values) else values
+
+    def spread(self, values: Vector) -> Vector:
+        """One value per run, repeated on its rows."""
+        return np.repeat(values, self.sizes)

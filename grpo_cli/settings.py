@@ -1,0 +1,190 @@
+"""From options (typed, written in `--config`, or given in Python) to a Plan, a Binding and an Output."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, get_args, get_origin
+
+from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.options import OPTIONS
+from grpo_cli.plan import Plan
+from grpo_cli.roles import ROLES
+from grpo_cli.typed import typed
+
+Given = Mapping[str, Any]
+SINGLETON: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "unit": {"alone.baseline": "zero", "alone.sd": "one", "alone.result": "keep"},
+        **{
+            name: {"alone.baseline": "own", "alone.result": name}
+            for name in ("zero", "raw", "nan", "null", "drop", "error")
+        },
+    }
+)
+
+
+def with_config(given: Given) -> dict[str, Any]:
+    """What the file says, where no flag says otherwise."""
+    if "config" not in given:
+        return dict(given)
+    path = given["config"]
+    try:
+        told = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{path}: {(error.strerror or str(error)).lower()}", "--config takes a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not TOML ({error})", "options by name, as scale = 'batch'") from None
+    names = [name.replace("_", "-") for name in OPTIONS if name != "config"]
+    for key in told:
+        if key not in names:
+            raise UnknownName.among(f"option in {path}", key, names)
+    return {**dict(normalized(key.replace("-", "_"), value, f" in {path}") for key, value in told.items()), **given}
+
+
+def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
+    """An option's value as the command line would have given it."""
+    hint = OPTIONS[name].type
+    if get_origin(hint) is list:
+        if isinstance(value, Mapping):
+            return name, [f"{inner}={outer}" for inner, outer in value.items()]
+        return name, [str(item) for item in (value if isinstance(value, list) else [value])]
+    if hint is str and not isinstance(value, str):
+        value = str(value)
+    return name, typed(value, hint, f"{name}{where}")
+
+
+def plan_of(given: Given, *weaker: Mapping[str, Any]) -> Plan:
+    """The plan that the flags make of the method's defaults (and of weaker layers, such as a preset)."""
+    flags = settings(given)
+    plan = Plan.of(*weaker, flags)
+    _refuse_idle(given, plan)
+    return plan
+
+
+def settings(given: Given) -> dict[str, Any]:
+    """Dotted settings from the options that were given."""
+    made: dict[str, Any] = {}
+    for name, value in given.items():
+        option = OPTIONS.get(name)
+        if option is not None and option.sets:
+            made[option.sets] = value
+        elif name in _TRANSLATED:
+            made |= _TRANSLATED[name](value)
+    if "expr" in given:
+        made.setdefault("estimator.name", "expression")
+    if "rollout" in given:
+        made.setdefault("unit.take", "last")
+    return made
+
+
+def _weights(rewards: list[str]) -> dict[str, Any]:
+    weights = [_split_reward(text)[1] for text in rewards]
+    return (
+        {}
+        if all(weight is None for weight in weights)
+        else {"rewards.weights": [1.0 if w is None else w for w in weights]}
+    )
+
+
+def _split_reward(text: str) -> tuple[str, float | None]:
+    name, sign, weight = text.rpartition("=")
+    return (name, typed(weight, float, f"the weight of {name}")) if sign else (text, None)
+
+
+def _pairs(flag: str, prefix: str) -> Callable[[list[str]], dict[str, Any]]:
+    def translate(items: list[str]) -> dict[str, Any]:
+        return {f"{prefix}{name}": value for name, value in (_pair(flag, item) for item in items)}
+
+    return translate
+
+
+def _pair(flag: str, text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise UsageError(f"{flag} {text!r} sets nothing", f"write {flag} {name or 'name'}=VALUE")
+    return name.strip(), value.strip()
+
+
+def _bounds(flag: str, key: str) -> Callable[[str], dict[str, Any]]:
+    def translate(text: str) -> dict[str, Any]:
+        low, sign, high = text.partition(":")
+        if not sign:
+            raise UsageError(
+                f"{flag} {text!r} has no two bounds", f"write {flag} LO:HI, as {flag}=-5:5 (one may be left empty)"
+            )
+        return {f"{key}.{name}": value for name, value in (("lo", low), ("hi", high)) if value.strip()}
+
+    return translate
+
+
+def _overlong(text: str) -> dict[str, Any]:
+    parts = text.split(":")
+    names = ("max", "buffer", "penalty")
+    if len(parts) not in {2, 3}:
+        raise UsageError(f"--overlong {text!r} is not MAX:BUFFER:PENALTY", "as --overlong 4096:512:1.0")
+    return {f"shape.overlong.{name}": part for name, part in zip(names, parts, strict=False)}
+
+
+def _whiten(level: str) -> dict[str, Any]:
+    return {"post.whiten": None} if level == "none" else {"post.whiten.level": level}
+
+
+_TRANSLATED: Final[Mapping[str, Callable[[Any], Mapping[str, Any]]]] = MappingProxyType(
+    {
+        "reward": _weights,
+        "param": _pairs("--param", "estimator."),
+        "set": _pairs("--set", ""),
+        "reward_clip": _bounds("--reward-clip", "shape.clip"),
+        "clip": _bounds("--clip", "post.clip"),
+        "overlong": _overlong,
+        "whiten": _whiten,
+        "singleton": SINGLETON.__getitem__,
+    }
+)
+
+
+def _refuse_idle(given: Given, plan: Plan) -> None:
+    """An option that changes nothing here was meant for something else."""
+    undivided = plan.divisor.level == "none" and plan.method != "expression"
+    for name in ("epsilon", "ddof", "std_of"):
+        if name in given and undivided:
+            cure = (
+                "add --scale group or --scale batch"
+                if len(plan.estimator.scales) > 1
+                else f"{plan.method} has no divisor"
+            )
+            params = [p.name for p in plan.estimator.params if p.name == name]
+            cure = f"{plan.method} has its own: --param {name}=" if params else cure
+            raise UsageError(f"{OPTIONS[name].flag} belongs to a divisor, and the scale is none", cure)
+    whitens = any(op.name == "whiten" for op in plan.post)
+    if "whiten_epsilon" in given and not whitens:
+        raise UsageError("--whiten-epsilon belongs to whitening, and there is none", "add --whiten sample")
+    if "seed" in given and "duplicate" not in given:
+        raise UsageError("--seed chooses what --duplicate copies", "add --duplicate")
+
+
+def binding_fields(given: Given) -> dict[str, Any]:
+    """Which columns play which part: the keyword arguments of a Binding."""
+    flags = {role.flag.removeprefix("--").replace("-", "_"): role.name for role in ROLES.values()}
+    direct = ("group_size", "partial", "expect_size", "group_within", "batch_by")
+    return {
+        "group": tuple(name.strip() for item in given.get("group", ()) for name in item.split(",") if name.strip()),
+        "rewards": tuple(_split_reward(text)[0] for text in given.get("reward", ())),
+        "roles": {role: given[name] for name, role in flags.items() if name in given},
+        "singletons_meant": "singleton" in given,
+        **{name: given[name] for name in direct if name in given},
+    }
+
+
+def output_fields(given: Given) -> dict[str, Any]:
+    """How to write: the keyword arguments of an Output."""
+    direct = ("force", "column", "replace", "dtype", "facts", "only", "duplicate", "seed")
+    return {"to": given.get("output"), **{name: given[name] for name in direct if name in given}}
+
+
+def choices(name: str) -> tuple[str, ...]:
+    """The words that an option takes, for messages and docs."""
+    return tuple(map(str, get_args(OPTIONS[name].type)))

@@ -1,0 +1,323 @@
+"""Inputs -> narrow table: which columns are read, from which files, in which row order.
+
+Row i of the narrow table is row i of the inputs, file after file. Only what the arithmetic needs is read;
+completion text never enters. What was found without being asked for (the key, the reward) is noted, so that
+the summary can say it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.formats import Field
+from grpo_cli.formats.cells import canonical
+from grpo_cli.grouping import STEP_LIKE, Coded, blocks, encode, refuse_merge, refuse_nulls, sizes, spanning, within
+from grpo_cli.narrow import Narrow, label
+from grpo_cli.roles import ROLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from grpo_cli.formats import Kind
+    from grpo_cli.narrow import Binding, Table
+    from grpo_cli.plan import Plan
+
+# Ids first; text only where there is no id. Two candidates inside a tier are an error.
+GROUP_TIERS: Final = (
+    (
+        "prompt_id", "group_id", "uid", "prompt_uid", "task_id", "problem_id", "question_id", "example_id",
+        "prompt_idx", "group_idx", "group_index", "prompt_index", "doc_id", "row_id",
+    ),
+    ("prompt", "input", "question", "problem", "messages"),
+)  # fmt: skip
+REWARD_TIERS: Final = (
+    ("reward",),
+    ("rewards", "score", "total_reward", "final_reward", "reward_score"),
+    ("acc", "is_correct", "correct"),
+)
+SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
+
+
+def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
+    """Read what the plan needs and say which rows belong together."""
+    names = list(dict.fromkeys(name for table in tables for name in table.columns()))
+    group, note = _group_names(binding, names)
+    rewards = binding.rewards or (_pick("reward", REWARD_TIERS, names, "--reward"),)
+    _check_weights(plan, rewards)
+    roles = _roles(binding, plan, names)
+    steps = [name for name in STEP_LIKE if name in names]
+    sample = next((name for name in SAMPLE_IDS if name in names), None)
+    asked = _fields(group, rewards, roles, [*steps, *([sample] if sample else []), *_named_columns(binding)])
+    frames = [table.scan(asked) for table in tables]
+    lengths = tuple(len(frame) for frame in frames)
+    if not sum(lengths):
+        raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
+    columns = {one.name: _joined([frame[one.name] for frame in frames]) for one in asked}
+    file = pl.Series("file", np.repeat(np.arange(len(tables), dtype=np.uint32), lengths))
+    looked = _Looked(tables, lengths, columns, file, group, steps, roles)
+    coded, partial = _grouped(looked, binding)
+    batch, batch_name = _batched(looked, binding, plan, coded)
+    warnings = _duplicates(coded, columns[sample]) if sample and sample not in group else ()
+    _check_sizes(looked, binding, plan, coded, partial)
+    table, key, rows = _narrow(looked, coded, batch, rewards), looked.key(), None
+    if partial is not None:
+        table, key, rows = table.filter(~partial), key.filter(~partial), np.flatnonzero(~partial)
+        coded, batch = encode([table["group"]], len(table)), encode([table["batch"]], len(table))
+        table = table.with_columns(group=coded.codes, batch=batch.codes)
+    return Narrow(
+        table=table, tables=tables, lengths=lengths, groups=coded, key=key, batches=batch.size,
+        group_names=group, reward_names=rewards, batch_name=batch_name, warnings=warnings, rows=rows,
+        notes=(note, f"reward = {' + '.join(rewards)}"),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What the scan of all files brought, and the names it goes by."""
+
+    tables: Sequence[Table]
+    lengths: tuple[int, ...]
+    columns: Mapping[str, pl.Series]
+    file: pl.Series
+    group: tuple[str, ...]
+    steps: Sequence[str]
+    roles: Mapping[str, str]
+
+    @property
+    def rows(self) -> int:
+        return len(self.file)
+
+    def key(self) -> pl.DataFrame:
+        return pl.DataFrame([self.columns[name] for name in self.group])
+
+    def labels(self, coded: Coded, codes: Sequence[int]) -> list[str]:
+        return [label(self.key(), int(coded.first[code])) for code in codes[:3]]
+
+    def place(self, row: int) -> str:
+        ends = np.cumsum(self.lengths)
+        file = int(np.searchsorted(ends, row, side="right"))
+        return f"{self.tables[file].name} row {row - (int(ends[file - 1]) if file else 0) + 1}"
+
+
+def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
+    """Stop at the first row without a finite reward, when the plan says so."""
+    missing = ~scorable
+    if plan.rewards.missing != "error" or not missing.any():
+        return
+    row, count = missing.arg_max() or 0, int(missing.sum())
+    values = [narrow.table[f"reward.{k}"][row] for k in range(len(narrow.reward_names))]
+    pairs = zip(narrow.reward_names, values, strict=True)
+    told = ", ".join(f"{name} is {'null' if value is None else value}" for name, value in pairs)
+    more = f" ({count} such rows)" if count > 1 else ""
+    raise DataError(
+        f"{narrow.place(row)}: {told}, expected a finite number{more}",
+        "--missing exclude leaves such rows out, zero gives them 0, as-zero counts them as reward 0",
+    )
+
+
+# --- names ---------------------------------------------------------------------------------------------
+
+
+def _group_names(binding: Binding, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    if binding.group:
+        return binding.group, f"group = {', '.join(binding.group)}"
+    if binding.group_size is not None:
+        return (), f"group = blocks of {binding.group_size} rows"
+    found = _pick("group key", GROUP_TIERS, names, "--group")
+    return (found,), f"group = {found} (found by name)"
+
+
+def _pick(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag: str) -> str:
+    """The one known name in the first tier that has any; ambiguity is the user's to resolve."""
+    for tier in tiers:
+        found = [name for name in tier if name in names]
+        if len(found) > 1:
+            raise DataError(f"several columns could be the {what}: {', '.join(found)}", f"choose with {flag} NAME")
+        if found:
+            return found[0]
+    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    raise DataError(f"no column looks like the {what} (columns: {shown})", f"name it with {flag} NAME")
+
+
+def _roles(binding: Binding, plan: Plan, names: Sequence[str]) -> dict[str, str]:
+    """Column of each extra quantity: those that the plan needs, and the optional ones that were named."""
+    bound = dict(binding.roles)
+    for role in plan.needs:
+        if role in bound:
+            continue
+        spec = ROLES[role]
+        equal = ", or --length-column equal when every response counts the same" if role == "length" else ""
+        raise UsageError(f"{plan.method} needs {spec.meaning}", f"name the column with {spec.flag} COLUMN{equal}")
+    return bound
+
+
+def _check_weights(plan: Plan, rewards: Sequence[str]) -> None:
+    weights = plan.rewards.weights
+    if weights and len(weights) != len(rewards):
+        raise UsageError(
+            f"{len(weights)} reward weights for {len(rewards)} reward columns", "give --reward COLUMN=WEIGHT for each"
+        )
+
+
+def _named_columns(binding: Binding) -> list[str]:
+    """Columns that --group-within and --batch-by name."""
+    named = [binding.group_within, *(binding.batch_by or "").split(",")]
+    return [name for name in named if name and name not in {"file", "input"}]
+
+
+def _fields(group: Sequence[str], rewards: Sequence[str], roles: Mapping[str, str], keys: Sequence[str]) -> list[Field]:
+    kinds: dict[str, Kind] = dict.fromkeys((*group, *keys), "key")
+    numbers = {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
+    wanted = {**kinds, **numbers, **dict.fromkeys(rewards, "number")}
+    return [Field(name, kind) for name, kind in wanted.items()]
+
+
+def _joined(parts: Sequence[pl.Series]) -> pl.Series:
+    """One column from all files; keys of different types are compared as JSON text, so 1 is not "1"."""
+    dtypes = {part.dtype for part in parts if part.dtype != pl.Null}
+    if len(dtypes) > 1:
+        parts = [canonical(part) for part in parts]
+    elif dtypes:
+        parts = [part.cast(next(iter(dtypes))) if part.dtype == pl.Null else part for part in parts]
+    return pl.concat(list(parts), rechunk=True)
+
+
+# --- groups and batches ----------------------------------------------------------------------------------
+
+
+def _grouped(looked: _Looked, binding: Binding) -> tuple[Coded, np.ndarray[tuple[int], np.dtype[np.bool_]] | None]:
+    for name in looked.group:
+        null = looked.columns[name].is_null().arg_max() or 0
+        refuse_nulls(name, looked.columns[name], looked.place(null))
+    coded = encode([looked.columns[name] for name in looked.group], looked.rows)
+    if binding.group_within == "file" or (not looked.group and len(looked.tables) > 1):
+        coded = within(coded, [looked.file])
+    elif binding.group_within not in {None, "input"}:
+        coded = within(coded, [looked.columns[str(binding.group_within)]])
+    if binding.group_within is None and looked.group:
+        _refuse_silent_merge(looked, coded)
+    if binding.group_size is None:
+        return coded, None
+    cut = blocks(coded, binding.group_size)
+    return cut, _partial(looked, cut, binding)
+
+
+def _refuse_silent_merge(looked: _Looked, coded: Coded) -> None:
+    key = ",".join(looked.group)
+    for name in _comparable_steps(looked):
+        if name not in looked.group and (codes := spanning(coded, looked.columns[name])):
+            cures = f"--group {key},{name} if ids restart, --group-within input if {name} does not separate groups"
+            raise refuse_merge(f"values of {name!r}", codes, looked.labels(coded, codes), cures)
+    if len(looked.tables) > 1 and (codes := spanning(coded, looked.file)):
+        cures = (
+            "--group-within file if ids restart in each, --group-within input if they are shards of one sampling round"
+        )
+        raise refuse_merge("files", codes, looked.labels(coded, codes), cures)
+
+
+def _comparable_steps(looked: _Looked) -> list[str]:
+    """Step-like columns that tell training steps apart; one that varies inside a rollout counts its own steps."""
+    rollout = looked.roles.get("rollout")
+    varying = [name for name in looked.steps if looked.columns[name].n_unique() > 1]
+    if rollout is None:
+        return varying
+    coded = encode([looked.columns[name] for name in (*looked.group, rollout)], looked.rows)
+    return [name for name in varying if not spanning(coded, looked.columns[name])]
+
+
+def _partial(looked: _Looked, coded: Coded, binding: Binding) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+    short = sizes(coded) < (binding.group_size or 0)
+    if not short.any() or binding.partial == "keep":
+        return None
+    if binding.partial == "drop":
+        return np.asarray(short[coded.codes.to_numpy()])
+    code = int(np.argmax(short))
+    row = int(coded.first[code])
+    raise DataError(
+        f"{looked.place(row)}: the last block has {sizes(coded)[code]} rows, not {binding.group_size}",
+        "--partial keep or --partial drop says what to do with it",
+    )
+
+
+def _batched(looked: _Looked, binding: Binding, plan: Plan, coded: Coded) -> tuple[Coded, str]:
+    if binding.batch_by is None and plan.uses_batch:
+        _refuse_unclear_batch(looked)
+    by = binding.batch_by or "input"
+    keys = [] if by == "input" else [looked.file if n == "file" else looked.columns[n] for n in by.split(",")]
+    batch = encode(keys, looked.rows)
+    if not plan.estimator.spans_batches and (codes := spanning(coded, batch.codes)):
+        cure = f"a group belongs to one batch: add {by} to --group, or use --batch-by input"
+        raise refuse_merge(f"batches of {by!r}", codes, looked.labels(coded, codes), cure)
+    return batch, by
+
+
+def _refuse_unclear_batch(looked: _Looked) -> None:
+    cure = "--batch-by {0} normalises each on its own, --batch-by input takes all rows as one batch"
+    for name in _comparable_steps(looked):
+        count = looked.columns[name].n_unique()
+        raise DataError(f"the plan needs a batch, and the rows have {count} values of {name!r}", cure.format(name))
+    if len(looked.tables) > 1:
+        raise DataError(f"the plan needs a batch, and there are {len(looked.tables)} files", cure.format("file"))
+
+
+def _check_sizes(
+    looked: _Looked,
+    binding: Binding,
+    plan: Plan,
+    coded: Coded,
+    partial: np.ndarray[tuple[int], np.dtype[np.bool_]] | None,
+) -> None:
+    counts = sizes(coded)
+    if binding.expect_size is not None and partial is None and (counts != binding.expect_size).any():
+        wrong = np.flatnonzero(counts != binding.expect_size)
+        name = label(looked.key(), int(coded.first[int(wrong[0])]))
+        raise DataError(
+            f"{len(wrong)} of {coded.size} groups do not have {binding.expect_size} rows (first: {name}, {counts[wrong[0]]})",
+            "the sampler may have stopped early; leave out --expect-size to go on",
+        )
+    lone = coded.size == looked.rows > 1 and plan.estimator.min_group > 1 and plan.baseline_level == "group"
+    if lone and not binding.singletons_meant:
+        key = ", ".join(looked.group) or "the block size"
+        raise DataError(
+            f"every group has a single row: {key} is probably an id of the rollout, not of the prompt",
+            "name the prompt's column with --group, or say --singleton zero if it is meant",
+        )
+
+
+def _duplicates(coded: Coded, sample: pl.Series) -> tuple[str, ...]:
+    pairs = encode([coded.codes, sample], len(sample))
+    twice = len(sample) - pairs.size
+    if not twice:
+        return ()
+    return (f"{twice:,} rows repeat a {sample.name} inside their group: rollouts may have been written twice",)
+
+
+# --- the table -------------------------------------------------------------------------------------------
+
+
+def _narrow(looked: _Looked, coded: Coded, batch: Coded, rewards: Sequence[str]) -> pl.DataFrame:
+    columns = [coded.codes.alias("group"), batch.codes.alias("batch")]
+    columns += [looked.columns[name].alias(f"reward.{k}") for k, name in enumerate(rewards)]
+    for role, name in looked.roles.items():
+        columns.append(_role_column(looked, coded, role, name))
+    return pl.DataFrame(columns).with_columns(
+        pl.lit(ROLES[role].default).alias(role) for role in ("input_length", "turns") if role not in looked.roles
+    )
+
+
+def _role_column(looked: _Looked, coded: Coded, role: str, name: str) -> pl.Series:
+    if role == "length" and name == "equal":
+        return pl.ones(looked.rows, dtype=pl.Float64, eager=True).alias(role)
+    column = looked.columns[name]
+    if column.null_count():
+        row = column.is_null().arg_max() or 0
+        raise DataError(f"{looked.place(row)}: {name} is null", f"it is read as {ROLES[role].meaning}")
+    if ROLES[role].kind != "key":
+        return column.cast(pl.Boolean).alias(role) if role == "truncated" else column.alias(role)
+    keys = [coded.codes, column] if role == "rollout" else [column]
+    return encode(keys, looked.rows).codes.alias(role)

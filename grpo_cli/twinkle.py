@@ -1,0 +1,329 @@
+"""Twinkle's `GRPOAdvantage` and `RLOOAdvantage`: the same call, the same rules, the engine's numbers.
+
+    advantages = GRPOAdvantage()(rewards, num_generations=4, scale="group")
+
+Lists, numpy arrays and torch tensors come back as what they were; torch is never imported unless a tensor
+comes in. Differences from Twinkle, all of them on purpose: float64 inside, so a constant group gives exactly
+0 (its float32 gives up to 6); a list gives a list; an infinite reward counts as NaN; a keyword that nobody
+knows is an error and not ignored. The keywords are those of Trinity's `GRPOGroupedAdvantage`, see `Options`.
+
+Source: modelscope/twinkle src/twinkle/advantage/{grpo,rloo}.py@1a1d8845,
+Trinity-RFT trinity/algorithm/advantage_fn/grpo_advantage.py@9051d637.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib import import_module
+from operator import index
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, SupportsIndex, get_type_hints
+
+import numpy as np
+
+from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.plan import Plan
+from grpo_cli.refill import refill
+from grpo_cli.typed import typed
+
+if TYPE_CHECKING:
+    from grpo_cli.moments import Codes
+    from grpo_cli.segments import Index, Mask
+
+Scale = Literal["group", "batch", "none"]
+Array = np.ndarray[Any, np.dtype[Any]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+# Turns the float64 advantages (or the int64 row numbers) into the kind that came in.
+Back = Callable[[Array], Any]
+
+
+class _Unsaid(str):
+    """The default scale: a 'group' that nobody asked for, which std_cal_level may therefore replace."""
+
+    __slots__ = ()
+
+
+GROUP: Final = _Unsaid("group")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Trinity's options, with Twinkle's epsilon.
+
+    `std_threshold`: groups with std <= it, and singletons, are left out of the result, which is then shorter.
+    `duplicate_experiences`: for every group left out a surviving one, drawn by `seed`, is appended.
+    `rank_penalty`: the mean and the std come from r (1 - penalty rank/n), likely responses ranking high.
+    `std_cal_level`: Trinity's word for `scale`. `return_rows`: also give the row that each advantage is of.
+    """
+
+    epsilon: float = 1e-8
+    std_threshold: float | None = None
+    duplicate_experiences: bool = False
+    rank_penalty: float | None = None
+    std_cal_level: Literal["group", "batch"] | None = None
+    logprobs: object = None
+    seed: int = 0
+    return_rows: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what would lose its meaning in silence."""
+        if self.duplicate_experiences and self.std_threshold is None:
+            raise UsageError("duplicate_experiences needs std_threshold", "without it no group is left out")
+        if self.duplicate_experiences and not self.return_rows:
+            raise UsageError(
+                "with duplicate_experiences the result does not line up with the rewards",
+                "pass return_rows=True and take (advantages, row numbers)",
+            )
+        if self.rank_penalty is not None and self.logprobs is None:
+            raise UsageError("rank_penalty needs logprobs", "pass logprobs=, the mean log-prob of every row")
+        for name in ("epsilon", "std_threshold", "seed"):
+            if (getattr(self, name) or 0) < 0:
+                raise UsageError(f"{name} cannot be {getattr(self, name):g}", "it takes 0 or more")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        """Check names and types; numpy's scalars count as numbers."""
+        hints, known = get_type_hints(cls), [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise UnknownName.among("option", name, known)
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+        return cls(**{n: v if n == "logprobs" else typed(v, hints[n], n) for n, v in plain.items()})
+
+
+class Advantage:
+    """The call that both share; a subclass names its method."""
+
+    method: ClassVar[str]
+
+    def __call__(
+        self, rewards: Any, num_generations: SupportsIndex = 1, scale: Scale | str = GROUP, **kwargs: Any
+    ) -> Any:
+        """Return one advantage per reward, in the order and of the kind that came in.
+
+        `rewards`: blocks of `num_generations` rows, one block per prompt; of two dimensions the last is
+        summed. `scale`: what the residual is divided by, the std of its group, of the batch, or nothing.
+        `kwargs`: the fields of `Options`. With return_rows=True the result is (advantages, row numbers).
+        """
+        options = Options.of(kwargs)
+        level = _level(scale, options)
+        values, back = _opened(rewards, "rewards")
+        columns = _columns(values)
+        rows = len(values)
+        size = self._size(num_generations, rows)
+        settings, block = _arithmetic(level, size, rows, options)
+        if "shape.rank.penalty" in settings:
+            columns["logprob"] = _logprobs(options, rows)
+        codes = (np.arange(rows) // block).astype(np.uint32)
+        advantages, kept = _scored({"estimator.name": self.method} | settings, columns, codes)
+        source = _source(kept, codes, options)
+        result = back(advantages[source])
+        return (result, back(source)) if options.return_rows else result
+
+    def _size(self, num_generations: SupportsIndex, rows: int) -> int:
+        """The number of rows in a block; blocks must use up the rows."""
+        try:
+            size = index(num_generations)
+        except TypeError:
+            size = 0
+        if size < 1:
+            raise UsageError(
+                f"num_generations cannot be {num_generations!r}",
+                "it is the number of rows per prompt, 1 or more",
+            )
+        if rows % size:
+            raise UsageError(
+                f"{rows} rewards cannot be cut into groups of {size}: {rows % size} left over",
+                "num_generations is the number of rows per prompt, the same for all",
+            )
+        return size
+
+
+class GRPOAdvantage(Advantage):
+    """Reward minus the mean of its group, divided by the std.
+
+        A = (r - mean) / (std + 1e-8);  scale="none": r - mean
+
+    With num_generations=1, Twinkle's default, there is no group: "group" gives the reward itself, "batch" and
+    "none" measure it against the mean of the batch. Twinkle's page shows [-0.5, 0.5, ...] beside
+    scale="group"; its code gives [-0.866, 0.866, ...] there and the page's numbers for "none". So do we.
+    """
+
+    method = "grpo"
+
+
+class RLOOAdvantage(Advantage):
+    """Reward minus the mean of the other rewards of its group, divided by the std of the raw rewards.
+
+        A = (r - (sum - r)/(n - 1)) / (std + 1e-8);  scale="none": the textbook's RLOO
+
+    The default is scaled, as in Twinkle. A single row has no others, so num_generations must be above 1.
+    """
+
+    method = "rloo"
+
+    def _size(self, num_generations: SupportsIndex, rows: int) -> int:
+        size = super()._size(num_generations, rows)
+        if size == 1:
+            raise UsageError(
+                "leave-one-out with num_generations=1 has no other rows to compare with",
+                "pass num_generations=2 or more, or use GRPOAdvantage",
+            )
+        return size
+
+
+def _level(scale: str, options: Options) -> Scale:
+    """One level out of Twinkle's `scale` and Trinity's `std_cal_level`."""
+    level: Scale = typed(scale, Scale, "scale")
+    other = options.std_cal_level
+    if other is None or other == level:
+        return level
+    if not isinstance(scale, _Unsaid):
+        raise UsageError(f"scale={level!r} contradicts std_cal_level={other!r}", "give one of them")
+    return other
+
+
+def _arithmetic(level: Scale, size: int, rows: int, options: Options) -> tuple[dict[str, Any], int]:
+    """The settings of the plan, and how many rows make a group.
+
+    At size 1 Twinkle measures a row against the batch (unless the scale is group): the batch is the group
+    then, and a lone row gives 0. With a std_threshold Trinity's rule holds: singletons are left out.
+    """
+    settings: dict[str, Any] = {
+        "divisor.level": level,
+        "divisor.ddof": 1,
+        "divisor.epsilon": options.epsilon,
+        "rewards.missing": "propagate",
+        "rewards.component_missing": "propagate",
+    }
+    if options.rank_penalty is not None and size > 1:
+        settings |= {"shape.rank.penalty": options.rank_penalty, "shape.rank.numerator": "raw"}
+    if options.std_threshold is not None:
+        settings |= {"groups.zero_variance": "drop", "groups.std_threshold": options.std_threshold}
+        return settings | {"alone.result": "drop"}, size
+    if size > 1:
+        return settings, size
+    if level == "group":
+        return settings | {"alone.result": "raw"}, 1
+    whole = {"divisor.level": "group" if level == "batch" else "none"}
+    return settings | whole, max(rows, 1)
+
+
+def _scored(settings: Mapping[str, Any], columns: Mapping[str, Floats], codes: Codes) -> tuple[Floats, Mask]:
+    """Hand the narrow table to the engine: the advantage of every row, and whether it stays."""
+    # `import grpo_cli` names this class, and must not load polars.
+    import polars as pl
+
+    from grpo_cli.engine import score
+
+    table = pl.DataFrame({"group": codes, "batch": np.zeros_like(codes), **columns})
+    frame = score(Plan.of(settings), table).frame
+    return frame[".advantage"].to_numpy(), frame[".kept"].to_numpy()
+
+
+def _source(kept: Mask, codes: Codes, options: Options) -> Index:
+    """The row of the input that each row of the result is of."""
+    if options.duplicate_experiences:
+        return refill(codes, kept, options.seed)
+    return np.flatnonzero(kept).astype(np.int64)
+
+
+# --- what comes in and goes out ----------------------------------------------------------------------------
+
+
+def _columns(values: Floats) -> dict[str, Floats]:
+    """One reward column per entry of the last dimension; the engine adds them up."""
+    if values.ndim not in {1, 2} or values.shape[1:] == (0,):
+        raise UsageError(
+            f"rewards of shape {values.shape} cannot be used",
+            "they are one number per row, or (rows, reward columns)",
+        )
+    columns = values.T if values.ndim > 1 else [values]
+    return {f"reward.{k}": column for k, column in enumerate(columns)}
+
+
+def _logprobs(options: Options, rows: int) -> Floats:
+    """The mean log-prob of every row."""
+    values, _ = _opened(options.logprobs, "logprobs")
+    if values.shape != (rows,):
+        raise UsageError(
+            f"logprobs have shape {values.shape} beside {rows} rewards",
+            "pass one mean log-prob for every row",
+        )
+    return values
+
+
+def _opened(given: Any, name: str) -> tuple[Floats, Back]:
+    """The numbers in float64, and the way back to the kind that they came in."""
+    if isinstance(given, (list, tuple)):
+        kind = tuple if isinstance(given, tuple) else list
+        return _from_list(given, name), lambda array: kind(array.tolist())
+    if any(base.__module__.partition(".")[0] == "torch" for base in type(given).__mro__):
+        # bfloat16 has no numpy type and some devices have no float64: cpu first, then double, then numpy.
+        values = given.detach().cpu().double().numpy()
+        return values, lambda result: _as_tensor(result, given)
+    array = _as_array(given, name)
+    values = _from_list(array.tolist(), name) if array.dtype.kind == "O" else array.astype(np.float64)
+    dtype = array.dtype if array.dtype.kind == "f" else np.dtype(np.float64)
+    return values, lambda result: result.astype(dtype) if result.dtype.kind == "f" else result
+
+
+def _as_tensor(array: Array, like: Any) -> Any:
+    """A tensor beside `like`: its device and, where advantages fit into it, its dtype."""
+    torch = import_module("torch")
+    dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
+    values = torch.as_tensor(array)
+    return values.to(device=like.device, dtype=dtype if values.is_floating_point() else values.dtype)
+
+
+def _as_array(given: Any, name: str) -> Array:
+    """An array of numbers out of whatever speaks numpy's protocol or DLPack."""
+    try:
+        array = np.asarray(given) if hasattr(given, "__array__") else np.from_dlpack(given, device="cpu")
+    except (AttributeError, TypeError, ValueError, BufferError, RuntimeError) as error:
+        kind = type(given).__name__
+        raise TypeError(f"{name} cannot be read from {kind}; pass a list, an array or a tensor") from error
+    if array.dtype.kind not in "biufO":
+        raise TypeError(f"{name} are numbers, not {array.dtype}")
+    return array
+
+
+def _from_list(items: Sequence[Any], name: str) -> Floats:
+    """A list of numbers, or of lists of numbers; anything else is named with its place."""
+    try:
+        array = np.asarray(items)
+    except (TypeError, ValueError, RuntimeError):  # ragged, or tensors that need a gradient
+        return _one_by_one(items, name)
+    return array.astype(np.float64) if array.dtype.kind in "biuf" else _one_by_one(items, name)
+
+
+def _one_by_one(items: Sequence[Any], name: str) -> Floats:
+    """The slow way, which knows where it is."""
+    rows = [_row(item, f"{name}[{i}]") for i, item in enumerate(items)]
+    for i, row in enumerate(rows):
+        if np.shape(row) != np.shape(rows[0]):
+            raise UsageError(
+                f"{name}[{i}] has shape {np.shape(row)}, {name}[0] has {np.shape(rows[0])}",
+                "every row has as many rewards",
+            )
+    return np.array(rows, dtype=np.float64)
+
+
+def _row(item: Any, where: str) -> float | list[float]:
+    if isinstance(item, (list, tuple)):
+        return [_number(value, f"{where}[{k}]") for k, value in enumerate(item)]
+    return _number(item, where)
+
+
+def _number(item: Any, where: str) -> float:
+    if item is None:
+        raise TypeError(f"{where} is None, not a number; leave that row out, or give a number for it")
+    try:
+        if not isinstance(item, (str, bytes)):
+            return float(item)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise TypeError(f"{where} is {item!r}, not a number")
+
+
+__all__ = ["GRPOAdvantage", "Options", "RLOOAdvantage"]

@@ -1,0 +1,61 @@
+"""A spinner for runs that take a while: only on a terminal, and gone when the work is."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from threading import Lock, Timer
+from typing import TYPE_CHECKING, Final
+
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+# Shorter runs are over before anybody wonders.
+PATIENCE: Final = 1.0
+
+
+@contextmanager
+def phases(console: Console, after: float = PATIENCE) -> Iterator[Callable[[str], None]]:
+    """Give a function that names the phase of the run; it is shown when the run lasts longer than `after` seconds."""
+    if console.quiet or not (console.is_terminal and console.is_interactive):
+        yield lambda _: None
+        return
+    spinner = _Spinner(console, after)
+    try:
+        yield spinner.name
+    finally:
+        spinner.close()
+
+
+class _Spinner:
+    """A progress line that a timer starts; the lock keeps it from starting after the end."""
+
+    def __init__(self, console: Console, after: float) -> None:
+        # Data may be on its way to stdout: never let rich put itself in front of it.
+        self._progress = Progress(
+            SpinnerColumn("line"), TextColumn("{task.description}"), TimeElapsedColumn(),
+            console=console, transient=True, redirect_stdout=False, redirect_stderr=False,
+        )  # fmt: skip
+        self._task = self._progress.add_task("", total=None)
+        self._lock, self._closed = Lock(), False
+        self._timer = Timer(after, self._show)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def name(self, text: str) -> None:
+        self._progress.update(self._task, description=text)
+
+    def _show(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._progress.start()
+
+    def close(self) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._closed = True
+            if self._progress.live.is_started:
+                self._progress.stop()

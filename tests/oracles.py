@@ -1,0 +1,775 @@
+"""Independent oracles: every method once more, in plain Python, written from the formulas alone.
+
+    ORACLES["grpo"](rows)                                        the method's own defaults
+    ORACLES["grpo"](rows, scale="batch", epsilon=1e-4, ddof=0)   another divisor
+    ORACLES["unlikeliness"](rows, **{"shape.rank.penalty": 0.2}) a dotted parameter
+
+Notation: r reward; n, m, s rows, mean and std of the group; N, M, S the same over the batch; L length.
+Every reward is finite. Lists run parallel to the rows they were made from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import wraps
+from typing import TypeAlias
+
+# --------------------------------------------------------------------------------------------- rows
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sample, with every column that some method needs."""
+
+    group: str
+    reward: float
+    batch: str = ""
+    length: int = 1
+    logprob: float = 0.0
+    baseline: float = 0.0
+    references: tuple[float, ...] = ()
+    rollout: str = ""
+    step_reward: float = 0.0
+    state: str = ""
+    role: str = ""
+    input_length: int = 0
+    turns: int = 1
+    rewards: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Divisor:
+    """What the numerators are divided by: 1, or a standard deviation plus epsilon."""
+
+    scale: str = "none"
+    epsilon: float = 1e-6
+    ddof: int = 1
+
+    def of(self, xs: Sequence[float]) -> float:
+        """Return std(xs) + epsilon, or 1 where nothing is to be divided."""
+        return 1.0 if self.scale == "none" else std(xs, self.ddof) + self.epsilon
+
+
+Rows: TypeAlias = Sequence[Row]
+Oracle: TypeAlias = Callable[..., list[float]]
+OfRows: TypeAlias = Callable[[Rows], Sequence[float]]
+
+ORACLES: dict[str, Oracle] = {}
+DEFAULTS: dict[str, Divisor] = {}
+UNDIVIDED = Divisor()
+
+
+def oracle(
+    name: str, scale: str = "none", epsilon: float = 1e-6, ddof: int = 1
+) -> Callable[[Oracle], Oracle]:
+    """Register an oracle with the defaults of its divisor; dots in parameter names become underscores."""
+
+    def register(method: Oracle) -> Oracle:
+        @wraps(method)
+        def with_defaults(
+            rows: Rows, *, scale: str = scale, epsilon: float = epsilon, ddof: int = ddof, **params: object
+        ) -> list[float]:
+            plain = {key.replace(".", "_"): value for key, value in params.items()}
+            return method(rows, Divisor(scale, epsilon, ddof), **plain)
+
+        ORACLES[name] = with_defaults
+        DEFAULTS[name] = Divisor(scale, epsilon, ddof)
+        return method
+
+    return register
+
+
+# ------------------------------------------------------------------------------------------ numbers
+
+
+def divide(x: float, by: float) -> float:
+    """Divide as IEEE 754 does: x/0 is an infinity, 0/0 is NaN."""
+    if by:
+        return x / by
+    return math.copysign(math.inf, x) * math.copysign(1.0, by) if x else math.nan
+
+
+def centre(xs: Sequence[float], weights: Sequence[float] | None = None) -> list[float]:
+    """Return x - (weighted) mean for every x."""
+    # Shifting by the first value keeps offsets of 1e9 exact and makes constants exactly 0.
+    shifted = [x - xs[0] for x in xs]
+    counts = [1.0] * len(xs) if weights is None else weights
+    middle = divide(math.fsum(w * x for w, x in zip(counts, shifted, strict=True)), math.fsum(counts))
+    return [x - middle for x in shifted]
+
+
+def mean(xs: Sequence[float]) -> float:
+    """Return sum(x)/n, the value itself where all are equal."""
+    return xs[0] if max(xs) == min(xs) else math.fsum(xs) / len(xs)
+
+
+def minus_mean(r: float, xs: Sequence[float]) -> float:
+    """Return r - mean(xs)."""
+    # The differences are small where the offset is large, so the mean itself is never rounded.
+    return divide(math.fsum(r - x for x in xs), len(xs))
+
+
+def variance(xs: Sequence[float], ddof: int) -> float:
+    """Return sum((x - mean)^2)/(n - ddof), 0 where n <= ddof."""
+    return math.fsum(d * d for d in centre(xs)) / (len(xs) - ddof) if len(xs) > ddof else 0.0
+
+
+def std(xs: Sequence[float], ddof: int) -> float:
+    """Return the square root of the variance."""
+    # Unlike a sum of squares, hypot neither overflows nor underflows.
+    return math.hypot(*centre(xs)) / math.sqrt(len(xs) - ddof) if len(xs) > ddof else 0.0
+
+
+def others(xs: Sequence[float], i: int) -> list[float]:
+    """Return all values but the i-th."""
+    return [x for j, x in enumerate(xs) if j != i]
+
+
+def minus_others(xs: Sequence[float]) -> list[float]:
+    """Return x - mean of the others, for n >= 2."""
+    return [minus_mean(x, others(xs, i)) for i, x in enumerate(xs)]
+
+
+def whiten(xs: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """Return (x - mu)/sqrt(var1 + 1e-8), row i counting weights[i] times."""
+    if not xs:
+        return []
+    centred, total = centre(xs, weights), math.fsum(weights)
+    squares = math.fsum(w * d * d for w, d in zip(weights, centred, strict=True))
+    var1 = squares / (total - 1) if total > 1 else 0.0
+    return [d / math.sqrt(var1 + 1e-8) for d in centred]
+
+
+def log_mean_exp(xs: Sequence[float], tau: float) -> float:
+    """Return tau ln mean exp(x/tau)."""
+    # The factor exp(top/tau) is taken out, so that nothing overflows.
+    top = max(xs)
+    return top + tau * math.log(math.fsum(math.exp((x - top) / tau) for x in xs) / len(xs))
+
+
+def choose(n: int, k: int) -> int:
+    """Return C(n, k), 0 where it is not defined."""
+    return math.comb(n, k) if 0 <= k <= n else 0
+
+
+# ------------------------------------------------------------------------------------------- groups
+
+
+def rewards(rows: Rows) -> list[float]:
+    """Return the reward column."""
+    return [row.reward for row in rows]
+
+
+def lengths(rows: Rows) -> list[float]:
+    """Return the length column."""
+    return [float(row.length) for row in rows]
+
+
+def split(rows: Rows, key: Callable[[Row], Hashable]) -> list[list[int]]:
+    """Return the places of the rows with equal keys, in order of first appearance."""
+    places: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        places[key(row)].append(place)
+    return list(places.values())
+
+
+def batches(rows: Rows) -> list[list[int]]:
+    """Split into batches."""
+    return split(rows, lambda row: row.batch)
+
+
+def groups(rows: Rows) -> list[list[int]]:
+    """Split into groups; a group lies inside one batch."""
+    return split(rows, lambda row: (row.batch, row.group))
+
+
+def rollouts(rows: Rows) -> list[list[int]]:
+    """Split into rollouts; a rollout lies inside one group."""
+    return split(rows, lambda row: (row.batch, row.group, row.rollout))
+
+
+def in_parts(rows: Rows, parts: Iterable[Sequence[int]], function: OfRows) -> list[float]:
+    """Apply the function to every part and put its values back in the places of the rows."""
+    out = [math.nan] * len(rows)
+    for places in parts:
+        for place, value in zip(places, function([rows[p] for p in places]), strict=True):
+            out[place] = value
+    return out
+
+
+def in_groups(rows: Rows, by: Divisor, numerators: OfRows, *, constant: bool = True) -> list[float]:
+    """Divide the numerators of each group; 0 where n = 1 and (with `constant`) where all r are equal."""
+
+    def of_batch(batch: Rows) -> list[float]:
+        batch_divisor = by.of(rewards(batch)) if by.scale == "batch" else 1.0
+
+        def of_group(group: Rows) -> list[float]:
+            r = rewards(group)
+            if len(r) == 1 or (constant and max(r) == min(r)):
+                return [0.0] * len(r)
+            divisor = batch_divisor if by.scale == "batch" else by.of(r)
+            return [divide(x, divisor) for x in numerators(group)]
+
+        return in_parts(batch, groups(batch), of_group)
+
+    return in_parts(rows, batches(rows), of_batch)
+
+
+# --------------------------------------------------------------------------- means and standard deviations
+
+
+@oracle("grpo", "group")
+@oracle("dr-grpo", "none")
+@oracle("lite-ppo", "batch")
+@oracle("rec", "none", ddof=0)
+def minus_group_mean(rows: Rows, by: Divisor) -> list[float]:
+    """Return (r - m)/(s + epsilon), the four differing in scale and ddof."""
+    return in_groups(rows, by, lambda group: centre(rewards(group)))
+
+
+@oracle("rloo")
+def rloo(rows: Rows, by: Divisor) -> list[float]:
+    """Return r - mean of the others."""
+    return in_groups(rows, by, lambda group: minus_others(rewards(group)))
+
+
+@oracle("grpo-loo", "group")
+def grpo_loo(rows: Rows, by: Divisor) -> list[float]:
+    """Return (r - b)/(sd + epsilon), b and sd of the others; undivided where the others have no spread."""
+
+    def of_group(group: Rows) -> list[float]:
+        r = rewards(group)
+        out = minus_others(r)
+        for i in range(len(r)):
+            rest = others(r, i)
+            if len(rest) >= 2 and max(rest) > min(rest):
+                out[i] = divide(out[i], by.of(rest))
+        return out
+
+    return in_groups(rows, UNDIVIDED, of_group)
+
+
+@oracle("reinforce")
+@oracle("psr")
+def reinforce(rows: Rows, _by: Divisor) -> list[float]:
+    """Return r."""
+    return rewards(rows)
+
+
+@oracle("nsr")
+def nsr(rows: Rows, _by: Divisor) -> list[float]:
+    """Return r - 1."""
+    return [r - 1 for r in rewards(rows)]
+
+
+@oracle("w-reinforce")
+def w_reinforce(rows: Rows, _by: Divisor, *, weight: float = 0.1) -> list[float]:
+    """Return weight r where r = 1, r - 1 where r = 0, else r."""
+    return [weight * r if r == 1 else r - 1 if r == 0 else r for r in rewards(rows)]
+
+
+@oracle("reinforce++")
+def reinforce_plus_plus(rows: Rows, _by: Divisor) -> list[float]:
+    """Return (r - mu)/sqrt(var1 + 1e-8) over the tokens of the batch."""
+    return in_parts(rows, batches(rows), lambda batch: whiten(rewards(batch), lengths(batch)))
+
+
+@oracle("reinforce++-baseline")
+def reinforce_plus_plus_baseline(rows: Rows, by: Divisor) -> list[float]:
+    """Return (x - mu)/sqrt(var1 + 1e-8) over the tokens of the batch, x = r - m (0 where n = 1)."""
+    return in_parts(rows, batches(rows), lambda batch: whiten(minus_group_mean(batch, by), lengths(batch)))
+
+
+@oracle("batch-norm", "batch")
+def batch_norm(rows: Rows, by: Divisor) -> list[float]:
+    """Return (r - M)/(S + epsilon)."""
+
+    def of_batch(batch: Rows) -> list[float]:
+        divisor = by.of(rewards(batch))
+        return [divide(x, divisor) for x in centre(rewards(batch))]
+
+    return in_parts(rows, batches(rows), of_batch)
+
+
+@oracle("maxrl", epsilon=0.0)
+def maxrl(rows: Rows, by: Divisor, *, nonpositive: str = "zero") -> list[float]:
+    """Return (r - m)/(m + epsilon); 0 where m <= 0, unless those groups are kept."""
+
+    def of_group(group: Rows) -> list[float]:
+        m = mean(rewards(group))
+        if m <= 0 and nonpositive == "zero":
+            return [0.0] * len(group)
+        return [divide(x, m + by.epsilon) for x in centre(rewards(group))]
+
+    return in_groups(rows, UNDIVIDED, of_group)
+
+
+@oracle("gdpo", "group")
+def gdpo(rows: Rows, by: Divisor, *, weights: Sequence[float] = ()) -> list[float]:
+    """Return (x - M(x))/sqrt(var1(x) + 1e-8), x = sum w_k (r_k - m_k)/(s_k + epsilon) over non-missing k."""
+    columns = [row.rewards or (row.reward,) for row in rows]
+    terms: list[list[float]] = [[] for _ in rows]
+    for k in range(max(map(len, columns), default=0)):
+        weight = weights[k] if weights else 1.0
+        cells = [column[k] if k < len(column) else None for column in columns]
+        there = [place for place, cell in enumerate(cells) if cell is not None]
+        column = [replace(rows[place], reward=cell) for place, cell in enumerate(cells) if cell is not None]
+        for place, z in zip(there, minus_group_mean(column, by), strict=True):
+            terms[place].append(weight * z)
+    x = [replace(row, reward=math.fsum(term)) for row, term in zip(rows, terms, strict=True)]
+    return in_parts(x, batches(x), lambda batch: whiten(rewards(batch), [1.0] * len(batch)))
+
+
+@oracle("opo")
+def opo(rows: Rows, by: Divisor) -> list[float]:
+    """Return r - sum(L r)/sum(L)."""
+    return in_groups(rows, by, lambda group: centre(rewards(group), lengths(group)))
+
+
+@oracle("gpg")
+def gpg(rows: Rows, _by: Divisor, *, f_norm: float = 1.0) -> list[float]:
+    """Return alpha (r - m)/f_norm, alpha = N / max(1, number of nonzero rewards in the batch)."""
+
+    def of_batch(batch: Rows) -> list[float]:
+        alpha = len(batch) / max(1, sum(r != 0 for r in rewards(batch)))
+        return [alpha * x / f_norm for x in minus_group_mean(batch, UNDIVIDED)]
+
+    return in_parts(rows, batches(rows), of_batch)
+
+
+@oracle("asymre")
+def asymre(rows: Rows, _by: Divisor, *, shift: float = -0.1) -> list[float]:
+    """Return r - (m + shift)."""
+    return in_groups(
+        rows, UNDIVIDED, lambda group: [x - shift for x in centre(rewards(group))], constant=False
+    )
+
+
+@oracle("quantile", "group")
+def quantile(rows: Rows, by: Divisor, *, level: float = 0.4) -> list[float]:
+    """Return r - Q, Q = the smallest reward such that a share `level` of the group's rewards is <= Q."""
+
+    def of_group(group: Rows) -> list[float]:
+        r = rewards(group)
+        q = min(x for x in r if sum(y <= x for y in r) / len(r) >= level)
+        return [x - q for x in r]
+
+    return in_groups(rows, by, of_group)
+
+
+@oracle("mc-grpo")
+def mc_grpo(rows: Rows, _by: Divisor, *, floor: float = 1e-3) -> list[float]:
+    """Return x = (r - med)/(MAD + floor), lower medians; |x| > 1e-6: times n / number of such rows."""
+
+    def lower_median(xs: Sequence[float]) -> float:
+        return sorted(xs)[(len(xs) - 1) // 2]
+
+    def of_group(group: Rows) -> list[float]:
+        r = rewards(group)
+        med = lower_median(r)
+        mad = lower_median([abs(x - med) for x in r])
+        scores = [divide(x - med, mad + floor) for x in r]
+        far = sum(abs(x) > 1e-6 for x in scores)
+        return [x * len(r) / far if abs(x) > 1e-6 else x for x in scores]
+
+    return in_groups(rows, UNDIVIDED, of_group)
+
+
+# ------------------------------------------------------------------------------------ exponentials
+
+
+@oracle("opmd")
+def opmd(rows: Rows, by: Divisor, *, baseline: str = "mean", tau: float = 1.0) -> list[float]:
+    """Return r - m, or r - tau (logsumexp(r/tau) - ln n)."""
+
+    def of_group(group: Rows) -> list[float]:
+        r = rewards(group)
+        if baseline == "mean":
+            return centre(r)
+        # Taken relative to the largest reward, so that a large offset is never rounded.
+        top = max(r)
+        value = log_mean_exp([x - top for x in r], tau)
+        return [x - top - value for x in r]
+
+    return in_groups(rows, by, of_group)
+
+
+def against_others(r: Sequence[float], beta: float) -> list[float]:
+    """Return e/(mean e of the others + 1e-12) - 1, e = exp(beta (r - max r))."""
+    e = [math.exp(beta * (x - max(r))) for x in r]
+    return [e_i / (math.fsum(others(e, i)) / (len(e) - 1) + 1e-12) - 1 for i, e_i in enumerate(e)]
+
+
+def divergence(r: Sequence[float], beta: float) -> float:
+    """Return KL(softmax(beta r) || uniform) = ln n + sum p ln p."""
+    logits = [beta * (x - max(r)) for x in r]
+    log_total = math.log(math.fsum(map(math.exp, logits)))
+    return math.log(len(r)) + math.fsum(math.exp(z - log_total) * (z - log_total) for z in logits)
+
+
+@oracle("entropic")
+def entropic(rows: Rows, _by: Divisor, *, beta: float = 2.0) -> list[float]:
+    """Return e/(mean e of the others + 1e-12) - 1, e = exp(beta (r - max r))."""
+    return in_groups(rows, UNDIVIDED, lambda group: against_others(rewards(group), beta))
+
+
+@oracle("entropic-adaptive")
+def entropic_adaptive(
+    rows: Rows, _by: Divisor, *, delta: float = math.log(2), beta_max: float = 1e6
+) -> list[float]:
+    """As entropic, with beta per group such that KL(softmax(beta r) || uniform) = delta."""
+
+    def of_group(group: Rows) -> list[float]:
+        r = rewards(group)
+        low, high = 0.0, 1.0
+        while divergence(r, high) < delta and high < beta_max:
+            high *= 2
+        for _ in range(60):
+            middle = (low + high) / 2
+            if divergence(r, middle) < delta:
+                low = middle
+            else:
+                high = middle
+        return against_others(r, high)
+
+    return in_groups(rows, UNDIVIDED, of_group)
+
+
+@oracle("risk-sensitive")
+def risk_sensitive(rows: Rows, _by: Divisor, *, beta: float = 2.0) -> list[float]:
+    """Return (exp(beta r)/mean exp(beta r) - 1)/beta; r - m where beta = 0."""
+
+    def of_group(group: Rows) -> list[float]:
+        r = rewards(group)
+        if beta == 0:
+            return centre(r)
+        # No exponent is positive, so nothing overflows; expm1 keeps e_i - e_j exact where beta is tiny.
+        top = max(r) if beta > 0 else min(r)
+        e_minus_1 = [math.expm1(beta * (x - top)) for x in r]
+        mean_e = 1 + math.fsum(e_minus_1) / len(r)
+        return [x / mean_e / beta for x in centre(e_minus_1)]
+
+    return in_groups(rows, UNDIVIDED, of_group)
+
+
+# ------------------------------------------------------------------------------- counts of successes
+
+
+@oracle("passk")
+def passk(rows: Rows, by: Divisor, *, k: int = 2) -> list[float]:
+    """Return (1 - R)/(sg + epsilon) where r = 1, (1 - R - Q)/(sg + epsilon) where r = 0, else r.
+
+    R = 1 - C(n-c,k)/C(n,k), sg = sqrt(R (1 - R)), Q = C(n-c-1,k-1)/C(n-1,k-1), c = rows with r = 1.
+    """
+
+    def of_group(group: Rows) -> list[float]:
+        r = rewards(group)
+        n, c = len(r), sum(x == 1 for x in r)
+        if n < k:
+            # Only the rows that need C(n, k) are lost; the authors' code lets the others pass through.
+            return [math.nan if x in (0, 1) else x for x in r]
+        fail = Fraction(choose(n - c, k), choose(n, k))
+        sg = math.sqrt((1 - fail) * fail)
+        right = float(fail)
+        wrong = float(fail - Fraction(choose(n - c - 1, k - 1), choose(n - 1, k - 1)))
+        gain = {1.0: divide(right, sg + by.epsilon), 0.0: divide(wrong, sg + by.epsilon)}
+        # A numerator of 0 stays 0 whatever the divisor: nobody or everybody passes.
+        return [gain.get(x, x) if sg > 0 or x not in gain else 0.0 for x in r]
+
+    return in_groups(rows, UNDIVIDED, of_group, constant=False)
+
+
+@oracle("passk-best", "group")
+def passk_best(rows: Rows, by: Divisor) -> list[float]:
+    """Return r_max - r_second for the first row with the largest r, others 0."""
+
+    def of_group(group: Rows) -> list[float]:
+        r = rewards(group)
+        best = r.index(max(r))
+        return [r[best] - max(others(r, best)) if i == best else 0.0 for i in range(len(r))]
+
+    return in_groups(rows, by, of_group)
+
+
+@oracle("pkpo")
+def pkpo(rows: Rows, _by: Divisor, *, k: int = 2) -> list[float]:
+    """Return (n w - sum w)/(n - 1), w = q C(n-c,k-1)/C(n-1,k-1), q = r rounded half to even, c = sum q."""
+
+    def of_group(group: Rows) -> list[float]:
+        q = [round(x) for x in rewards(group)]
+        n, c = len(q), sum(q)
+        if n < k:
+            return [math.nan] * n
+        w = [Fraction(x * choose(n - c, k - 1), choose(n - 1, k - 1)) for x in q]
+        return [float((n * x - sum(w)) / (n - 1)) for x in w]
+
+    return in_groups(rows, UNDIVIDED, of_group, constant=False)
+
+
+# ------------------------------------------------------------------------------------ shaped rewards
+
+
+def rank_shaped(group: Rows, penalty: float) -> list[float]:
+    """Return r' = r (1 - penalty rank/n), rank 0..n-1 ascending by logprob, ties in row order."""
+    order = sorted(range(len(group)), key=lambda i: group[i].logprob)
+    ranks = {place: rank for rank, place in enumerate(order)}
+    return [row.reward * (1 - penalty * ranks[i] / len(group)) for i, row in enumerate(group)]
+
+
+@oracle("rank-penalty", "group")
+def rank_penalty(rows: Rows, by: Divisor, *, shape_rank_penalty: float = 0.25) -> list[float]:
+    """Return (r - mean r')/(s(r') + epsilon)."""
+
+    def of_group(group: Rows) -> list[float]:
+        shaped = rank_shaped(group, shape_rank_penalty)
+        return [divide(minus_mean(r, shaped), by.of(shaped)) for r in rewards(group)]
+
+    return in_groups(rows, UNDIVIDED, of_group, constant=False)
+
+
+@oracle("unlikeliness", "group")
+def unlikeliness(rows: Rows, by: Divisor, *, shape_rank_penalty: float = 0.25) -> list[float]:
+    """Return (r' - mean r')/(s(r') + epsilon)."""
+    shaped = in_parts(rows, groups(rows), lambda group: rank_shaped(group, shape_rank_penalty))
+    return minus_group_mean([replace(row, reward=x) for row, x in zip(rows, shaped, strict=True)], by)
+
+
+@oracle("length-penalty")
+def length_penalty(
+    rows: Rows,
+    by: Divisor,
+    *,
+    shape_length_output: float = 0.25,
+    shape_length_input: float = 0.1,
+    shape_length_turns: float = 0.1,
+) -> list[float]:
+    """Return r' - mean r', r' = r - m p, p = output L/max L + input in/max in + turns turns/max turns."""
+
+    def of_group(group: Rows) -> list[float]:
+        longest = max(1, *(row.length for row in group))
+        longest_input = max(1, *(row.input_length for row in group))
+        most_turns = max(1, *(row.turns for row in group))
+        p = [
+            shape_length_output * row.length / longest
+            + shape_length_input * row.input_length / longest_input
+            + shape_length_turns * row.turns / most_turns
+            for row in group
+        ]
+        # r' - mean r' = (r - m) - m (p - mean p): equal lengths then cost no digits of a large offset.
+        m = mean(rewards(group))
+        return [x - m * y for x, y in zip(centre(rewards(group)), centre(p), strict=True)]
+
+    residual = in_groups(rows, Divisor("none"), of_group, constant=False)
+    if by.scale == "none":
+        return residual
+    # What divides is the std of the penalised rewards, which is that of their residuals.
+    scaled = list(residual)
+    for places in groups(rows):
+        sd = std([residual[p] for p in places], by.ddof) if len(places) > 1 else 1.0
+        for p in places:
+            scaled[p] = residual[p] / (sd + by.epsilon)
+    return scaled
+
+
+# ------------------------------------------------------------------------------ other groups of the batch
+
+
+def stein(rows: Rows, epsilon: float, *, leave_own_out: bool) -> list[float]:
+    """Return r - b, b = (1 - l) mean of the others + l M', l = v/(v + s + epsilon)."""
+
+    def of_batch(batch: Rows) -> list[float]:
+        # A is the same after a shift of all rewards, and the group means then keep their digits.
+        origin = batch[0].reward
+        parts = [[batch[p].reward - origin for p in places] for places in groups(batch)]
+
+        def of_group(r: list[float], pool: list[list[float]]) -> list[float]:
+            if len(r) == 1:
+                return [0.0]
+            if not pool:
+                return [math.nan] * len(r)
+            big_m = math.fsum(x for part in pool for x in part) / sum(map(len, pool))
+            v = math.fsum(variance(part, 1) / len(part) for part in pool) / len(pool)
+            s = variance([mean(part) for part in pool], 0)
+            shrink = divide(v, v + s + epsilon)
+            return [(1 - shrink) * x + shrink * (y - big_m) for x, y in zip(minus_others(r), r, strict=True)]
+
+        out = [math.nan] * len(batch)
+        for g, places in enumerate(groups(batch)):
+            pool = parts[:g] + parts[g + 1 :] if leave_own_out else parts
+            for place, value in zip(places, of_group(parts[g], pool), strict=True):
+                out[place] = value
+        return out
+
+    return in_parts(rows, batches(rows), of_batch)
+
+
+@oracle("james-stein")
+def james_stein(rows: Rows, by: Divisor) -> list[float]:
+    """Return r - b, b = (1 - l) mean of the others + l M', M' and l from the other groups of the batch."""
+    return stein(rows, by.epsilon, leave_own_out=True)
+
+
+@oracle("james-stein++")
+def james_stein_plus_plus(rows: Rows, by: Divisor) -> list[float]:
+    """Return r - b, b = (1 - l) mean of the others + l M', M' and l from all groups of the batch."""
+    return stein(rows, by.epsilon, leave_own_out=False)
+
+
+def inverse_beta_pdf(p: float, alpha: float, beta: float) -> float:
+    """Return min(1/BetaPDF(p; alpha, beta), 1e6) for alpha, beta >= 1; NaN where p is outside 0..1."""
+    if not 0 <= p <= 1:
+        return math.nan
+    if (p == 0 and alpha > 1) or (p == 1 and beta > 1):
+        return 1e6
+    # An exponent of 0 takes no logarithm: 0 ** 0 = 1.
+    log_p = (alpha - 1) * math.log(p) if alpha > 1 else 0.0
+    log_q = (beta - 1) * math.log1p(-p) if beta > 1 else 0.0
+    log_pdf = math.lgamma(alpha + beta) - math.lgamma(alpha) - math.lgamma(beta) + log_p + log_q
+    return math.exp(min(-log_pdf, math.log(1e6)))
+
+
+@oracle("bnpo")
+def bnpo(rows: Rows, _by: Divisor, **bounds: float) -> list[float]:
+    """Return (x - p) min(1/BetaPDF(p; alpha, beta), 1e6), x = (r - min)/(max - min), p = mean x."""
+    # By name from a dict, since min and max as parameters would hide the builtins.
+    low, high = bounds.get("min", 0.0), bounds.get("max", 1.0)
+
+    def of_batch(batch: Rows) -> list[float]:
+        x = [replace(row, reward=(row.reward - low) / (high - low)) for row in batch]
+        ps = [mean([x[i].reward for i in places]) if len(places) > 1 else 0.0 for places in groups(batch)]
+        pm, pv = mean(ps), variance(ps, 1)
+        if pv == 0:
+            return in_groups(x, UNDIVIDED, lambda group: [math.nan] * len(group), constant=False)
+        c = pm * (1 - pm) / pv - 1
+        alpha, beta = max(1.0, 1 + c * pm / 3), max(1.0, 1 + c * (1 - pm) / 3)
+
+        def of_group(group: Rows) -> list[float]:
+            weight = inverse_beta_pdf(mean(rewards(group)), alpha, beta)
+            return [weight * d for d in centre(rewards(group))]
+
+        return in_groups(x, UNDIVIDED, of_group, constant=False)
+
+    return in_parts(rows, batches(rows), of_batch)
+
+
+# ------------------------------------------------------------------------------- baselines from elsewhere
+
+
+@oracle("remax")
+def remax(rows: Rows, _by: Divisor) -> list[float]:
+    """Return r - baseline."""
+    return [row.reward - row.baseline for row in rows]
+
+
+@oracle("reference")
+def reference(rows: Rows, _by: Divisor) -> list[float]:
+    """Return r - mean(references of the row), NaN where there are none."""
+    return [minus_mean(row.reward, row.references) for row in rows]
+
+
+@oracle("a-star-po")
+def a_star_po(rows: Rows, _by: Divisor, *, beta: float = 0.5) -> list[float]:
+    """Return r - beta ln mean exp(references/beta), the plain mean where beta = 0; NaN without references."""
+
+    def of_row(row: Row) -> float:
+        if beta == 0 or not row.references:
+            return minus_mean(row.reward, row.references)
+        # Relative to r, so that a large offset is never rounded.
+        return -log_mean_exp([x - row.reward for x in row.references], beta)
+
+    return [of_row(row) for row in rows]
+
+
+@oracle("ema")
+def ema(rows: Rows, _by: Divisor, *, decay: float = 0.95, start: float = 0.0) -> list[float]:
+    """Return r - b, then b <- decay b + (1 - decay) r; groups by first appearance, then rows in order."""
+
+    def of_batch(batch: Rows) -> list[float]:
+        out = [math.nan] * len(batch)
+        last: dict[str, int] = {}
+        for place in (place for places in groups(batch) for place in places):
+            row = batch[place]
+            before = last.get(row.role)
+            if before is None:
+                out[place] = row.reward - start
+            else:
+                # The updated b lies decay * A below the last r: this keeps a large offset out of b.
+                out[place] = row.reward - batch[before].reward + decay * out[before]
+            last[row.role] = place
+        return out
+
+    return in_parts(rows, batches(rows), of_batch)
+
+
+@oracle("spo", "batch", epsilon=1e-8)
+def spo(rows: Rows, by: Divisor, *, rho: float = 0.96, prior: float = 0.5) -> list[float]:
+    """Return (x - mean x)/(S(x) + epsilon), x = r - a/(a + b); then a <- rho a + r, b <- rho b + 1 - r."""
+    a: defaultdict[str, float] = defaultdict(lambda: prior)
+    b: defaultdict[str, float] = defaultdict(lambda: prior)
+
+    def of_batch(batch: Rows) -> list[float]:
+        v = [divide(a[row.group], a[row.group] + b[row.group]) for row in batch]
+        # The two parts are centred apart, so that v keeps its digits beside a large r.
+        x = [r - w for r, w in zip(centre(rewards(batch)), centre(v), strict=True)]
+        for row in batch:
+            a[row.group] = rho * a[row.group] + row.reward
+            b[row.group] = rho * b[row.group] + 1 - row.reward
+        divisor = by.of(x)
+        return [divide(value, divisor) for value in x]
+
+    return in_parts(rows, batches(rows), of_batch)
+
+
+# ------------------------------------------------------------------------------------ several steps
+
+
+@oracle("step-wise", "group")
+def step_wise(rows: Rows, by: Divisor) -> list[float]:
+    """Return (r - m)/(s + epsilon) over the last rows of the rollouts, copied to their other rows."""
+    runs = rollouts(rows)
+    out = [math.nan] * len(rows)
+    for places, value in zip(runs, minus_group_mean([rows[run[-1]] for run in runs], by), strict=True):
+        for place in places:
+            out[place] = value
+    return out
+
+
+def returns_to_go(rows: Rows, gamma: float) -> list[float]:
+    """Return G = step_reward + gamma G of the next row of the rollout."""
+
+    def of_rollout(run: Rows) -> list[float]:
+        out: list[float] = []
+        for row in reversed(run):
+            out.append(row.step_reward + gamma * (out[-1] if out else 0.0))
+        return out[::-1]
+
+    return in_parts(rows, rollouts(rows), of_rollout)
+
+
+@oracle("gigpo")
+def gigpo(
+    rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 0.95, count: str = "rollouts"
+) -> list[float]:
+    """Return (r - mean r of the rollouts) + omega (G - mean G of the rows in the same state)."""
+
+    def episode(group: Rows) -> list[float]:
+        runs = rollouts(group)
+        if len(runs) == 1:
+            return [0.0] * len(group)
+        counted = rewards([group[run[0]] for run in runs] if count == "rollouts" else group)
+        divisor = by.of(counted)
+        return [divide(minus_mean(r, counted), divisor) for r in rewards(group)]
+
+    def step(same_state: Rows) -> list[float]:
+        returns = rewards(same_state)
+        divisor = by.of(returns)
+        return [0.0] if len(returns) == 1 else [divide(x, divisor) for x in centre(returns)]
+
+    returned = [replace(row, reward=g) for row, g in zip(rows, returns_to_go(rows, gamma), strict=True)]
+    states = split(rows, lambda row: (row.batch, row.group, row.state))
+    a_e, a_s = in_parts(rows, groups(rows), episode), in_parts(returned, states, step)
+    return [e + omega * s for e, s in zip(a_e, a_s, strict=True)]

@@ -1,0 +1,326 @@
+"""Every method against its plain-Python oracle, and the laws that it declares."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from grpo_cli.engine import compile_plan, run, score
+from grpo_cli.estimators.table import ESTIMATORS
+from grpo_cli.plan import Plan
+from tests.oracles import ORACLES, Row
+from tests.tables import advantages, narrow
+
+OWN_FORMULA = "(reward - mean) / (std + epsilon)"
+METHODS = [name for name in ESTIMATORS if name != "expression"]
+# Chosen so that sums, halves and quarters have exact floats, beside values that have none.
+REWARDS = st.one_of(
+    st.sampled_from([0.0, 1.0]),
+    st.sampled_from([0.0, 0.25, 0.5, 1.0, -1.0]),
+    st.floats(-5, 5, allow_nan=False).map(lambda x: round(x, 4)),
+)
+
+
+def rows_of(rewards: st.SearchStrategy[float] = REWARDS) -> st.SearchStrategy[list[Row]]:
+    """One to five groups of one to six rows, shuffled, with every extra that a method may read."""
+    row = st.builds(
+        Row,
+        group=st.sampled_from("abcde"),
+        reward=rewards,
+        length=st.integers(1, 40),
+        logprob=st.floats(-3, 0).map(lambda x: round(x, 3)),
+        baseline=st.sampled_from([0.0, 0.5, 1.0]),
+        references=st.lists(st.floats(-2, 2).map(lambda x: round(x, 3)), min_size=1, max_size=4).map(tuple),
+        rollout=st.sampled_from("xyz"),
+        step_reward=st.floats(-1, 1).map(lambda x: round(x, 3)),
+        state=st.sampled_from(["s", "t"]),
+        role=st.sampled_from(["solver", "critic"]),
+        input_length=st.integers(0, 9),
+        turns=st.integers(1, 3),
+    )
+    return st.lists(row, min_size=1, max_size=24)
+
+
+BINARY = rows_of(st.sampled_from([0.0, 1.0]))
+
+
+def close(got: float | None, wanted: float, relative: float = 1e-9) -> bool:
+    """Equal up to rounding, NaN being NaN."""
+    if got is None or math.isnan(wanted):
+        return got is not None and math.isnan(got) == math.isnan(wanted)
+    return math.isclose(got, wanted, rel_tol=relative, abs_tol=relative * max(1.0, abs(wanted)))
+
+
+def episodes(rows: list[Row], method: str) -> list[Row]:
+    """Methods that count rollouts get one reward per rollout, as trainers write it."""
+    if method != "gigpo":
+        return rows
+    first: dict[tuple[str, str], float] = {}
+    return [replace(row, reward=first.setdefault((row.group, row.rollout), row.reward)) for row in rows]
+
+
+def test_every_method_has_an_oracle() -> None:
+    assert set(ORACLES) == set(METHODS)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_method_equals_its_oracle(method: str, data: st.DataObject) -> None:
+    rows = episodes(data.draw(BINARY if method in {"bnpo", "spo"} else rows_of()), method)
+    got, wanted = advantages(rows, {"estimator.name": method}), ORACLES[method](rows)
+    # With two rows the adaptive temperature has no finite answer: the winner's 1e12 hangs on the last bit.
+    relative = 1e-3 if method == "entropic-adaptive" else 1e-9
+    if method == "entropic-adaptive":
+        assume(all(abs(value) < 1e6 for value in wanted))
+    assert all(close(g, w, relative) for g, w in zip(got, wanted, strict=True)), (rows, got, wanted)
+
+
+@pytest.mark.parametrize(
+    ("method", "scale"), [(m, s) for m in METHODS for s in ESTIMATORS[m].scales if m not in {"gdpo", "spo"}]
+)
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_every_allowed_scale_equals_the_oracle(method: str, scale: str, data: st.DataObject) -> None:
+    rows = episodes(data.draw(BINARY if method in {"bnpo", "spo"} else rows_of()), method)
+    if scale == "batch":
+        assume(len({row.reward for row in rows}) > 1)
+    got = advantages(rows, {"estimator.name": method, "divisor.level": scale})
+    wanted = ORACLES[method](rows, scale=scale)
+    if method == "entropic-adaptive":
+        assume(all(abs(value) < 1e6 for value in wanted))
+    relative = 1e-3 if method == "entropic-adaptive" else 1e-9
+    assert all(close(g, w, relative) for g, w in zip(got, wanted, strict=True)), (rows, got, wanted)
+
+
+PARAMETERS: list[tuple[str, dict[str, Any]]] = [
+    ("maxrl", {"epsilon": 1e-6, "nonpositive": "keep"}),
+    ("gpg", {"f_norm": 4.0}),
+    ("passk", {"k": 4}),
+    ("pkpo", {"k": 3}),
+    ("opmd", {"baseline": "logavgexp", "tau": 0.5}),
+    ("asymre", {"shift": 0.25}),
+    ("entropic", {"beta": 0.5}),
+    ("risk-sensitive", {"beta": -1.0}),
+    ("risk-sensitive", {"beta": 0.0}),
+    ("quantile", {"level": 0.75}),
+    ("mc-grpo", {"floor": 0.1}),
+    ("bnpo", {"min": -6.0, "max": 6.0}),
+    ("spo", {"rho": 0.9, "prior": 4.0}),
+    ("w-reinforce", {"weight": 0.5}),
+    ("a-star-po", {"beta": 2.0}),
+    ("ema", {"decay": 0.5, "start": 1.0}),
+    ("gigpo", {"omega": 0.5, "gamma": 0.5}),
+    ("james-stein", {"epsilon": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("method", "params"), PARAMETERS, ids=[f"{m}-{p}" for m, p in PARAMETERS])
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_parameters_mean_what_the_oracle_means(method: str, params: dict[str, Any], data: st.DataObject) -> None:
+    rows = episodes(data.draw(BINARY if method == "spo" else rows_of()), method)
+    got = advantages(rows, {"estimator.name": method, **{f"estimator.{k}": v for k, v in params.items()}})
+    wanted = ORACLES[method](rows, **params)
+    assert all(close(g, w) for g, w in zip(got, wanted, strict=True)), (rows, got, wanted)
+
+
+@given(rows=rows_of())
+@settings(max_examples=40, deadline=None)
+def test_a_formula_of_ones_own_gives_grpo(rows: list[Row]) -> None:
+    own = advantages(rows, {"estimator.name": "expression", "estimator.sql": OWN_FORMULA})
+    grpo = advantages(rows, {"estimator.name": "grpo"})
+    assert all(close(o, g or 0.0) for o, g in zip(own, grpo, strict=True))
+
+
+LOCAL = [m for m in METHODS if not Plan.of({"estimator.name": m}).uses_batch and not ESTIMATORS[m].batch]
+
+
+@pytest.mark.parametrize("method", LOCAL)
+@given(rows=rows_of(), other=rows_of())
+@settings(max_examples=15, deadline=None)
+def test_groups_do_not_leak_into_each_other(method: str, rows: list[Row], other: list[Row]) -> None:
+    moved = [replace(row, group=row.group.upper()) for row in other]
+    alone = advantages(rows, {"estimator.name": method})
+    together = advantages([*rows, *moved], {"estimator.name": method})[: len(rows)]
+    assert all(close(a, t, 1e-12) for a, t in zip(alone, (math.nan if t is None else t for t in together), strict=True))
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if ESTIMATORS[m].order_free])
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_the_order_of_rows_does_not_matter(method: str, data: st.DataObject) -> None:
+    drawn = data.draw(BINARY if method == "bnpo" else rows_of())
+    # Ties in log-prob and for the best row are broken by row order: leave only the ones without.
+    rows = [replace(row, logprob=-0.01 * i) for i, row in enumerate(drawn)]
+    order = data.draw(st.permutations(range(len(rows))))
+    plain = advantages(rows, {"estimator.name": method})
+    shuffled = advantages([rows[i] for i in order], {"estimator.name": method})
+    if method == "entropic-adaptive":
+        assume(all(abs(value or 0) < 1e6 for value in plain))
+    tolerance = 1e-3 if method == "entropic-adaptive" else 1e-11
+    for place, i in enumerate(order):
+        value = shuffled[place]
+        assert value is not None
+        wanted = plain[i]
+        assert wanted is not None
+        assert close(value, wanted, tolerance), (rows, order)
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if ESTIMATORS[m].shift is not None])
+@given(rows=rows_of(), offset=st.sampled_from([0.5, -3.0, 64.0]))
+@settings(max_examples=15, deadline=None)
+def test_the_declared_shift_law_holds(method: str, rows: list[Row], offset: float) -> None:
+    law = ESTIMATORS[method].shift
+    assert law is not None
+    plan = {"estimator.name": method}
+    exact = [replace(row, reward=round(row.reward * 4) / 4) for row in episodes(rows, method)]
+    moved = [replace(row, reward=row.reward + offset) for row in exact]
+    before, after = advantages(exact, plan), advantages(moved, plan)
+    whitened = any(op.name == "whiten" for op in Plan.of(plan).post)
+    step = 0.0 if whitened or Plan.of(plan).baseline_level == "batch" else law * offset
+    if method == "entropic-adaptive":
+        assume(all(abs(value or 0) < 1e6 for value in before))
+    tolerance = 1e-3 if method == "entropic-adaptive" else 1e-9
+    for b, a in zip(before, after, strict=True):
+        assert b is not None
+        assert close(a, b + step, tolerance), (exact, before, after)
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if ESTIMATORS[m].linear and "none" in ESTIMATORS[m].scales])
+@given(rows=rows_of())
+@settings(max_examples=15, deadline=None)
+def test_the_declared_scale_law_holds(method: str, rows: list[Row]) -> None:
+    plan = {"estimator.name": method, "divisor.level": "none"}
+    before = advantages(rows, plan)
+    after = advantages([replace(row, reward=row.reward * 4) for row in rows], plan)
+    for b, a in zip(before, after, strict=True):
+        assert b is not None
+        factor = 1.0 if any(op.name == "whiten" for op in Plan.of(plan).post) else 4.0
+        assert close(a, b * factor, 1e-4 if factor == 1.0 else 1e-9)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        m
+        for m in METHODS
+        if Plan.of({"estimator.name": m}).centred
+        and not Plan.of({"estimator.name": m}).post
+        and m not in {"rank-penalty", "unlikeliness", "length-penalty"}
+    ],
+)
+@pytest.mark.parametrize("value", [0.1, 0.7, 0.98, 1e9 + 0.1, -2.3, 0.0, 1.0])
+def test_a_constant_group_is_exactly_zero(method: str, value: float) -> None:
+    rows = [
+        Row(group="a", reward=value, length=i + 1, rollout=str(i), state=str(i), logprob=-0.1 * i) for i in range(7)
+    ]
+    rows.append(Row(group="b", reward=3.0, rollout="x", state="z"))
+    rows.append(Row(group="b", reward=5.0, rollout="y", state="w"))
+    assert advantages(rows, {"estimator.name": method})[:7] == [0.0] * 7
+
+
+@pytest.mark.parametrize(
+    "method", ["grpo", "rloo", "dr-grpo", "grpo-loo", "lite-ppo", "quantile", "mc-grpo", "entropic"]
+)
+def test_a_large_offset_costs_no_digits(method: str) -> None:
+    pattern = [0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]
+    small = [Row(group=g, reward=r) for g in "ab" for r in pattern]
+    large = [replace(row, reward=row.reward + 1e9) for row in small]
+    plan = {"estimator.name": method}
+    for got, wanted in zip(advantages(large, plan), advantages(small, plan), strict=True):
+        assert wanted is not None
+        assert close(got, wanted, 1e-12)
+
+
+HAND: list[tuple[str, list[float | None]]] = [
+    ("grpo", [-0.8660239, 0.8660239, -0.8660239, 0.8660239, 1.499997, -0.499999, -0.499999, -0.499999]),
+    ("dr-grpo", [-0.5, 0.5, -0.5, 0.5, 0.75, -0.25, -0.25, -0.25]),
+    ("rloo", [-2 / 3, 2 / 3, -2 / 3, 2 / 3, 1, -1 / 3, -1 / 3, -1 / 3]),
+    ("grpo-loo", [-1.1546985, 1.1546985, -1.1546985, 1.1546985, 1, -0.5773493, -0.5773493, -0.5773493]),
+    ("maxrl", [-1, 1, -1, 1, 3, -1, -1, -1]),
+    ("reinforce", [0, 1, 0, 1, 1, 0, 0, 0]),
+    ("psr", [0, 1, 0, 1, 1, 0, 0, 0]),
+    ("nsr", [-1, 0, -1, 0, 0, -1, -1, -1]),
+    ("w-reinforce", [-1, 0.1, -1, 0.1, 0.1, -1, -1, -1]),
+    ("gpg", [-4 / 3, 4 / 3, -4 / 3, 4 / 3, 2, -2 / 3, -2 / 3, -2 / 3]),
+    ("asymre", [-0.4, 0.6, -0.4, 0.6, 0.85, -0.15, -0.15, -0.15]),
+    ("opmd", [-0.5, 0.5, -0.5, 0.5, 0.75, -0.25, -0.25, -0.25]),
+    ("rec", [-0.5, 0.5, -0.5, 0.5, 0.75, -0.25, -0.25, -0.25]),
+    ("batch-norm", [-0.7245676, 1.2076127, -0.7245676, 1.2076127, 1.2076127, -0.7245676, -0.7245676, -0.7245676]),
+    ("lite-ppo", [-0.9660899, 0.9660899, -0.9660899, 0.9660899, 1.4491348, -0.4830449, -0.4830449, -0.4830449]),
+    ("quantile", [0, 1.7320478, 0, 1.7320478, 1.999996, 0, 0, 0]),
+    ("entropic", [-0.8099, 1.3610, -0.8099, 1.3610, 6.3891, -0.6805, -0.6805, -0.6805]),
+    ("passk-best", [0, 0, 0, 0, 1.999996, 0, 0, 0]),
+    ("passk", [-0.4472126, 0.4472126, -0.4472126, 0.4472126, 0.999998, -0.3333327, -0.3333327, -0.3333327]),
+    ("pkpo", [-4 / 9, 4 / 9, -4 / 9, 4 / 9, 1, -1 / 3, -1 / 3, -1 / 3]),
+    ("mc-grpo", [0, 2000, 0, 2000, 4000, 0, 0, 0]),
+    ("risk-sensitive", [-0.3807971, 0.3807971, -0.3807971, 0.3807971, 0.9224692, -0.3074897, -0.3074897, -0.3074897]),
+    ("ema", [0, 1, -0.05, 0.9525, 0.904875, -0.14036875, -0.13335031, -0.12668280]),
+]
+
+
+@pytest.mark.parametrize(("method", "wanted"), HAND, ids=[name for name, _ in HAND])
+def test_the_reference_vector_has_the_values_worked_out_by_hand(method: str, wanted: list[float]) -> None:
+    rows = [Row(group="a", reward=r) for r in (0, 1, 0, 1)] + [Row(group="b", reward=r) for r in (1, 0, 0, 0)]
+    got = advantages(rows, {"estimator.name": method})
+    assert got == pytest.approx(wanted, abs=6e-5 if method == "entropic" else 1e-6)
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if ESTIMATORS[m].order_free and not ESTIMATORS[m].spans_batches])
+@given(rows=rows_of(), cut=st.integers(1, 4))
+@settings(max_examples=10, deadline=None)
+def test_parts_that_share_no_group_give_the_numbers_of_the_whole(method: str, rows: list[Row], cut: int) -> None:
+    plan = Plan.of({"estimator.name": method})
+    table = narrow(rows).drop({"rollout", "role"} - set(plan.needs))
+    whole = score(plan, table).frame[".advantage"].to_list()
+    split = pl.col("group") < cut
+    parts = [part for part in (table.filter(split), table.filter(~split)) if len(part)]
+    program = compile_plan(plan, 1, frozenset(table.columns))
+    frames = run(program, parts, 1, {".advantage"})
+    groups = [code for part in parts for code in part["group"].to_list()]
+    pieced: dict[int, list[float | None]] = {}
+    for code, value in zip(groups, [v for f in frames for v in f[".advantage"].to_list()], strict=True):
+        pieced.setdefault(code, []).append(value)
+    for code, wanted in zip(table["group"].to_list(), whole, strict=True):
+        got = pieced[code].pop(0)
+        assert wanted is not None
+        assert close(got, wanted, 1e-9 if method != "entropic-adaptive" else 1e-3)
+
+
+BITS = """
+import sys, random, struct, hashlib
+sys.path.insert(0, {root!r})
+from grpo_cli.estimators.table import ESTIMATORS
+from tests.oracles import Row
+from tests.tables import advantages
+random.seed(5)
+rows = [Row(group=str(random.randrange(40_000)), reward=random.choice([random.gauss(0, 1), 0.0, 1.0]), length=random.randrange(1, 90),
+            logprob=-random.random(), references=(0.5, 0.1), rollout=str(random.randrange(9)), state="s") for _ in range(150_000)]
+for name in {names!r}:
+    values = advantages(rows, {{"estimator.name": name}})
+    print(name, hashlib.sha256(struct.pack(f"{{len(values)}}d", *values)).hexdigest())
+"""
+
+
+def test_the_bits_are_the_same_for_any_number_of_threads() -> None:
+    names = ["grpo", "rloo", "lite-ppo", "reinforce++", "opo", "gdpo", "james-stein", "grpo-loo", "mc-grpo"]
+    script = BITS.format(root=os.getcwd(), names=names)
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", script], env={**os.environ, "POLARS_MAX_THREADS": threads},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for threads in ("1", "2", "7")
+    ]  # fmt: skip
+    assert outputs[0] == outputs[1] == outputs[2]
+    assert len(outputs[0].splitlines()) == len(names)

@@ -1,0 +1,442 @@
+"""Twinkle's call: its numbers, its rules, Trinity's options, and the kind of thing that goes in coming out.
+
+Numbers named golden were returned by the code of modelscope/twinkle 1a1d8845 and Trinity-RFT 9051d637.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from decimal import Decimal
+from math import isnan, nan, sqrt
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.twinkle import GRPOAdvantage, RLOOAdvantage
+
+grpo, rloo = GRPOAdvantage(), RLOOAdvantage()
+
+DOCUMENTED = [0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+SOLVED = [1.0, 1.0, 1.0, 1.0]
+REFILLED: dict[str, Any] = {"duplicate_experiences": True, "return_rows": True}
+# The first group of golden float_uniform8.
+GRADED = [0.818532, 0.548711, 2.092824, 1.217343, 1.039959, 0.662216, -0.104882, 0.962532]
+LOGPROBS = [-0.478979, -0.407358, -0.301818, -0.289416, -0.851875, -0.913543, -0.709247, -0.556355]
+
+
+def _close(values: object, tol: float = 1e-7) -> Any:
+    return pytest.approx(values, rel=tol, abs=tol, nan_ok=True)
+
+
+# --- Twinkle's numbers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("advantage", "scale", "expected"),
+    [
+        (grpo, "group", [-0.8660254, 0.8660254, -0.8660254, 0.8660254, 1.5, -0.5, -0.5, -0.5]),
+        (
+            grpo,
+            "batch",
+            [-0.966092, 0.966092, -0.966092, 0.966092, 1.449138, -0.483046, -0.483046, -0.483046],
+        ),
+        (grpo, "none", [-0.5, 0.5, -0.5, 0.5, 0.75, -0.25, -0.25, -0.25]),
+        (rloo, "group", [-1.1547005, 1.1547005, -1.1547005, 1.1547005, 2.0, -2 / 3, -2 / 3, -2 / 3]),
+        (
+            rloo,
+            "batch",
+            [-1.288122, 1.288122, -1.288122, 1.288122, 1.932184, -0.644061, -0.644061, -0.644061],
+        ),
+        (rloo, "none", [-2 / 3, 2 / 3, -2 / 3, 2 / 3, 1.0, -1 / 3, -1 / 3, -1 / 3]),
+    ],
+)
+def test_the_documented_rewards_give_what_the_code_gives_and_not_the_page(
+    advantage: Any, scale: str, expected: list[float]
+) -> None:
+    assert advantage(DOCUMENTED, num_generations=4, scale=scale) == _close(expected, 1e-6)
+
+
+def test_the_default_scale_of_both_is_group_so_default_rloo_is_scaled() -> None:
+    assert grpo(DOCUMENTED, 4) == grpo(DOCUMENTED, 4, "group")
+    assert rloo(DOCUMENTED, 4)[0] == _close(-1.1547005)
+
+
+def test_epsilon_is_1e_8_and_can_be_set() -> None:
+    assert grpo([0.0, 1.0], 2) == _close([-0.5 / (sqrt(0.5) + 1e-8), 0.5 / (sqrt(0.5) + 1e-8)], 1e-15)
+    assert grpo([0.0, 1.0], 2, epsilon=1.0) == _close([-0.5 / (sqrt(0.5) + 1), 0.5 / (sqrt(0.5) + 1)], 1e-15)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "expected"),
+    [
+        (grpo, [-0.1375732, -0.5685894, 1.8980002, 0.4994936, 0.2161377, -0.3872747, -1.6126487, 0.0924546]),
+        (rloo, [-0.1572265, -0.6498164, 2.1691431, 0.5708498, 0.2470145, -0.4425997, -1.8430271, 0.1056624]),
+    ],
+)
+def test_graded_rewards_give_the_golden_numbers(advantage: Any, expected: list[float]) -> None:
+    assert advantage(GRADED, 8) == _close(expected)
+
+
+def test_the_batch_std_is_that_of_the_raw_rewards() -> None:
+    # Mean 5.5, squares 30.25 + 20.25 + 20.25 + 30.25 = 101; the centred rewards would have 1 in its place.
+    spread = sqrt(101 / 3)
+    assert grpo([0.0, 1.0, 10.0, 11.0], 2, "batch") == _close([-0.5 / spread, 0.5 / spread] * 2)
+
+
+@pytest.mark.parametrize("advantage", [grpo, rloo])
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_a_constant_group_gives_exact_zeros_where_float32_gives_noise(advantage: Any, scale: str) -> None:
+    assert advantage([0.1] * 8 + [0.0, 1.0] * 4, 8, scale)[:8] == [0.0] * 8
+
+
+# --- num_generations ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected"),
+    [
+        ("group", [1.0, 2.0, 6.0]),
+        ("batch", [-2 / sqrt(7), -1 / sqrt(7), 3 / sqrt(7)]),
+        ("none", [-2.0, -1.0, 3.0]),
+    ],
+)
+def test_one_generation_is_measured_against_the_batch_unless_the_scale_is_group(
+    scale: str, expected: list[float]
+) -> None:
+    assert grpo([1.0, 2.0, 6.0], scale=scale) == _close(expected)
+
+
+@pytest.mark.parametrize(("scale", "expected"), [("group", 3.0), ("batch", 0.0), ("none", 0.0)])
+def test_one_generation_of_one_prompt_has_no_spread_and_no_baseline(scale: str, expected: float) -> None:
+    assert grpo([3.0], scale=scale) == [expected]
+
+
+@pytest.mark.parametrize("advantage", [grpo, rloo])
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_no_rewards_give_no_advantages(advantage: Any, scale: str) -> None:
+    assert advantage([], 4, scale) == []
+
+
+def test_rloo_refuses_one_generation_and_says_the_way_out() -> None:
+    with pytest.raises(ValueError, match=r"num_generations=1 has no other rows.*num_generations=2 or more"):
+        rloo(DOCUMENTED)
+
+
+@pytest.mark.parametrize("advantage", [grpo, rloo])
+def test_a_length_that_does_not_divide_raises_with_the_numbers(advantage: Any) -> None:
+    with pytest.raises(ValueError, match="8 rewards cannot be cut into groups of 3: 2 left over"):
+        advantage(DOCUMENTED, 3)
+
+
+@pytest.mark.parametrize("count", [0, -4, 2.5, "4", None])
+def test_what_is_no_count_of_rows_is_refused(count: Any) -> None:
+    with pytest.raises(UsageError, match="num_generations cannot be"):
+        grpo(DOCUMENTED, count)
+
+
+def test_a_numpy_integer_is_a_count() -> None:
+    assert grpo(DOCUMENTED, np.int64(4)) == grpo(DOCUMENTED, 4)
+
+
+# --- missing rewards ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("advantage", [grpo, rloo])
+@pytest.mark.parametrize("scale", ["group", "none"])
+def test_nan_takes_its_whole_group_along_and_no_other(advantage: Any, scale: str) -> None:
+    whole = advantage(DOCUMENTED, 4, scale)
+    assert advantage([nan, *DOCUMENTED[1:]], 4, scale) == _close([nan] * 4 + whole[4:], 1e-15)
+
+
+@pytest.mark.parametrize("advantage", [grpo, rloo])
+def test_nan_takes_the_whole_batch_along_when_the_batch_divides(advantage: Any) -> None:
+    assert all(map(isnan, advantage([nan, *DOCUMENTED[1:]], 4, "batch")))
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected"), [("group", [nan, 2.0]), ("batch", [nan, nan]), ("none", [nan, nan])]
+)
+def test_nan_with_one_generation_goes_as_far_as_the_baseline(scale: str, expected: list[float]) -> None:
+    assert grpo([nan, 2.0], scale=scale) == _close(expected)
+
+
+def test_an_infinite_reward_counts_as_nan() -> None:
+    assert grpo([float("inf"), 0.0, 0.0, 1.0], 2, "none") == _close([nan, nan, -0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("rewards", "place"),
+    [
+        ([0.0, None], r"rewards\[1\] is None"),
+        ([[1.0, 0.0], [1.0, None]], r"rewards\[1\]\[1\] is None"),
+        (np.array([0.0, None], dtype=object), r"rewards\[1\] is None"),
+        (["1.0", 0.0], r"rewards\[0\] is '1.0', not a number"),
+        ([0.0, {"score": 1}], r"rewards\[1\] is \{'score': 1\}, not a number"),
+    ],
+)
+def test_what_is_no_number_raises_a_type_error_that_says_where(rewards: Any, place: str) -> None:
+    with pytest.raises(TypeError, match=place):
+        grpo(rewards, 2)
+
+
+# --- two dimensions ----------------------------------------------------------------------------------------
+
+# Golden three_rewards_uniform8, first group: Twinkle adds the columns without weights.
+THREE = [
+    [1.0, 1.0, 1.333996], [0.0, 0.0, -0.765334], [0.0, 0.5, 0.072385], [1.0, 1.0, 0.519083],
+    [1.0, 1.0, 0.492855], [1.0, 0.5, 0.339783], [1.0, 0.0, -0.44097], [1.0, 0.5, -1.410441],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_two_dimensions_are_summed_over_the_last(kind: Any) -> None:
+    expected = [2.0038264, -2.0955036, -0.7577846, 1.1889134, 1.1626854, 0.5096134, -0.7711396, -1.2406106]
+    assert list(grpo(kind(THREE), 8, "none")) == _close(expected)
+
+
+def test_nan_in_one_column_takes_the_group_along() -> None:
+    assert grpo([[nan, 1.0], [1.0, 1.0], [0.0, 1.0], [1.0, 1.0]], 2, "none") == _close([nan, nan, -0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("rewards", "message"),
+    [
+        (np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
+        (np.zeros((4, 0)), r"shape \(4, 0\)"),
+        (np.float64(1.0), r"shape \(\)"),
+        ([[1.0, 2.0], [1.0]], r"rewards\[1\] has shape \(1,\), rewards\[0\] has \(2,\)"),
+    ],
+)
+def test_other_shapes_are_refused(rewards: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        grpo(rewards, 1)
+
+
+# --- Trinity's options -------------------------------------------------------------------------------------
+
+
+def test_a_threshold_leaves_out_groups_whose_std_is_at_most_as_large() -> None:
+    # Stds 0.57735, 0.5 and 0.
+    rewards = DOCUMENTED + SOLVED
+    assert grpo(rewards, 4, std_threshold=0.0, return_rows=True)[1] == [*range(8)]
+    assert grpo(rewards, 4, std_threshold=0.5, return_rows=True)[1] == [*range(4)]
+    assert grpo(rewards, 4, std_threshold=0.6) == []
+
+
+def test_the_batch_std_still_counts_the_rows_that_are_left_out() -> None:
+    rewards = DOCUMENTED + SOLVED
+    assert grpo(rewards, 4, "batch", std_threshold=0.0) == grpo(rewards, 4, "batch")[:8]
+
+
+def test_singletons_are_left_out_as_soon_as_there_is_a_threshold() -> None:
+    for scale in ("group", "batch", "none"):
+        assert grpo([1.0, 2.0], 1, scale, std_threshold=0.0) == []
+
+
+def test_a_group_with_nan_is_not_left_out() -> None:
+    assert grpo([nan, 1.0, 1.0, 1.0], 2, std_threshold=0.5) == _close([nan, nan])
+
+
+def test_duplicates_keep_the_number_of_groups() -> None:
+    rewards = SOLVED + DOCUMENTED[:4] + SOLVED
+    advantages, rows = grpo(rewards, 4, std_threshold=0, **REFILLED)
+    assert rows == [4, 5, 6, 7] * 3
+    assert advantages == grpo(DOCUMENTED[:4], 4) * 3
+
+
+def test_the_seed_decides_which_groups_are_copied() -> None:
+    rewards = (DOCUMENTED[:4] + SOLVED) * 20
+
+    def rows(seed: int) -> list[int]:
+        return list(grpo(rewards, 4, std_threshold=0, seed=seed, **REFILLED)[1])
+
+    assert len(rows(0)) == len(rewards)
+    assert rows(1) == rows(1) != rows(2)
+
+
+def test_nothing_to_copy_gives_nothing() -> None:
+    assert grpo(SOLVED, 4, std_threshold=0, **REFILLED) == ([], [])
+
+
+def test_return_rows_without_a_threshold_names_every_row() -> None:
+    assert grpo([0.0, 1.0], 2, "none", return_rows=True) == ([-0.5, 0.5], [0, 1])
+
+
+def test_rank_penalty_gives_the_golden_numbers() -> None:
+    expected = [0.0190849, -0.4872200, 2.4102266, 0.7674327, 0.4345809, -0.2742338, -1.7136528, 0.2892933]
+    assert grpo(GRADED, 8, rank_penalty=0.2, logprobs=LOGPROBS, epsilon=1e-6) == _close(expected, 2e-6)
+
+
+def test_rank_penalty_keeps_the_raw_reward_above_the_line_so_a_constant_group_is_not_zero() -> None:
+    # r' = 0.7 (1, 0.95, 0.9, 0.85): mean 0.6475, std 0.0451848; A = (0.7 - 0.6475)/0.0451848.
+    assert grpo([0.7] * 4, 4, rank_penalty=0.2, logprobs=(-4, -3, -2, -1)) == _close([1.161895] * 4, 1e-5)
+    assert grpo([0.7] * 4, 4, rank_penalty=0.2, logprobs=(-4, -3, -2, -1), std_threshold=0.04) != []
+
+
+def test_the_batch_std_beside_a_rank_penalty_is_that_of_the_unpenalised_rewards() -> None:
+    # Ranks 3, 2, 1, 0: r' = (0, 0.9, 0, 1), mean 0.475; the std of (0, 1, 0, 1) is 0.57735.
+    spread = sqrt(1 / 3)
+    advantages = grpo(DOCUMENTED[:4], 4, "batch", rank_penalty=0.2, logprobs=[-1, -2, -3, -4])
+    assert advantages == _close([-0.475 / spread, 0.525 / spread] * 2)
+
+
+def test_a_rank_penalty_does_nothing_to_a_group_of_one() -> None:
+    for scale in ("group", "batch", "none"):
+        assert grpo([1.0, 3.0], 1, scale, rank_penalty=0.5, logprobs=[-1, -2]) == grpo([1.0, 3.0], 1, scale)
+
+
+@pytest.mark.parametrize("logprobs", [[-1.0], [[-1.0, -2.0]]])
+def test_logprobs_are_one_number_for_every_row(logprobs: Any) -> None:
+    with pytest.raises(UsageError, match=r"logprobs have shape \(1,.* beside 2 rewards"):
+        grpo([0.0, 1.0], 2, rank_penalty=0.1, logprobs=logprobs)
+
+
+def test_trinitys_name_for_the_scale_means_the_same() -> None:
+    assert grpo(DOCUMENTED, 4, std_cal_level="batch") == grpo(DOCUMENTED, 4, "batch")
+    assert grpo(DOCUMENTED, 4, "batch", std_cal_level="batch") == grpo(DOCUMENTED, 4, "batch")
+
+
+@pytest.mark.parametrize(("scale", "level"), [("group", "batch"), ("batch", "group"), ("none", "group")])
+def test_two_different_scales_are_an_error(scale: str, level: str) -> None:
+    with pytest.raises(UsageError, match="contradicts std_cal_level"):
+        grpo(DOCUMENTED, 4, scale, std_cal_level=level)
+
+
+def test_numpy_scalars_are_options_too() -> None:
+    assert grpo(DOCUMENTED, 4, epsilon=np.float32(0.5)) == grpo(DOCUMENTED, 4, epsilon=0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilom": 1}, "no option named 'epsilom'; did you mean 'epsilon'"),
+        ({"scale": "grp"}, "scale cannot be 'grp'; choose from group, batch, none"),
+        ({"std_cal_level": "all"}, "std_cal_level cannot be 'all'; choose from group, batch"),
+        ({"epsilon": "small"}, "epsilon cannot be 'small'; it takes a number"),
+        ({"epsilon": -1}, "epsilon cannot be -1"),
+        ({"std_threshold": -1}, "std_threshold cannot be -1"),
+        ({"seed": -1}, "seed cannot be -1"),
+        ({"rank_penalty": 0.1}, "rank_penalty needs logprobs"),
+        ({"duplicate_experiences": True, "return_rows": True}, "duplicate_experiences needs std_threshold"),
+        ({"duplicate_experiences": True, "std_threshold": 0}, "pass return_rows=True"),
+    ],
+)
+def test_options_that_mean_nothing_are_usage_errors(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        grpo(DOCUMENTED, 4, **options)
+
+
+def test_an_unknown_keyword_is_an_unknown_name() -> None:
+    with pytest.raises(UnknownName):
+        grpo(DOCUMENTED, 4, temperature=1.0)
+
+
+# --- kinds -------------------------------------------------------------------------------------------------
+
+
+def test_a_list_gives_a_list_of_floats_and_a_tuple_a_tuple() -> None:
+    assert grpo([0, 1], 2, "none") == [-0.5, 0.5]
+    assert grpo((False, True), 2, "none") == (-0.5, 0.5)
+    assert all(type(value) is float for value in grpo([0, 1], 2))
+
+
+def test_numbers_of_other_kinds_in_a_list_are_numbers() -> None:
+    assert grpo([Decimal(0), Decimal(1)], 2, "none") == [-0.5, 0.5]
+    assert grpo([np.float32(0), np.int8(1)], 2, "none") == [-0.5, 0.5]
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4"])
+def test_an_array_keeps_its_float_type(dtype: str) -> None:
+    advantages = grpo(np.array(DOCUMENTED, dtype=dtype), 4, "none")
+    assert advantages.dtype == np.dtype(dtype)
+    assert advantages.tolist() == grpo(DOCUMENTED, 4, "none")
+
+
+@pytest.mark.parametrize("dtype", ["i4", "u1", "?", "O"])
+def test_an_array_that_cannot_hold_fractions_gives_float64(dtype: str) -> None:
+    advantages, rows = grpo(np.array([0, 1], dtype=dtype), 2, "none", return_rows=True)
+    assert advantages.dtype == np.float64
+    assert advantages.tolist() == [-0.5, 0.5]
+    assert rows.dtype == np.int64
+
+
+def test_the_input_is_not_changed() -> None:
+    rewards = np.array(DOCUMENTED)
+    grpo(rewards, 4)[:] = 0
+    assert rewards.tolist() == DOCUMENTED
+
+
+def test_a_column_of_a_table_comes_back_as_an_array() -> None:
+    advantages = grpo(pl.Series([0.0, 1.0, None, 1.0]), 2, "none")
+    assert isinstance(advantages, np.ndarray)
+    assert advantages.tolist() == _close([-0.5, 0.5, nan, nan])
+
+
+@dataclass
+class Capsule:
+    """What speaks only DLPack."""
+
+    array: np.ndarray[Any, Any]
+
+    def __dlpack__(self, **how: Any) -> object:
+        """Hand the memory over."""
+        return self.array.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Say where the memory is."""
+        return self.array.__dlpack_device__()
+
+
+def test_dlpack_comes_back_as_an_array_of_its_type() -> None:
+    advantages = grpo(Capsule(np.array([0, 1], dtype=np.float32)), 2, "none")
+    assert advantages.dtype == np.float32
+    assert advantages.tolist() == [-0.5, 0.5]
+
+
+@pytest.mark.parametrize("given", ["0.5", 1.0, None, {0: 1.0}, iter([1.0]), np.array(["a"]), np.array([1j])])
+def test_what_holds_no_numbers_is_a_type_error(given: Any) -> None:
+    with pytest.raises(TypeError, match="rewards"):
+        grpo(given, 1)
+
+
+# --- torch -------------------------------------------------------------------------------------------------
+
+
+def test_torch_is_not_imported_for_lists_and_arrays() -> None:
+    code = (
+        "import sys, numpy as np; from grpo_cli.twinkle import GRPOAdvantage as G;"
+        "G()([0.0, 1.0], 2); G()(np.array([0.0, 1.0]), 2); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def _torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is no dependency; install it to test tensors")
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_a_tensor_keeps_its_dtype_and_device_and_needs_no_gradient(name: str) -> None:
+    torch = _torch()
+    rewards = torch.tensor(DOCUMENTED, dtype=getattr(torch, name), requires_grad=True)
+    advantages, rows = grpo(rewards, 4, "none", return_rows=True)
+    assert (advantages.dtype, advantages.device) == (rewards.dtype, rewards.device)
+    assert not advantages.requires_grad
+    assert advantages.tolist() == grpo(DOCUMENTED, 4, "none")
+    assert (rows.dtype, rows.tolist()) == (torch.int64, [*range(8)])
+
+
+def test_tensors_of_two_dimensions_of_integers_and_in_lists_are_read() -> None:
+    torch = _torch()
+    assert grpo(torch.tensor([[0.0, 1.0], [1.0, 1.0]]), 2, "none").tolist() == [-0.5, 0.5]
+    whole = grpo(torch.tensor([0, 1]), 2, "none")
+    assert (whole.dtype, whole.tolist()) == (torch.float32, [-0.5, 0.5])
+    assert grpo([torch.tensor(0.0), torch.tensor(1.0)], 2, "none") == [-0.5, 0.5]
+    parameter = torch.nn.Parameter(torch.tensor([0.0, 1.0]))
+    assert isinstance(grpo(parameter, 2), torch.Tensor)
+    assert grpo(torch.tensor([]), 2).tolist() == []
