@@ -18,7 +18,7 @@ from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.facts import group_facts
 from grpo_cli.narrow import Binding, FrameTable, Narrow
 from grpo_cli.options import ON_FRAMES
-from grpo_cli.settings import binding_fields, normalized, plan_of
+from grpo_cli.settings import binding_fields, normalized, plan_of, settings
 from grpo_cli.sources import read, refuse_unscorable
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def _bound(plan: Plan, given: dict[str, Any]) -> Plan:
     roles = {f"{role}_column" for role in bound["roles"]}
     columns = {"group", "reward", "group_size", "partial", "expect_size", "group_within", "batch_by", "rollout"}
     idle = [name for name in given if name not in columns | roles and not name.endswith("_column")]
+    if "rewards.weights" in settings(given):
+        idle.append("a reward's weight")
     if idle:
         raise UsageError(f"the plan is given, and so is {idle[0]}", "make it part of the plan, or leave the plan out")
     return plan
@@ -96,7 +98,7 @@ def _on_all_rows(narrow: Narrow, values: pl.Series) -> pl.Series:
 
 
 def _keyed(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:
-    keys = narrow.key[narrow.groups.first].get_columns()
+    keys = narrow.key[narrow.groups.first].get_columns() if narrow.key.width else []
     told = facts.drop("code", "batch", "degenerate")
     return pl.DataFrame([*(key for key in keys if key.name not in told.columns), *told.get_columns()])
 
@@ -113,7 +115,8 @@ def _opened(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
             lazy.collect_schema().names(), lambda names: lazy.select(names).collect()
         ), lambda series: series
     if home == "pandas" and hasattr(frame, "columns"):
-        return FrameTable(list(frame.columns), lambda names: pl.from_pandas(frame[names])), _as_pandas(frame)
+        named = frame.set_axis([str(name) for name in frame.columns], axis=1)
+        return FrameTable(list(named.columns), lambda names: pl.from_pandas(named[names])), _as_pandas(frame)
     if home == "pyarrow" and hasattr(frame, "column_names"):
         return FrameTable(frame.column_names, lambda names: _from_arrow(frame.select(names))), _as_arrow
     raise UsageError(f"cannot read a {type(frame).__name__}", "give a polars, pandas or pyarrow table")
@@ -131,7 +134,7 @@ def _as_arrow(series: pl.Series) -> Any:
 def _as_pandas(frame: Any) -> Callable[[pl.Series], Any]:
     def back(series: pl.Series) -> Any:
         values = series.to_numpy() if series.dtype.is_float() else series.to_list()
-        made = type(frame[frame.columns[0]])
+        made = type(frame.iloc[:, 0])
         return made(values, index=frame.index, name=series.name)
 
     return back

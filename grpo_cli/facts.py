@@ -83,12 +83,14 @@ def _histogram(finite: pl.Series) -> dict[str, Any]:
     return {"edges": edges.tolist(), "counts": numbers.tolist()}
 
 
-def zero_variance(groups: pl.DataFrame, rewards: Mapping[str, Any]) -> dict[str, Any]:
+def zero_variance(groups: pl.DataFrame) -> dict[str, Any]:
     """Groups that carry no gradient, split by what their rewards are.
 
-    Best and worst are 1 and 0 where all rewards lie in 0..1, else the extremes that were seen.
+    Best and worst are 1 and 0 where all rewards lie in 0..1, else the extremes that were seen; of the rewards
+    that enter the estimator, as the groups are.
     """
-    low, high = rewards["min"], rewards["max"]
+    low: Any = groups["min"].min()
+    high: Any = groups["max"].max()
     inside = low is not None and low >= 0 and high <= 1
     worst, best = (0.0, 1.0) if inside else (low, high)
     constant = groups.filter("constant")
@@ -153,7 +155,7 @@ def summarize(scored: Scored, narrow: Narrow) -> dict[str, Any]:
         "group_sizes": sizes(groups),
         "singletons": int((groups["scored"] == 1).sum()),
         "unscorable": int((~frame[".scorable"]).sum()),
-        "zero_variance": zero_variance(groups, rewards),
+        "zero_variance": zero_variance(groups),
         "reward": rewards,
         "advantage": {
             **{key: fact for key, fact in distribution(value).items() if key in {"mean", "std", "min", "max"}},
@@ -167,6 +169,7 @@ def summarize(scored: Scored, narrow: Narrow) -> dict[str, Any]:
         "group_key": list(narrow.group_names),
         "batch_key": narrow.batch_name,
         "reward_columns": list(narrow.reward_names),
+        "role_columns": dict(narrow.roles),
         "notes": list(narrow.notes),
         "warnings": list(narrow.warnings),
         "plan": scored.plan.as_dict(),

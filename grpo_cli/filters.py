@@ -41,8 +41,10 @@ class Filter:
         except SyntaxError as error:
             at = f" at {text.strip()[(error.offset or 1) - 1 :][:20]!r}" if error.offset else ""
             raise UsageError(f"{text!r} is not a condition{at}", _EXAMPLE) from None
+        except (ValueError, RecursionError, MemoryError):
+            raise UsageError(f"{text[:40]!r}... cannot be read as a condition", _EXAMPLE) from None
         _check(tree, text)
-        if not isinstance(tree, (ast.Compare, ast.BoolOp, ast.UnaryOp)):
+        if not _is_condition(tree):
             raise UsageError(f"{text!r} compares nothing", _EXAMPLE)
         return cls(text, tree)
 
@@ -73,6 +75,15 @@ def _check(tree: ast.expr, text: str) -> None:
             raise UsageError(f"{text!r} has {shown!r}, which a condition cannot have", _EXAMPLE)
 
 
+def _is_condition(node: ast.expr) -> bool:
+    match node:
+        case ast.BoolOp():
+            return all(map(_is_condition, node.values))
+        case ast.UnaryOp(op=ast.Not()):
+            return _is_condition(node.operand)
+    return isinstance(node, ast.Compare)
+
+
 def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
     match node:
         case ast.Name():
@@ -97,7 +108,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
 def _calculated(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     try:
         return None if left is None or right is None else operation(left, right)
-    except ZeroDivisionError:
+    except (ZeroDivisionError, OverflowError):
         return None
     except TypeError:
         raise UsageError(f"cannot calculate with {left!r} and {right!r}", _EXAMPLE) from None

@@ -89,7 +89,7 @@ def refuse_nulls(name: str, key: pl.Series, place: str) -> None:
     count = key.null_count()
     if count:
         more = f" ({count} rows)" if count > 1 else ""
-        raise DataError(f"{place}: {name} is null{more}", "give every row a key, or name another with --group")
+        raise DataError(f"{place}: {name} is null{more}", "give every row one, or name another column")
 
 
 def refuse_merge(what: str, codes: Sequence[int], names: Sequence[str], cures: str) -> DataError:

@@ -66,7 +66,7 @@ def _of_chunk(values: Vector, batch: Codes, batches: int, weights: Vector) -> Mo
     def total(x: Vector) -> Vector:
         if batches == 1:  # pairwise summation, and much faster than counting bins
             return np.array([x.sum()])
-        return np.bincount(batch, weights=x, minlength=batches)
+        return np.bincount(batch, weights=x, minlength=batches).astype(np.float64)
 
     with np.errstate(invalid="ignore", divide="ignore"):
         weight = total(weights)

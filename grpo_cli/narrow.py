@@ -123,6 +123,7 @@ class Narrow:
     group_names: tuple[str, ...]
     reward_names: tuple[str, ...]
     batch_name: str
+    roles: Mapping[str, str]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
@@ -146,7 +147,7 @@ class Narrow:
 
 def label(key: pl.DataFrame, row: int) -> str:
     """The key columns of a row, short enough for a line."""
-    texts = [str(value) for value in key.row(row)]
+    texts = [str(value) for value in key.row(row)] if key.width else []
     return (
         ", ".join(text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..." for text in texts)
         or f"block at row {row + 1}"

@@ -115,6 +115,8 @@ def _refuse_existing(path: Path, tables: Sequence[FileTable], *, force: bool) ->
 
 def refuse_columns(tables: Sequence[FileTable], output: Output) -> None:
     """A column that is already there is never shadowed in silence."""
+    if not output.column:
+        raise UsageError("a column without a name", "give --column a name, or leave it out")
     if output.replace or output.only:
         return
     for table in tables:
@@ -146,4 +148,4 @@ def metadata(scored: Scored, narrow: Narrow, output: Output) -> dict[str, str]:
         "batch": narrow.batch_name,
         "rewards": list(narrow.reward_names),
     }
-    return {"grpo_adv": json.dumps(told, sort_keys=True, default=str)}
+    return {"grpo_adv": json.dumps(told, sort_keys=True, default=str, allow_nan=False)}

@@ -8,6 +8,7 @@ flat mapping of dotted settings (`divisor.epsilon`), merged from weak to strong 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
+from math import isinf
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from grpo_cli.errors import UnknownName, UsageError
@@ -39,11 +40,14 @@ class Plan:
         """Merge layers of dotted settings, weak to strong, above the method's own defaults."""
         method = _method(layers)
         given: dict[str, Any] = {}
+        chosen: str | None = None
         for layer in layers:
-            if layer.get("estimator.name", method.name) != given.get("estimator.name", method.name):
-                # Another method was chosen above this layer: the weaker one's parameters are not its own.
+            name = layer.get("estimator.name", chosen)
+            if chosen not in {None, name}:
+                # This layer chose another method: the weaker one's parameters are not its own.
                 given = {k: v for k, v in given.items() if not k.startswith("estimator.")}
-            given |= _renamed(layer, method)
+            chosen = name
+            given = _over(given, _renamed(layer, method) if name in {None, method.name} else layer)
         return _checked(_built(cls, _defaults(method, given) | given, method))
 
     @property
@@ -89,9 +93,14 @@ class Plan:
             "params": dict(self.params),
             "baseline_level": self.baseline_level,
             **{part: asdict(getattr(self, part)) for part in PARTS},
-            "shape": [{"op": op.name, **asdict(op)} for op in self.shape],
-            "post": [{"op": op.name, **asdict(op)} for op in self.post],
+            "shape": [{"op": op.name, **_plain(asdict(op))} for op in self.shape],
+            "post": [{"op": op.name, **_plain(asdict(op))} for op in self.post],
         }
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A bound that is not there is None: JSON knows no infinity."""
+    return {name: None if isinstance(v, float) and isinf(v) else v for name, v in values.items()}
 
 
 def _method(layers: tuple[Mapping[str, Any], ...]) -> Estimator:
@@ -99,9 +108,17 @@ def _method(layers: tuple[Mapping[str, Any], ...]) -> Estimator:
     name = "grpo"
     for layer in layers:
         name = layer.get("estimator.name", name)
-    if name not in ESTIMATORS:
+    if str(name) not in ESTIMATORS:
         raise UnknownName.among("method", str(name), ESTIMATORS)
     return ESTIMATORS[name]
+
+
+def _over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
+    """The stronger layer's word counts: it may take an operation away, or set one again that was taken away."""
+    gone = tuple(f"{key}." for key, value in strong.items() if value is None)
+    again = {key.rpartition(".")[0] for key in strong}
+    kept = {k: v for k, v in weak.items() if not k.startswith(gone) and not (v is None and k in again)}
+    return kept | strong
 
 
 def _defaults(method: Estimator, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,7 +154,9 @@ def _built(cls: type[Plan], settings: Mapping[str, Any], method: Estimator) -> P
             for p in method.params
             if not p.field
         },
-        baseline_level=typed(estimator.get("baseline_level", "group"), known["baseline_level"], "estimator.baseline_level"),
+        baseline_level=typed(
+            estimator.get("baseline_level", "group"), known["baseline_level"], "estimator.baseline_level"
+        ),
         shape=_ordered("shape", grouped.get("shape", {})),
         post=_ordered("post", grouped.get("post", {})),
         **{part: _part(part, PARTS[part], grouped.get(part, {})) for part in PARTS},
@@ -159,20 +178,38 @@ def _ordered(part: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
     A None in place of an operation takes it away.
     """
     kinds = ORDERED[part]
-    listed = [dict(item) for item in given.get("", ())]
+    listed = _listed(part, given.get("", ()))
     ops: dict[str, dict[str, Any]] = {str(item.pop("op", None)): item for item in listed}
     single: dict[str, dict[str, Any]] = {}
+    removed: set[str] = set()
     for key, value in given.items():
         op, _, name = key.partition(".")
-        if op:
+        if key:
             single.setdefault(op, {}).update({name: value} if name else {})
+        if key and not name and not _wanted(f"{part}.{op}", value):
+            removed.add(op)
     for op in (*ops, *single):
         if op not in kinds:
             raise UnknownName.among(f"operation of {part}", op, kinds)
     for op in sorted(single, key=list(kinds).index):
         ops.setdefault(op, {}).update(single[op])
-    removed = {op for op in kinds if given.get(op, ...) is None}
     return tuple(_part(f"{part}.{op}", kinds[op], values) for op, values in ops.items() if op not in removed)
+
+
+def _listed(part: str, value: Any) -> list[dict[str, Any]]:
+    if isinstance(value, (list, tuple)) and all(isinstance(item, dict) for item in value):
+        return [dict(item) for item in value]
+    cure = f"set its operations one by one, as {part}.clip.lo=0"
+    raise UsageError(f"{part} is a list of operations, it cannot be {value!r}", cure)
+
+
+def _wanted(where: str, value: object) -> bool:
+    """Whether an operation that is named without a field is to be there."""
+    try:
+        return bool(typed(value, bool | None, where))
+    except UsageError:
+        cure = f"set its fields one by one, as {where}.FIELD=VALUE, or {where}=none to take it away"
+        raise UsageError(f"{where} is an operation, it cannot be {value!r}", cure) from None
 
 
 def _checked(plan: Plan) -> Plan:

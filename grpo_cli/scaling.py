@@ -123,7 +123,7 @@ def _others_equal(t: Terms) -> pl.Expr:
     lowest = t.let((t.r == t.least).sum().over(GROUP))
     highest = t.let((t.r == t.most).sum().over(GROUP))
     odd_one = ((t.r == t.most) & (lowest == t.n - 1)) | ((t.r == t.least) & (highest == t.n - 1))
-    return t.constant | odd_one | (t.n <= 2)
+    return t.constant | odd_one | (t.n - 1 <= 1)
 
 
 def _divided(plan: Plan, residual: pl.Expr, divisor: pl.Expr) -> pl.Expr:

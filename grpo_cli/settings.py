@@ -41,7 +41,19 @@ def with_config(given: Given) -> dict[str, Any]:
     for key in told:
         if key not in names:
             raise UnknownName.among(f"option in {path}", key, names)
-    return {**dict(normalized(key.replace("-", "_"), value, f" in {path}") for key, value in told.items()), **given}
+    read = dict(normalized(key.replace("-", "_"), value, f" in {path}") for key, value in told.items())
+    if given.get("method", read.get("method")) != read.get("method"):
+        read.pop("param", None)  # the parameters of another method
+    # Flags stand last: among settings of the same field the last one counts.
+    weaker = {name: value for name, value in read.items() if name not in given}
+    both: dict[str, Any] = {
+        name: [*read[name], *given[name]] for name in ("param", "set") if name in read and name in given
+    }
+    if "set" in both:
+        told_by_flags = settings(given)
+        kept = [item for item in read["set"] if item.partition("=")[0].strip() not in told_by_flags]
+        both["set"] = [*kept, *given["set"]]
+    return {**weaker, **given, **both}
 
 
 def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
@@ -50,7 +62,7 @@ def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
     if get_origin(hint) is list:
         if isinstance(value, Mapping):
             return name, [f"{inner}={outer}" for inner, outer in value.items()]
-        return name, [str(item) for item in (value if isinstance(value, list) else [value])]
+        return name, [str(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
     if hint is str and not isinstance(value, str):
         value = str(value)
     return name, typed(value, hint, f"{name}{where}")
@@ -91,6 +103,8 @@ def _weights(rewards: list[str]) -> dict[str, Any]:
 
 def _split_reward(text: str) -> tuple[str, float | None]:
     name, sign, weight = text.rpartition("=")
+    if not (name if sign else text):
+        raise UsageError(f"--reward {text!r} names no column", "write --reward COLUMN or --reward COLUMN=WEIGHT")
     return (name, typed(weight, float, f"the weight of {name}")) if sign else (text, None)
 
 

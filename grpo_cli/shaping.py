@@ -20,6 +20,7 @@ NAN: Final = float("nan")
 
 
 def weights(plan: Plan, components: int) -> tuple[float, ...]:
+    """One weight per reward column; all 1 unless said."""
     return plan.rewards.weights or (1.0,) * components
 
 
@@ -72,6 +73,7 @@ def _taken(plan: Plan, value: pl.Expr) -> pl.Expr:
 
 
 def shape(program: Program, plan: Plan, reward: pl.Expr) -> pl.Expr:
+    """The reward after the operations of the plan, in their order."""
     for op in plan.shape:
         reward = program.let(_shaped(op, reward))
     return reward
@@ -88,7 +90,7 @@ def _shaped(op: ShapeOp, r: pl.Expr) -> pl.Expr:
         case Truncated():
             return pl.when(pl.col("truncated")).then(r * op.factor).otherwise(r)
         case Binary():
-            return pl.when(r.is_not_null()).then((r > op.threshold).cast(pl.Float64))
+            return pl.when(r.is_nan()).then(r).when(r.is_not_null()).then((r > op.threshold).cast(pl.Float64))
         case Overlong():
             return _overlong(op, r)
         case Length():

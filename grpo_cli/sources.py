@@ -18,6 +18,7 @@ from grpo_cli.formats import Field
 from grpo_cli.formats.cells import canonical
 from grpo_cli.grouping import STEP_LIKE, Coded, blocks, encode, refuse_merge, refuse_nulls, sizes, spanning, within
 from grpo_cli.narrow import Narrow, label
+from grpo_cli.parts import Alone
 from grpo_cli.roles import ROLES
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ REWARD_TIERS: Final = (
     ("rewards", "score", "total_reward", "final_reward", "reward_score"),
     ("acc", "is_correct", "correct"),
 )
+LISTED: Final = 12  # columns that a message lists
 SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
 
 
@@ -49,11 +51,12 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
     group, note = _group_names(binding, names)
     rewards = binding.rewards or (_pick("reward", REWARD_TIERS, names, "--reward"),)
     _check_weights(plan, rewards)
-    roles = _roles(binding, plan, names)
+    roles = _roles(binding, plan)
     steps = [name for name in STEP_LIKE if name in names]
     sample = next((name for name in SAMPLE_IDS if name in names), None)
     asked = _fields(group, rewards, roles, [*steps, *([sample] if sample else []), *_named_columns(binding)])
-    frames = [table.scan(asked) for table in tables]
+    unasked = {*steps, *([sample] if sample else [])} - {*group, *rewards, *roles.values(), *_named_columns(binding)}
+    frames = [_scanned(table, asked, unasked) for table in tables]
     lengths = tuple(len(frame) for frame in frames)
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
@@ -66,14 +69,22 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
     _check_sizes(looked, binding, plan, coded, partial)
     table, key, rows = _narrow(looked, coded, batch, rewards), looked.key(), None
     if partial is not None:
-        table, key, rows = table.filter(~partial), key.filter(~partial), np.flatnonzero(~partial)
+        key = key.filter(~partial) if key.width else key
+        table, rows = table.filter(~partial), np.flatnonzero(~partial)
         coded, batch = encode([table["group"]], len(table)), encode([table["batch"]], len(table))
         table = table.with_columns(group=coded.codes, batch=batch.codes)
     return Narrow(
         table=table, tables=tables, lengths=lengths, groups=coded, key=key, batches=batch.size,
-        group_names=group, reward_names=rewards, batch_name=batch_name, warnings=warnings, rows=rows,
+        group_names=group, reward_names=rewards, batch_name=batch_name, roles=roles, warnings=warnings, rows=rows,
         notes=(note, f"reward = {' + '.join(rewards)}"),
     )  # fmt: skip
+
+
+def _scanned(table: Table, asked: Sequence[Field], unasked: set[str]) -> pl.DataFrame:
+    """The asked columns; one that only we look for may be missing in some of the files."""
+    missing = unasked - set(table.columns())
+    found = table.scan([one for one in asked if one.name not in missing])
+    return found.with_columns(pl.lit(None).alias(name) for name in sorted(missing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +136,8 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
 
 def _group_names(binding: Binding, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
     if binding.group:
-        return binding.group, f"group = {', '.join(binding.group)}"
+        group = tuple(dict.fromkeys(binding.group))
+        return group, f"group = {', '.join(group)}"
     if binding.group_size is not None:
         return (), f"group = blocks of {binding.group_size} rows"
     found = _pick("group key", GROUP_TIERS, names, "--group")
@@ -140,11 +152,11 @@ def _pick(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag:
             raise DataError(f"several columns could be the {what}: {', '.join(found)}", f"choose with {flag} NAME")
         if found:
             return found[0]
-    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    shown = ", ".join(names[:LISTED]) + (", ..." if len(names) > LISTED else "")
     raise DataError(f"no column looks like the {what} (columns: {shown})", f"name it with {flag} NAME")
 
 
-def _roles(binding: Binding, plan: Plan, names: Sequence[str]) -> dict[str, str]:
+def _roles(binding: Binding, plan: Plan) -> dict[str, str]:
     """Column of each extra quantity: those that the plan needs, and the optional ones that were named."""
     bound = dict(binding.roles)
     for role in plan.needs:
@@ -158,6 +170,9 @@ def _roles(binding: Binding, plan: Plan, names: Sequence[str]) -> dict[str, str]
 
 def _check_weights(plan: Plan, rewards: Sequence[str]) -> None:
     weights = plan.rewards.weights
+    twice = [name for name in rewards if rewards.count(name) > 1]
+    if twice:
+        raise UsageError(f"the reward column {twice[0]!r} is named twice", "give each column once, with its weight")
     if weights and len(weights) != len(rewards):
         raise UsageError(
             f"{len(weights)} reward weights for {len(rewards)} reward columns", "give --reward COLUMN=WEIGHT for each"
@@ -166,14 +181,18 @@ def _check_weights(plan: Plan, rewards: Sequence[str]) -> None:
 
 def _named_columns(binding: Binding) -> list[str]:
     """Columns that --group-within and --batch-by name."""
-    named = [binding.group_within, *(binding.batch_by or "").split(",")]
-    return [name for name in named if name and name not in {"file", "input"}]
+    given = [binding.group_within, *_batch_names(binding)]
+    return [name for name in given if name not in {None, "file", "input"}]
+
+
+def _batch_names(binding: Binding) -> list[str]:
+    return [] if binding.batch_by is None else [name.strip() for name in binding.batch_by.split(",")]
 
 
 def _fields(group: Sequence[str], rewards: Sequence[str], roles: Mapping[str, str], keys: Sequence[str]) -> list[Field]:
-    kinds: dict[str, Kind] = dict.fromkeys((*group, *keys), "key")
-    numbers = {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
-    wanted = {**kinds, **numbers, **dict.fromkeys(rewards, "number")}
+    wanted: dict[str, Kind] = dict.fromkeys((*group, *keys), "key")
+    wanted |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
+    wanted |= dict.fromkeys(rewards, "number")
     return [Field(name, kind) for name, kind in wanted.items()]
 
 
@@ -191,7 +210,7 @@ def _joined(parts: Sequence[pl.Series]) -> pl.Series:
 
 
 def _grouped(looked: _Looked, binding: Binding) -> tuple[Coded, np.ndarray[tuple[int], np.dtype[np.bool_]] | None]:
-    for name in looked.group:
+    for name in (*looked.group, *_named_columns(binding)):
         null = looked.columns[name].is_null().arg_max() or 0
         refuse_nulls(name, looked.columns[name], looked.place(null))
     coded = encode([looked.columns[name] for name in looked.group], looked.rows)
@@ -203,6 +222,8 @@ def _grouped(looked: _Looked, binding: Binding) -> tuple[Coded, np.ndarray[tuple
         _refuse_silent_merge(looked, coded)
     if binding.group_size is None:
         return coded, None
+    if binding.group_size < 1:
+        raise UsageError(f"a block cannot have {binding.group_size} rows", "--group-size takes 1 or more")
     cut = blocks(coded, binding.group_size)
     return cut, _partial(looked, cut, binding)
 
@@ -248,7 +269,8 @@ def _batched(looked: _Looked, binding: Binding, plan: Plan, coded: Coded) -> tup
     if binding.batch_by is None and plan.uses_batch:
         _refuse_unclear_batch(looked)
     by = binding.batch_by or "input"
-    keys = [] if by == "input" else [looked.file if n == "file" else looked.columns[n] for n in by.split(",")]
+    names = [name for name in _batch_names(binding) if name != "input"]
+    keys = [looked.file if name == "file" else looked.columns[name] for name in names]
     batch = encode(keys, looked.rows)
     if not plan.estimator.spans_batches and (codes := spanning(coded, batch.codes)):
         cure = f"a group belongs to one batch: add {by} to --group, or use --batch-by input"
@@ -273,15 +295,16 @@ def _check_sizes(
     partial: np.ndarray[tuple[int], np.dtype[np.bool_]] | None,
 ) -> None:
     counts = sizes(coded)
-    if binding.expect_size is not None and partial is None and (counts != binding.expect_size).any():
-        wrong = np.flatnonzero(counts != binding.expect_size)
+    dropped = (counts < (binding.group_size or 0)) if partial is not None else np.zeros(len(counts), dtype=bool)
+    wrong = np.flatnonzero((counts != binding.expect_size) & ~dropped)
+    if binding.expect_size is not None and len(wrong):
         name = label(looked.key(), int(coded.first[int(wrong[0])]))
         raise DataError(
             f"{len(wrong)} of {coded.size} groups do not have {binding.expect_size} rows (first: {name}, {counts[wrong[0]]})",
             "the sampler may have stopped early; leave out --expect-size to go on",
         )
     lone = coded.size == looked.rows > 1 and plan.estimator.min_group > 1 and plan.baseline_level == "group"
-    if lone and not binding.singletons_meant:
+    if lone and not binding.singletons_meant and plan.alone == Alone():
         key = ", ".join(looked.group) or "the block size"
         raise DataError(
             f"every group has a single row: {key} is probably an id of the rollout, not of the prompt",
@@ -290,8 +313,9 @@ def _check_sizes(
 
 
 def _duplicates(coded: Coded, sample: pl.Series) -> tuple[str, ...]:
-    pairs = encode([coded.codes, sample], len(sample))
-    twice = len(sample) - pairs.size
+    known = sample.is_not_null()
+    pairs = encode([coded.codes.filter(known), sample.filter(known)], int(known.sum()))
+    twice = int(known.sum()) - pairs.size
     if not twice:
         return ()
     return (f"{twice:,} rows repeat a {sample.name} inside their group: rollouts may have been written twice",)
@@ -317,6 +341,10 @@ def _role_column(looked: _Looked, coded: Coded, role: str, name: str) -> pl.Seri
     if column.null_count():
         row = column.is_null().arg_max() or 0
         raise DataError(f"{looked.place(row)}: {name} is null", f"it is read as {ROLES[role].meaning}")
+    if column.dtype == pl.Float64 and column.is_nan().any():
+        raise DataError(
+            f"{looked.place(column.is_nan().arg_max() or 0)}: {name} is NaN", f"it is read as {ROLES[role].meaning}"
+        )
     if ROLES[role].kind != "key":
         return column.cast(pl.Boolean).alias(role) if role == "truncated" else column.alias(role)
     keys = [coded.codes, column] if role == "rollout" else [column]

@@ -46,7 +46,7 @@ def _number(value: object, where: str) -> float:
         raise _wrong(value, "a number", where)
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise _wrong(value, "a number", where) from None
     if math.isnan(number):
         raise _wrong(value, "a number", where)

@@ -129,9 +129,7 @@ def one_step() -> list[Row]:
         for sample, answer in enumerate(rng.sample(task.sampled, len(task.sampled))):
             completion = rng.choice(WORDINGS).format(asks=task.asks, answer=answer)
             reward = task.reward(answer, task.truth)
-            rows.append(
-                _row(task.prompt_id, sample, reward=reward, length=_words(completion), completion=completion)
-            )
+            rows.append(_row(task.prompt_id, sample, reward=reward, length=_words(completion), completion=completion))
     return rows
 
 
@@ -139,8 +137,7 @@ def four_steps() -> list[Row]:
     """The same four prompts in each of four steps, four samples each."""
     rng = Random(STEPS_SEED)  # noqa: S311 - sample data
     return [
-        {"step": step}
-        | _row(prompt_id, sample, reward=float(rng.random() < chances[step]), length=rng.randint(3, 20))
+        {"step": step} | _row(prompt_id, sample, reward=float(rng.random() < chances[step]), length=rng.randint(3, 20))
         for step in range(4)
         for prompt_id, chances in PROGRESS.items()
         for sample in range(4)

@@ -63,9 +63,7 @@ DEFAULTS: dict[str, Divisor] = {}
 UNDIVIDED = Divisor()
 
 
-def oracle(
-    name: str, scale: str = "none", epsilon: float = 1e-6, ddof: int = 1
-) -> Callable[[Oracle], Oracle]:
+def oracle(name: str, scale: str = "none", epsilon: float = 1e-6, ddof: int = 1) -> Callable[[Oracle], Oracle]:
     """Register an oracle with the defaults of its divisor; dots in parameter names become underscores."""
 
     def register(method: Oracle) -> Oracle:
@@ -344,9 +342,7 @@ def gpg(rows: Rows, _by: Divisor, *, f_norm: float = 1.0) -> list[float]:
 @oracle("asymre")
 def asymre(rows: Rows, _by: Divisor, *, shift: float = -0.1) -> list[float]:
     """Return r - (m + shift)."""
-    return in_groups(
-        rows, UNDIVIDED, lambda group: [x - shift for x in centre(rewards(group))], constant=False
-    )
+    return in_groups(rows, UNDIVIDED, lambda group: [x - shift for x in centre(rewards(group))], constant=False)
 
 
 @oracle("quantile", "group")
@@ -418,9 +414,7 @@ def entropic(rows: Rows, _by: Divisor, *, beta: float = 2.0) -> list[float]:
 
 
 @oracle("entropic-adaptive")
-def entropic_adaptive(
-    rows: Rows, _by: Divisor, *, delta: float = math.log(2), beta_max: float = 1e6
-) -> list[float]:
+def entropic_adaptive(rows: Rows, _by: Divisor, *, delta: float = math.log(2), beta_max: float = 1e6) -> list[float]:
     """As entropic, with beta per group such that KL(softmax(beta r) || uniform) = delta."""
 
     def of_group(group: Rows) -> list[float]:
@@ -751,9 +745,7 @@ def returns_to_go(rows: Rows, gamma: float) -> list[float]:
 
 
 @oracle("gigpo")
-def gigpo(
-    rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 0.95, count: str = "rollouts"
-) -> list[float]:
+def gigpo(rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 0.95, count: str = "rollouts") -> list[float]:
     """Return (r - mean r of the rollouts) + omega (G - mean G of the rows in the same state)."""
 
     def episode(group: Rows) -> list[float]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from grpo_cli.engine import score
 from grpo_cli.grouping import encode
 from grpo_cli.plan import Plan
-from tests.oracles import Row
+
+if TYPE_CHECKING:
+    from tests.oracles import Row
 
 
 def narrow(rows: list[Row], *, key_of: str = "group") -> pl.DataFrame:

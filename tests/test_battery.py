@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -314,7 +315,7 @@ for name in {names!r}:
 
 def test_the_bits_are_the_same_for_any_number_of_threads() -> None:
     names = ["grpo", "rloo", "lite-ppo", "reinforce++", "opo", "gdpo", "james-stein", "grpo-loo", "mc-grpo"]
-    script = BITS.format(root=os.getcwd(), names=names)
+    script = BITS.format(root=str(Path.cwd()), names=names)
     outputs = [
         subprocess.run(
             [sys.executable, "-c", script], env={**os.environ, "POLARS_MAX_THREADS": threads},

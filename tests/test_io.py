@@ -179,7 +179,7 @@ def test_a_replaced_file_keeps_its_mode(tree: Path) -> None:
     touch("out")
     Path("out").chmod(0o640)
     write("out", force=True)
-    assert stat.S_IMODE(Path("out").stat().st_mode) == 0o640  # noqa: PLR2004
+    assert stat.S_IMODE(Path("out").stat().st_mode) == 0o640
 
 
 @pytest.mark.parametrize("stop", [ValueError, KeyboardInterrupt, SystemExit])

@@ -39,8 +39,7 @@ def _groups(rows: list[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
 @pytest.fixture
 def rewards() -> dict[str, list[float]]:
     return {
-        key: [row["reward"] for row in rows]
-        for (key,), rows in _groups(_lines("rewards.jsonl"), "prompt_id").items()
+        key: [row["reward"] for row in rows] for (key,), rows in _groups(_lines("rewards.jsonl"), "prompt_id").items()
     }
 
 
@@ -93,9 +92,7 @@ def test_the_checkers_judge_as_they_say(checker: str, answer: str, truth: str, r
 def test_one_group_is_all_solved_one_all_failed_and_no_other_is_constant(
     rewards: dict[str, list[float]],
 ) -> None:
-    constant = {
-        key: set(values) for key, values in rewards.items() if len(values) > 1 and len(set(values)) == 1
-    }
+    constant = {key: set(values) for key, values in rewards.items() if len(values) > 1 and len(set(values)) == 1}
     assert constant == {"multiply-6-7": {1.0}, "fibonacci-50": {0.0}}
 
 
@@ -115,9 +112,7 @@ def test_some_groups_are_binary_and_some_are_graded(rewards: dict[str, list[floa
 def test_prompt_ids_return_in_every_step_and_the_reward_rises() -> None:
     steps = _groups(_lines("steps.jsonl"), "step")
     assert [*steps] == [(0,), (1,), (2,), (3,)]
-    assert {frozenset(row["prompt_id"] for row in rows) for rows in steps.values()} == {
-        frozenset(make.PROGRESS)
-    }
+    assert {frozenset(row["prompt_id"] for row in rows) for rows in steps.values()} == {frozenset(make.PROGRESS)}
     means = [fmean(row["reward"] for row in rows) for rows in steps.values()]
     assert means == sorted(set(means))
 

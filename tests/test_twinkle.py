@@ -158,9 +158,7 @@ def test_nan_takes_the_whole_batch_along_when_the_batch_divides(advantage: Any) 
     assert all(map(isnan, advantage([nan, *DOCUMENTED[1:]], 4, "batch")))
 
 
-@pytest.mark.parametrize(
-    ("scale", "expected"), [("group", [nan, 2.0]), ("batch", [nan, nan]), ("none", [nan, nan])]
-)
+@pytest.mark.parametrize(("scale", "expected"), [("group", [nan, 2.0]), ("batch", [nan, nan]), ("none", [nan, nan])])
 def test_nan_with_one_generation_goes_as_far_as_the_baseline(scale: str, expected: list[float]) -> None:
     assert grpo([nan, 2.0], scale=scale) == _close(expected)
 

@@ -56,6 +56,7 @@ def _version(asked: bool) -> None:  # noqa: FBT001 - typer's callback
 
 @app.callback()
 def root(
+    *,
     _: Annotated[bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)] = False,
 ) -> None:
     """Advantages for reinforcement learning, computed offline from reward files."""
@@ -96,4 +97,4 @@ def _leave(status: int, message: str = "") -> NoReturn:
         print(f"grpo-adv: {message}", file=sys.stderr)
     # Whatever is still buffered for a reader that has gone would raise once more at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os._exit(status) if status == BROKEN_PIPE else sys.exit(status)
+    sys.exit(status)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from grpo_cli.cli.signature import with_options
+from grpo_cli.errors import UsageError
 from grpo_cli.options import OPTIONS
 from grpo_cli.settings import binding_fields, output_fields, plan_of, with_config
 
@@ -35,10 +36,19 @@ def compute(typed: dict[str, Any]) -> None:
     given = with_config(typed)
     plan = plan_of(given)
     job = _job(given, plan)
+    if "summary" in given and not Path(given["summary"]).absolute().parent.is_dir():
+        raise UsageError(f"--summary {given['summary']}: no such directory", "make it first")
     done = _run(given, job)
     if "summary" in given:
-        Path(given["summary"]).write_text(_json(done) + "\n", encoding="utf-8")
+        _save(Path(given["summary"]), _json(done))
     _tell(given, job, done)
+
+
+def _save(path: Path, text: str) -> None:
+    from grpo_cli.io.atomic import replacing
+
+    with replacing(path, force=True) as handle:
+        handle.write(f"{text}\n".encode())
 
 
 def _job(given: dict[str, Any], plan: Any) -> Job:

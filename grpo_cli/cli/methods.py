@@ -6,7 +6,6 @@ import json
 from typing import Annotated, Optional
 
 import typer
-from rich.console import Console
 
 Name = Annotated[Optional[str], typer.Argument(metavar="[NAME]", help="Explain this one.", show_default=False)]  # noqa: UP045 - typer
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
@@ -14,6 +13,8 @@ Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 def methods(name: Name = None, as_json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
     """List the methods, or explain one: formula, parameters, columns, source."""
+    from rich.console import Console
+
     from grpo_cli.view import methods as view
 
     if as_json:

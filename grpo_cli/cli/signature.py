@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import typer
 
@@ -36,5 +36,5 @@ def _parameter(option: Option) -> inspect.Parameter:
     told = typer.Option(
         *flags, help=option.help, rich_help_panel=option.panel, metavar=option.metavar, show_default=False
     )
-    annotation = Annotated[Optional[option.type], told]  # noqa: UP045 - evaluated at run time
+    annotation = Annotated[Union[option.type, None], told]  # type: ignore[name-defined]  # noqa: UP007 - run time
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

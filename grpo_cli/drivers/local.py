@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 import polars as pl
 
 from grpo_cli import facts, formats, sources
 from grpo_cli.engine import Scored, score
-from grpo_cli.errors import GateError, UsageError
+from grpo_cli.errors import DataError, GateError, UsageError
 from grpo_cli.formats import Weaving
 from grpo_cli.io.atomic import replacing
 from grpo_cli.io.local import expand
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from grpo_cli.filters import Filter
     from grpo_cli.plan import Plan
 
+SHOWN: Final = 3  # skipped files that a warning names
 Phase = Callable[[str], None]
 
 
@@ -114,8 +115,8 @@ def _gate_values(gate: Filter, found: Mapping[str, Any]) -> str:
 def _warnings(found: Mapping[str, Any], skipped: Sequence[str]) -> list[str]:
     told = []
     if skipped:
-        more = ", ..." if len(skipped) > 3 else ""
-        told.append(f"skipped {len(skipped)} files (own outputs or hidden): {', '.join(skipped[:3])}{more}")
+        more = ", ..." if len(skipped) > SHOWN else ""
+        told.append(f"skipped {len(skipped)} files (own outputs or hidden): {', '.join(skipped[:SHOWN])}{more}")
     if found["zero_variance"]["nearly"]:
         told.append(f"{found['zero_variance']['nearly']} groups are nearly constant: rounding, not information?")
     if found["advantage"]["nan"]:
@@ -141,8 +142,10 @@ def _write(
 ) -> None:
     columns = added(scored, job.output)
     if job.output.only:
-        columns = _narrow_columns(narrow, columns, tables)
+        columns = _narrow_columns(narrow, columns)
     told = metadata(scored, narrow, job.output)
+    for table in tables:
+        table.source.check()
     start = 0
     for table, target, length in zip(tables, aims, narrow.lengths, strict=True):
         piece = _piece(narrow, columns, rows, start, length, copies=job.output.duplicate and job.output.column)
@@ -174,7 +177,7 @@ def _piece(
     return _Piece(piece, source[here] - start)
 
 
-def _narrow_columns(narrow: Narrow, columns: pl.DataFrame, tables: Sequence[FileTable]) -> pl.DataFrame:
+def _narrow_columns(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame:
     """--only: the key, the rewards and what was computed."""
     rewards = [narrow.table[f"reward.{k}"].alias(name) for k, name in enumerate(narrow.reward_names)]
     kept = [one for one in (*narrow.key.get_columns(), *rewards) if one.name not in columns.columns]
@@ -205,6 +208,10 @@ def _sink(target: Target, *, force: bool) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    target.path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        told = (error.strerror or str(error)).lower()
+        raise DataError(f"{target.path.parent}: cannot be made: {told}", "choose another -o") from None
     with replacing(target.path, force=force) as handle:
         yield handle

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import polars as pl
 
     from grpo_cli.estimators.terms import Terms
+
+
+MOVED: Final = 1e-6  # what the published code counts as not sitting on the median
 
 
 def quantile(t: Terms, *, level: float) -> pl.Expr:
@@ -40,5 +43,5 @@ def median_mad(t: Terms, *, floor: float) -> pl.Expr:
     distance = t.let(t.d - t.over(t.d.quantile(0.5, "lower")))
     mad = t.let(t.over(distance.abs().quantile(0.5, "lower")))
     x = t.let(distance / (mad + floor))
-    moved = t.let(x.abs() > 1e-6)
+    moved = t.let(x.abs() > MOVED)
     return pl.when(moved).then(x * t.n / t.over(moved.sum())).otherwise(x)

@@ -43,8 +43,9 @@ def best_only(t: Terms) -> pl.Expr:
     import polars as pl
 
     place = t.let(t.over((-t.r).rank("ordinal")))
-    second = t.over(pl.when(place == 2).then(t.d).max())
-    return pl.when(place == 1).then(t.d - second).when(t.r.is_not_null()).then(0.0 * t.r)
+    first = place == 1
+    second = t.over(pl.when(~first).then(t.d).max())
+    return pl.when(first).then(t.d - second).when(t.r.is_not_null()).then(0.0 * t.r)
 
 
 def pkpo(t: Terms, *, k: int) -> pl.Expr:

@@ -73,8 +73,9 @@ class Estimator:
 
     @property
     def formula(self) -> str:
-        """The first line of the formula."""
-        return next(line.strip() for line in self.doc.splitlines() if line.startswith("    "))
+        """The formula on one line."""
+        lines = [line.strip().rstrip(",;") for line in self.doc.splitlines() if line.startswith("    ")]
+        return "; ".join(lines)
 
     @property
     def source(self) -> str:
@@ -83,7 +84,21 @@ class Estimator:
 
 
 _ROWS: Final = (
-    Estimator(name="grpo", build=mean.centred, scale="group", scales=ALL, levels=BOTH_LEVELS, linear=True),
+    Estimator(
+        name="grpo",
+        build=mean.centred,
+        scale="group",
+        scales=ALL,
+        levels=BOTH_LEVELS,
+        linear=True,
+        about="""Reward minus the mean of its group, in units of the group's std.
+
+            A = (r - mean) / (std + epsilon)
+
+        A constant group gives 0. --scale none is Dr. GRPO, --scale batch is Lite PPO.
+        Source: GRPO arXiv:2402.03300.
+        """,
+    ),
     Estimator(
         name="dr-grpo",
         build=mean.centred,

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from grpo_cli.parts import Divisor
     from grpo_cli.plan import Plan
 
-TAKEN: Final = {"first": "its first row's reward", "last": "its last row's reward", "mean": "the mean of its rows"}
+TAKEN: Final = {
+    "first": "its first row's reward",
+    "last": "its last row's reward",
+    "mean": "the mean of its rows",
+}
 MISSING: Final = {
     "exclude": "rows without a finite reward are left out",
     "zero": "rows without a finite reward are left out and get 0",
@@ -42,6 +46,7 @@ ALONE: Final = {
     "error": "a singleton stops the run",
 }
 ALONE_BASELINE: Final = {"own": "residual 0", "zero": "residual r", "formula": "like any other row"}
+LONE_STD: Final = {"group": "std", "batch": "std of a batch of one row"}
 ZERO_VARIANCE: Final = {"drop": "constant groups are dropped", "null": "constant groups get null"}
 SMALL: Final = {"null": "get null", "zero": "get 0", "drop": "are dropped"}
 LEVEL: Final = {"sample": "rows", "token": "tokens"}
@@ -105,7 +110,8 @@ def _affine(op: Affine) -> str:
 def _overlong(op: Overlong) -> str:
     start = f"({exact(op.max)} - {exact(op.buffer)})"
     told = BEYOND[op.beyond].format(max=exact(op.max), penalty=exact(op.penalty))
-    return f"r loses {exact(op.penalty)} (L - {start})/{exact(op.buffer)} where length L > {exact(op.max - op.buffer)}, {told}"
+    loss = f"{exact(op.penalty)} (L - {start})/{exact(op.buffer)}"
+    return f"r loses {loss} where length L > {exact(op.max - op.buffer)}, {told}"
 
 
 def _length(op: Length) -> str:
@@ -117,7 +123,7 @@ def _length(op: Length) -> str:
 def _rank(op: Rank) -> str:
     told = f"r' = r (1 - {exact(op.penalty)} rank/n), rank 0..n-1 by log-prob"
     return (
-        f"{told}; mean and std are those of r', the numerator keeps r"
+        f"{told}; group mean and std are those of r', the numerator keeps r"
         if op.numerator == "raw"
         else f"{told}; r becomes r'"
     )
@@ -135,7 +141,7 @@ _SHAPE: Final[Mapping[type, Callable[[Any], str]]] = {
     Clip: lambda op: clipped("r", op),
     Kl: lambda op: f"r becomes r {'+' if op.coef < 0 else '-'} {exact(abs(op.coef))} kl",
     Overlong: _overlong,
-    Truncated: lambda op: f"r becomes {f'{exact(op.factor)} r' if op.factor else '0'} where the response was cut off",
+    Truncated: lambda op: f"r becomes {exact(op.factor)} r where the response was cut off",
     Length: _length,
     Rank: _rank,
     Binary: lambda op: f"r becomes 1 where r > {exact(op.threshold)}, else 0",
@@ -179,7 +185,7 @@ def _rollout(plan: Plan) -> list[str]:
     return lines
 
 
-# --- singletons and groups -----------------------------------------------------------------------------------
+# --- singletons and groups -------------------------------------------------------------------------------
 
 
 def alone(plan: Plan) -> list[str]:
@@ -187,7 +193,7 @@ def alone(plan: Plan) -> list[str]:
     rule = plan.alone
     if rule.result != "keep":
         return [ALONE[rule.result]]
-    divided = f", std taken as {exact(rule.sd)}" if plan.divisor.level == "group" else ""
+    divided = f", {LONE_STD[plan.divisor.level]} taken as {rule.sd}" if plan.divisor.level in LONE_STD else ""
     return [f"singletons: {ALONE_BASELINE[rule.baseline]}{divided}"]
 
 
@@ -201,3 +207,8 @@ def groups(plan: Plan) -> list[str]:
     if rule.min_size > 1:
         lines.append(f"groups of fewer than {rule.min_size} scored rows {SMALL[rule.small]}")
     return lines
+
+
+def silences(plan: Plan) -> bool:
+    """Whether a constant group gets exactly 0 (before the post operations): the steps of a rollout may still differ."""
+    return plan.centred and not plan.unit.state_weight

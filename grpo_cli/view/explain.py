@@ -26,6 +26,8 @@ def render(plan: Plan, facts: Mapping[str, Any], scored: Scored, narrow: Narrow,
     sheet = Sheet(console)
     summary.show(summary.FOUND, facts, plan, sheet)
     sheet.row("reward", clean(" + ".join(facts["reward_columns"])), hang=2)
+    for role, name in facts["role_columns"].items():
+        sheet.row(role.replace("_", " "), clean("every response counts the same" if name == "equal" else name), hang=2)
     sheet.blank()
     sheet.row("method", f"{plan.method}: {plan.estimator.summary}", hang=2)
     for part, lines in formula.full(plan, facts["reward_columns"]):
@@ -42,7 +44,7 @@ def _group(worked: Worked, facts: Mapping[str, Any], sheet: Sheet) -> None:
     """The group's numbers, then a table whose last lines can be checked by hand."""
     key = ", ".join(map(clean, facts["group_key"]))
     named = f"{key} = " if key else ""
-    sheet.row("worked out", f"{named}{cut(clean(worked.label), KEY)}, {count(worked.rows, 'row')}", hang=2)
+    sheet.row("worked out", f"{named}{cut(clean(worked.label), KEY)} ({count(worked.rows, 'row')})", hang=2)
     sheet.row("", f"in {worked.place}", hang=2)
     for label, line in worked.numbers():
         sheet.row(label, line, hang=2)

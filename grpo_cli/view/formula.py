@@ -1,8 +1,8 @@
 """The formula that a plan computes, with its constants.
 
 One rule keeps a divisor from being told twice: the numerator is the formula of the method's *function* (its
-docstring never divides by what the plan divides by), the divisor is the plan's. The method's own words (`about`)
-speak of its defaults, and are left to `grpo-adv methods`.
+docstring never divides by what the plan divides by), the divisor is the plan's. The method's own words
+(`about`) speak of its defaults, and are left to `grpo-adv methods`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def restored(told: Mapping[str, Any]) -> Plan:
     for part, kind in PARTS.items():
         made[part] = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in told[part].items()})
     for part, kinds in ORDERED.items():
-        made[part] = tuple(kinds[op["op"]](**{k: v for k, v in op.items() if k != "op"}) for op in told[part])
+        # JSON has no infinity: a bound that is null is the default, no bound.
+        given = [(op["op"], {k: v for k, v in op.items() if k != "op" and v is not None}) for op in told[part]]
+        made[part] = tuple(kinds[name](**values) for name, values in given)
     return Plan(**made)
 
 
@@ -77,7 +79,7 @@ def quotient(plan: Plan) -> Clauses:
 
 
 def numerator(plan: Plan) -> Clauses:
-    """The formula of the method's function; quantities of the group become the batch's where that is the level."""
+    """The formula of the method's function, with the batch's quantities where that is the level."""
     if plan.method == "expression":
         return [f"A = {clean(plan.params['sql'])}"]
     doc = inspect.cleandoc(plan.estimator.build.__doc__ or "")
@@ -97,10 +99,11 @@ def _divisor(plan: Plan) -> str:
 def _estimator(plan: Plan, rewards: Sequence[str]) -> Clauses:
     lines = quotient(plan)
     if plan.rewards.combine == "normalize":
-        lines = ["for each reward column:", *(re.sub(r"\bA\b", "z", re.sub(r"\bx\b", "y", line)) for line in lines)]
-        lines.append(f"A = {weighted(plan, rewards, 'z')}")
+        lines = [re.sub(r"\bA\b", "z", re.sub(r"\bx\b", "y", line)) for line in lines]
+        lines = ["for each reward column:", *lines, f"A = {weighted(plan, rewards, 'z')}"]
     if plan.method == "expression":
-        return [*lines, f"where named: epsilon {exact(plan.divisor.epsilon)}, std with ddof {plan.divisor.ddof}"]
+        constants = f"epsilon {exact(plan.divisor.epsilon)}, std with ddof {plan.divisor.ddof}"
+        return [*lines, f"where named: {constants}"]
     constants = ", ".join(f"{name} = {exact(value)}" for name, value in plan.params.items())
     return [*lines, f"with {constants}"] if constants else lines
 
@@ -113,6 +116,8 @@ def _divides(plan: Plan, _: Sequence[str]) -> Clauses:
         return lines + ([_undivided(plan)] if rule.level == "constant" and rule.only_positive else [])
     word = "var" if rule.inside or rule.floor else "std"
     told = f"{word}{DIVIDES[rule.level, rule.of].removeprefix('std')}, ddof {rule.ddof}"
+    if plan.raw_rank is not None and (rule.level, rule.of) == ("batch", "reward"):
+        told += ", before the rank penalty"
     if rule.level == "batch" and plan.groups.statistics == "kept":
         told += ", groups that are skipped left out"
     return [told, *([_undivided(plan)] if rule.only_positive else [])]
@@ -139,7 +144,7 @@ def _idle(plan: Plan, _: Sequence[str]) -> Clauses:
 
 def _unread(plan: Plan) -> list[tuple[str, Any, frozenset[str]]]:
     skips = plan.groups.zero_variance != "keep" or plan.groups.min_size > 1
-    alone = {"sd"} if plan.alone.result != "keep" or plan.divisor.level != "group" else set()
+    alone = {"sd"} if plan.alone.result != "keep" or plan.divisor.level not in clauses.LONE_STD else set()
     counted = plan.divisor.level == "batch" and plan.divisor.of == "residual"
     alone |= {"baseline"} if plan.alone.result != "keep" and not counted else set()
     groups = {"small"} if plan.groups.min_size == 1 else set()

@@ -1,4 +1,4 @@
-"""A histogram in a few lines of text: a bar for each value where they are few, one line of blocks otherwise."""
+"""A histogram in a few lines of text: a bar for each value where they are few, else one line of blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bars(histogram: Mapping[str, Any] | None) -> list[str]:
 
 
 def blocks(counts: Sequence[int]) -> str:
-    """One character each, as high as the count; empty is a space, and anything at all is at least the lowest block."""
+    """One character each, as high as the count: a space for none, at least the lowest block for any."""
     top = max(counts)
     return "".join(BLOCKS[_height(count, top, len(BLOCKS)) - 1] if count else " " for count in counts)
 

@@ -59,3 +59,4 @@ class _Spinner:
             self._closed = True
             if self._progress.live.is_started:
                 self._progress.stop()
+        self._timer.join()

@@ -34,29 +34,40 @@ class Sheet:
         self.width = max(console.width - label, NARROWEST)
 
     def row(self, label: str, lines: str | Iterable[str], style: str = "", *, hang: int = 0) -> None:
-        """A label and its value; wrapped lines stay in the value's column, `hang` cells further in."""
+        """A label and its value; wrapped lines stay in the value's column, `hang` cells further in.
+
+        A label that is too long for its column stands on a line of its own.
+        """
+        if len(label) >= self.label:
+            self._print(Text(label, style="bold"))
+            label = ""
         head = Text(label.ljust(self.label), style="bold")
         for line in [lines] if isinstance(lines, str) else lines:
-            for piece in self._wrapped(line, hang):
+            for piece in self._wrapped(line, self.width, hang):
                 self._print(head + Text(piece, style=style))
                 head = Text(" " * self.label)
 
     def text(self, line: str, style: str = "") -> None:
-        """A line of its own."""
-        for piece in Text(self._plain(line)).wrap(self.console, self.console.width, overflow="fold"):
-            self._print(Text(piece.plain, style=style))
+        """A line of its own, over the whole width."""
+        for piece in self._wrapped(line, self.console.width, 0):
+            self._print(Text(piece, style=style))
 
     def blank(self) -> None:
         """An empty line between two blocks."""
         self.console.print()
 
-    def _wrapped(self, line: str, hang: int) -> list[str]:
+    def _wrapped(self, line: str, width: int, hang: int) -> list[str]:
+        """The line, or its pieces; they keep its own indentation."""
         text = self._plain(line)
-        if cell_len(text) <= self.width:
+        if cell_len(text) <= width:
             return [text]
         start = len(text) - len(text.lstrip())
-        first, *rest = Text(text[start:]).wrap(self.console, self.width - start - hang, overflow="fold")
-        return [" " * start + first.plain.rstrip(), *(" " * (start + hang) + piece.plain.rstrip() for piece in rest)]
+        room = max(width - start - hang, 1)
+        first, *rest = Text(text[start:]).wrap(self.console, room, overflow="fold")
+        return [
+            " " * start + first.plain.rstrip(),
+            *(" " * (start + hang) + piece.plain.rstrip() for piece in rest),
+        ]
 
     def _plain(self, line: str) -> str:
         """Nothing that the terminal would obey, and only what its encoding can show."""

@@ -75,7 +75,7 @@ def inputs(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]
         yield "input", [files + listing("standard input" if name == "-" else name for name in names)]
     if facts["schema"]:
         yield "schema", [clean(str(facts["schema"]))]
-    rollouts = f" of {count(facts['rollouts'], 'rollout')}" if facts["rollouts"] != facts["rows"] else ""
+    rollouts = f" in {count(facts['rollouts'], 'rollout')}" if facts["rollouts"] != facts["rows"] else ""
     dropped = f"; {facts['dropped_rows']:,} not written" if facts.get("dropped_rows") else ""
     status = [f"{size:,} {name}" for name, size in facts["status"].items() if size]
     yield "rows", [f"{facts['rows']:,}{rollouts}: {', '.join(status)}{dropped}"]
@@ -95,7 +95,9 @@ def batches(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[st
     """What is normalised together, where anything is."""
     if not plan.uses_batch and facts["batches"] == 1:
         return
-    by = {"input": "the whole input", "file": "each file"}.get(facts["batch_key"], f"each value of {clean(facts['batch_key'])}")
+    by = {"input": "the whole input", "file": "each file"}.get(
+        facts["batch_key"], f"each value of {clean(facts['batch_key'])}"
+    )
     unused = "" if plan.uses_batch else ", not used by this plan"
     yield "batches", [f"{facts['batches']:,}: {by}{unused}"]
 
@@ -124,7 +126,9 @@ def zero_variance(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, l
     comparable = round(seen["groups"] / seen["share"]) if seen["share"] else 0
     lines = [_constant(seen, comparable, plan)] if seen["groups"] else ["none: every group has unequal rewards"]
     if seen["nearly"]:
-        lines.append(f"{count(seen['nearly'], 'group')} more {_are(seen['nearly'])} nearly constant (spread <= 1e-9 of the size)")
+        lines.append(
+            f"{count(seen['nearly'], 'group')} more {_are(seen['nearly'])} nearly constant (spread <= 1e-9 of the size)"
+        )
     lines += _skipped(facts, "zero-variance", "all" if plan.groups.std_threshold is None else "mean")
     degenerate = next((one["groups"] for one in facts["skipped"] if one["reason"] == "zero-variance"), 0)
     if degenerate > seen["groups"]:
@@ -141,8 +145,12 @@ def _constant(seen: Mapping[str, Any], comparable: int, plan: Plan) -> str:
     split = ", ".join(f"{size:,} {kind}" for kind, size in kinds if size)
     whitened = any(op.name == "whiten" for op in plan.post)
     one = seen["groups"] == 1
-    meaning = ("carries" if one else "carry") + " no gradient" if plan.centred else _are(seen["groups"]) + " constant"
-    before = " before whitening" if whitened and plan.centred else ""
+    meaning = (
+        ("carries" if one else "carry") + " no gradient"
+        if clauses.silences(plan)
+        else _are(seen["groups"]) + " constant"
+    )
+    before = " before whitening" if whitened and clauses.silences(plan) else ""
     return f"{seen['groups']:,} of {count(comparable, 'group')} {meaning}{before} ({percent(seen['share'])}): {split}"
 
 
@@ -155,7 +163,10 @@ def others(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str
     small = next((one for one in facts["skipped"] if one["reason"] == "small-group"), None)
     if small:
         fewer = f"with fewer than {plan.groups.min_size} scored rows {clauses.SMALL[plan.groups.small]}"
-        yield "small groups", [f"{count(small['groups'], 'group')} {fewer}", *_skipped(facts, "small-group", "mean")]
+        yield (
+            "small groups",
+            [f"{count(small['groups'], 'group')} {fewer}", *_skipped(facts, "small-group", "mean")],
+        )
     if facts["unscorable"]:
         told = f"{count(facts['unscorable'], 'row')} without a finite reward: {UNSCORED[plan.rewards.missing]}"
         empty = next((one["groups"] for one in facts["skipped"] if one["reason"] == "unscorable"), 0)
@@ -168,8 +179,16 @@ def advantage(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str
     seen = facts["advantage"]
     scale = _size(seen)
     line = "  ".join(f"{name} {number(seen[name], scale)}" for name in ("mean", "std", "min", "max"))
-    counts = [f"{seen[key]:,} {word}" for key, word in (("zero", "are 0"), ("null", "null"), ("nan", "NaN")) if seen[key]]
-    yield "advantages", [line if seen["min"] is not None else "no finite advantage", *([", ".join(counts)] if counts else [])]
+    counts = [
+        f"{seen[key]:,} {word}" for key, word in (("zero", "are 0"), ("null", "null"), ("nan", "NaN")) if seen[key]
+    ]
+    yield (
+        "advantages",
+        [
+            line if seen["min"] is not None else "no finite advantage",
+            *([", ".join(counts)] if counts else []),
+        ],
+    )
 
 
 def written(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:

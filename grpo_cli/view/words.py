@@ -13,11 +13,17 @@ if TYPE_CHECKING:
 # Below this share of the largest number beside it, a value is what rounding left of 0.
 ROUNDING: Final = 1e-12
 LISTED: Final = 3
+# Beyond this a float has no units; where four decimals are too few or too many; what one decimal of a percent can say.
+UNITS: Final = 1e15
+SMALLEST: Final = 1e-3
+LARGEST: Final = 1e4
+LEAST: Final = 1e-3
+MINUTE: Final = 60
 ELLIPSIS: Final = "..."
 
 
-def number(value: float | None, scale: float = 0.0) -> str:
-    """Four significant digits and thousands separators; 0 for what is rounding beside `scale`.
+def number(value: float | None, scale: float = 0.0, digits: int = 4) -> str:
+    """Four significant digits (or as many as asked for) and thousands separators; 0 for what is rounding beside `scale`.
 
     >>> number(0.1 + 0.2), number(-1.4e-17, scale=1.0), number(1234567.0), number(None)
     ('0.3', '0', '1,234,567', '-')
@@ -29,7 +35,9 @@ def number(value: float | None, scale: float = 0.0) -> str:
     size = abs(value)
     if size <= ROUNDING * scale:
         return "0"
-    return f"{value:,.0f}" if 1e3 <= size < 1e15 else f"{value:.4g}"  # noqa: PLR2004 - where digits are too many
+    rounded = float(f"{size:.{digits}g}")
+    whole = 10 ** (digits - 1) <= rounded < UNITS
+    return f"{value:,.0f}" if whole else f"{value:.{digits}g}"
 
 
 def exact(value: Any) -> str:
@@ -39,18 +47,19 @@ def exact(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def column(values: Sequence[float | None]) -> list[str]:
+def column(values: Sequence[float | None], scale: float = 0.0) -> list[str]:
     """Numbers of one column with the same number of decimals, where their sizes allow it."""
     finite = [abs(v) for v in values if v is not None and math.isfinite(v)]
-    scale = max(finite, default=0.0)
-    small = [v for v in finite if ROUNDING * scale < v < 1e-3]  # noqa: PLR2004 - four decimals would hide it
-    fraction = any(v != int(v) for v in finite)
-    if not fraction or small or scale >= 1e4:  # noqa: PLR2004 - more digits than anybody reads
-        return [number(v, scale) for v in values]
-    return [
-        number(v) if v is None or not math.isfinite(v) else f"{v + 0.0:.4f}".replace("-0.0000", "0.0000")
-        for v in values
-    ]
+    top = max([scale, *finite])
+    telling = [v for v in finite if v > ROUNDING * top]
+    fraction = any(v != int(v) for v in telling)
+    if not fraction or min(telling) < SMALLEST or top >= LARGEST:
+        return [number(v, top) for v in values]
+    return [_decimals(v) if v is not None and math.isfinite(v) else number(v) for v in values]
+
+
+def _decimals(value: float) -> str:
+    return f"{value:.4f}".replace("-0.0000", "0.0000")
 
 
 def count(size: int, noun: str) -> str:
@@ -64,9 +73,9 @@ def percent(share: float) -> str:
     >>> percent(0.25), percent(1 / 3), percent(1e-5), percent(0.99999), percent(1.0)
     ('25%', '33.3%', '<0.1%', '>99.9%', '100%')
     """
-    if 0 < share < 0.001:  # noqa: PLR2004 - what one decimal can say
+    if 0 < share < LEAST:
         return "<0.1%"
-    if 0.999 < share < 1:  # noqa: PLR2004
+    if 1 - LEAST < share < 1:
         return ">99.9%"
     return f"{100 * share:.1f}".removesuffix(".0") + "%"
 
@@ -107,6 +116,6 @@ def listing(items: Iterable[str], shown: int = LISTED) -> str:
 
 def duration(seconds: float) -> str:
     """`0.021 s`, `12.3 s`, `2 min 05 s`."""
-    if seconds < 60:  # noqa: PLR2004 - a minute
+    if seconds < MINUTE:
         return f"{seconds:.3f} s" if seconds < 1 else f"{seconds:.1f} s"
-    return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+    return f"{int(seconds) // MINUTE} min {int(seconds) % MINUTE:02d} s"

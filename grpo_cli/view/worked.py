@@ -1,4 +1,7 @@
-"""One real group, row by row, read from the dotted columns that the engine leaves in its frame."""
+"""One real group, row by row, read from the dotted columns that the engine leaves in its frame.
+
+The frame must have been scored with `workings`: a run that only wants its results keeps nothing else.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,18 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from grpo_cli.moments import Moments
 from grpo_cli.parts import Whiten
 from grpo_cli.view.sheet import aligned
-from grpo_cli.view.words import clean, column, cut, number
+from grpo_cli.view.words import clean, column, count, cut, number
 
 if TYPE_CHECKING:
     import polars as pl
 
     from grpo_cli.engine import Scored
+    from grpo_cli.estimators.terms import Round
     from grpo_cli.narrow import Narrow
     from grpo_cli.plan import Plan
 
@@ -38,15 +45,12 @@ class Worked:
 
     @classmethod
     def of(cls, plan: Plan, scored: Scored, narrow: Narrow) -> Worked:
-        """The first group with something to compare; else the first one."""
+        """The first group with something to compare and a row that moves; else the first one."""
         import polars as pl
 
-        from grpo_cli.engine import score
-
-        # A run keeps only its results; the way to them is worth a second pass when it is asked for.
-        worked = "workings" if any(name.endswith(".residual") for name in scored.frame.columns) else ""
-        frame = scored.frame if worked else score(plan, narrow.table, workings=True).frame
-        telling = frame.filter((pl.col(".n") > 1) & ~pl.col(".constant").fill_null(value=True))
+        frame = scored.frame
+        moved = pl.any_horizontal(pl.col("^.*\\.residual$") != 0).fill_null(value=False)
+        telling = frame.filter((pl.col(".n") > 1) & ~pl.col(".constant").fill_null(value=True) & moved)
         code = int((telling if len(telling) else frame)["group"][0])
         indexed = frame.with_row_index(".row").filter(pl.col("group") == code)
         batch = frame.filter(pl.col("batch") == indexed["batch"][0])
@@ -64,28 +68,32 @@ class Worked:
         files = {place.rpartition(" row ")[0] for place in self.places}
         return clean(next(iter(files))) if len(files) == 1 else f"{len(files)} files"
 
-    # --- numbers ---------------------------------------------------------------------------------------------
+    # --- numbers -----------------------------------------------------------------------------------------
 
     def numbers(self) -> list[tuple[str, str]]:
         """Those of the group, and of the batch where the plan uses it."""
-        first, size = self.group.row(0, named=True), int(self.group[".n"][0] or 0)
-        scale = abs(first[".max"] or 0.0)
-        facts = {"mean": first[".mean"], "std": _finite(first[".std"]), "min": first[".min"], "max": first[".max"]}
-        ddof = f" (ddof {self.plan.divisor.ddof})"
-        told = [("  group", f"n {size}  " + "  ".join(f"{k} {number(v, scale)}{ddof if k == 'std' else ''}" for k, v in facts.items()))]
+        first = self.group.row(0, named=True)
+        own = {key: _finite(first[f".{key}"]) for key in ("mean", "std", "min", "max")}
+        told = [("  group", self._statistics(int(first[".n"] or 0), own))]
         return told + (self._batch_numbers() if self.plan.uses_batch else [])
 
     def _batch_numbers(self) -> list[tuple[str, str]]:
         rewards = self.batch[".r"].drop_nulls()
-        mean, std = rewards.mean(), rewards.std(self.plan.divisor.ddof)
-        told = [("  batch", f"n {len(rewards):,}  mean {number(_real(mean))}  std {number(_real(std))} (ddof {self.plan.divisor.ddof})")]
+        whole = {"mean": _real(rewards.mean()), "std": _real(rewards.std(self.plan.divisor.ddof))}
+        told = [("  batch", self._statistics(len(rewards), whole))]
         for op, mu, sd in self._whitenings():
-            divisor = f"  sqrt(var) {number(sd)}" if op.divide else ""
-            told.append(("  whitening", f"mu {number(mu, sd)}{divisor}"))
+            divisor = f"  divisor {number(sd, digits=DIGITS)}" if op.divide else ""
+            told.append(("  whitening", f"mu {number(mu, sd, DIGITS)}{divisor}"))
         return told
 
+    def _statistics(self, size: int, values: dict[str, float | None]) -> str:
+        scale = max((abs(value) for value in values.values() if value is not None), default=0.0)
+        ddof = {"std": f" (ddof {self.plan.divisor.ddof})"}
+        told = (f"{key} {number(value, scale, DIGITS)}{ddof.get(key, '')}" for key, value in values.items())
+        return "  ".join([f"n {size:,}", *told])
+
     def _whitenings(self) -> list[tuple[Whiten, float, float]]:
-        """Mean and divisor of every whitening in this group's batch: the rounds of the program after the scaling."""
+        """Mean and divisor of every whitening in this batch: the rounds of the program after the scaling."""
         from grpo_cli.engine import compile_plan
         from grpo_cli.estimators.terms import Round
 
@@ -105,19 +113,19 @@ class Worked:
         variance = float(moments.variance(op.ddof)[0])
         return float(moments.mean[0]), math.sqrt(max(variance + op.inside, op.floor)) + op.epsilon
 
-    # --- tables ----------------------------------------------------------------------------------------------
+    # --- tables ------------------------------------------------------------------------------------------
 
     def tables(self, width: int) -> list[tuple[str, list[str]]]:
         """One table; with combined estimates one for each reward column, then one for all."""
         more = self.rows - SHOWN
-        rest = [f"... {more:,} more {'row' if more == 1 else 'rows'}"] if more > 0 else []
+        rest = [f"... {count(more, 'more row')}"] if more > 0 else []
         if self.plan.rewards.combine == "normalize":
-            parts = [(f"z({clean(name)})", self._table(self._steps(f".component.{k}"), width) + rest) for k, name in enumerate(self.columns)]
-            return [*parts, ("together", self._table(self._last(), width) + rest)]
+            parts = [(f"z({clean(name)})", self._steps(f".component.{k}")) for k, name in enumerate(self.columns)]
+            return [(title, self._table(steps, width) + rest) for title, steps in [*parts, ("together", self._last())]]
         steps = self._steps(".reward")
-        changed = bool(self.plan.post or self.plan.unit.take != "each" or self.plan.unit.per_step or self.plan.unit.state_weight)
-        if not changed:
-            steps.pop("scaled")
+        unit = self.plan.unit
+        if not (self.plan.post or unit.take != "each" or unit.per_step or unit.state_weight):
+            del steps["scaled"]  # it is the advantage
         return [("", self._table(steps | self._last(), width) + rest)]
 
     def _steps(self, part: str) -> dict[str, list[str]]:
@@ -132,7 +140,9 @@ class Worked:
         }
 
     def _last(self) -> dict[str, list[str]]:
-        return {"advantage": self._column(".advantage"), "status": self.group[".status"].head(SHOWN).cast(str).to_list()}
+        scale = max((abs(v) for v in self.batch[".advantage"].drop_nulls() if math.isfinite(v)), default=0.0)
+        value = column(self.group[".advantage"].head(SHOWN).to_list(), scale)
+        return {"advantage": value, "status": self.group[".status"].head(SHOWN).cast(str).to_list()}
 
     def _column(self, name: str) -> list[str]:
         return column(self.group[name].head(SHOWN).to_list())
@@ -140,7 +150,7 @@ class Worked:
     def _table(self, steps: dict[str, list[str]], width: int) -> list[str]:
         """The rows of the table; extra columns stand before the reward when there is room for them."""
         row = {"row": self._row_names()}
-        extras = {name: self._column(name) for name in SHOWABLE if name in self.plan.needs and name in self.group.columns}
+        extras = {name: self._column(name) for name in SHOWABLE if name in self.plan.needs}
         for columns in (row | extras | steps, row | steps):
             left = frozenset({list(columns).index("status")} if "status" in columns else ())
             lines = aligned(list(columns), list(columns.values()), left)
@@ -154,7 +164,7 @@ class Worked:
             return [place.rpartition(" row ")[2] for place in self.places]
         return [cut(clean(place.replace(" row ", ":")), PLACE) for place in self.places]
 
-    # --- by hand ---------------------------------------------------------------------------------------------
+    # --- by hand -----------------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
         """The division (and the whitening) of the first row whose residual is not 0."""
@@ -166,13 +176,16 @@ class Worked:
         return []
 
     def _lines(self, name: str, row: dict[str, Any]) -> list[str]:
+        def told(value: float, scale: float = 0.0) -> str:
+            return number(value, scale, DIGITS)
+
         scaled, divisor = row[".reward.scaled"], row[".reward.divisor"]
-        lines = [f"row {name}: {number(row['.reward.residual'])} / {number(divisor)} = {number(scaled)}"]
+        lines = [f"row {name}: {told(row['.reward.residual'])} / {told(divisor)} = {told(scaled)}"]
         if [type(op) for op in self.plan.post] == [Whiten]:
             ((op, mu, sd),) = self._whitenings()
             whitened = (scaled - mu) / sd if op.divide else scaled - mu
-            term = f"{number(scaled)} {'+' if mu < 0 else '-'} {number(abs(mu), sd)}"
-            lines.append(f"then {f'({term}) / {number(sd)}' if op.divide else term} = {number(whitened, sd)}")
+            term = f"{told(scaled)} {'+' if mu < 0 else '-'} {told(abs(mu), sd)}"
+            lines.append(f"then {f'({term}) / {told(sd)}' if op.divide else term} = {told(whitened, sd)}")
         return lines
 
 

@@ -1,0 +1,78 @@
+"""The generated parts of README.md: `python -m tests.readme` writes them, a test compares them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from grpo_cli.estimators.table import ESTIMATORS
+from grpo_cli.options import OPTIONS
+from grpo_cli.roles import ROLES
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+BLOCK = re.compile(r"<!-- (output|table): (.+?) -->\n.*?<!-- end -->\n", re.DOTALL)
+
+
+def shell(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a line of the README as a user would, 80 columns wide, with this interpreter's commands first."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "COLUMNS": "80", "NO_COLOR": "1"}
+    return subprocess.run(command, shell=True, cwd=cwd, env=env, capture_output=True, text=True, check=False)  # noqa: S602
+
+
+def captured(command: str) -> str:
+    """What a command prints, without the time it took."""
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.copytree(ROOT / "sample_data", Path(scratch, "sample_data"))
+        done = shell(command, Path(scratch))
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    told = re.sub(r"[0-9.]+ s$", "0.03 s", done.stdout, flags=re.MULTILINE)
+    return f"```text\n$ {command}\n{told.rstrip()}\n```\n"
+
+
+def methods() -> str:
+    lines = ["| method | formula | scale | needs | source |", "|---|---|---|---|---|"]
+    for row in ESTIMATORS.values():
+        scales = ", ".join([f"**{row.scale}**", *(scale for scale in row.scales if scale != row.scale)])
+        needs = ", ".join(f"`{ROLES[need].flag}`" for need in needed(row.name))
+        formula = row.formula.replace("|", "\\|").rstrip(",;")
+        lines.append(f"| `{row.name}` | {formula} | {scales} | {needs} | {row.source} |")
+    return "\n".join(lines) + "\n"
+
+
+def needed(name: str) -> tuple[str, ...]:
+    from grpo_cli.plan import Plan
+
+    return Plan.of({"estimator.name": name}).needs
+
+
+def options() -> str:
+    lines = ["| option | takes | meaning |", "|---|---|---|"]
+    for row in OPTIONS.values():
+        takes = row.metavar or " ".join(map(str, getattr(row.type, "__args__", ())))
+        short = f", `{row.short}`" if row.short else ""
+        other = f", `{row.other}`" if row.other else ""
+        lines.append(f"| `{row.flag}`{short}{other} | {takes.replace('|', ' ')} | {row.help.replace('|', ' or ')} |")
+    return "\n".join(lines) + "\n"
+
+
+def regenerated(text: str) -> str:
+    """The README with its generated parts made anew."""
+
+    def fresh(found: re.Match[str]) -> str:
+        kind, what = found.groups()
+        body = captured(what) if kind == "output" else {"methods": methods, "options": options}[what]()
+        return f"<!-- {kind}: {what} -->\n{body}<!-- end -->\n"
+
+    return BLOCK.sub(fresh, text)
+
+
+if __name__ == "__main__":
+    README.write_text(regenerated(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,87 @@
+"""The README tells the truth: its generated parts are fresh, and its code blocks run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tomllib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from grpo_cli.estimators.table import ESTIMATORS
+from grpo_cli.options import OPTIONS
+from tests.readme import README, ROOT, regenerated, shell
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT = README.read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(sh|python|toml)\n(.*?)```", TEXT, re.DOTALL)
+# Both start by making a venv and installing the project: `.ci/run` and the wheel check run them.
+COMMANDS = [body.strip() for kind, body in BLOCKS if kind == "sh" and "pip install" not in body]
+SCRIPTS = [body for kind, body in BLOCKS if kind == "python"]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "sample_data", tmp_path / "sample_data")
+    return tmp_path
+
+
+def test_the_generated_parts_are_what_the_tool_says() -> None:
+    assert regenerated(TEXT) == TEXT, "run: python -m tests.readme"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_readme_runs(command: str, place: Path) -> None:
+    done = shell(command, place)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=range(len(SCRIPTS)))
+def test_a_python_block_of_the_readme_runs(script: str, place: Path) -> None:
+    (place / "block.py").write_text(script, encoding="utf-8")
+    done = shell(f"{sys.executable} block.py", place)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_configuration_of_the_readme_is_read(place: Path) -> None:
+    (block,) = [body for kind, body in BLOCKS if kind == "toml"]
+    assert tomllib.loads(block)
+    (place / "grpo.toml").write_text(block, encoding="utf-8")
+    rows = '{"prompt_id": "a", "step": 1, "accuracy": 1, "format": 0}\n{"prompt_id": "a", "step": 1, "accuracy": 0, "format": 1}\n'
+    (place / "rows.jsonl").write_text(rows, encoding="utf-8")
+    done = shell("grpo-adv compute rows.jsonl --config grpo.toml --json", place)
+    assert done.returncode == 0, done.stderr
+    assert '"method": "gdpo"' in done.stdout
+
+
+def test_both_installing_commands_stand_in_the_readme_as_agreed() -> None:
+    install = "python3 -m venv .venv && .venv/bin/pip install"
+    main = ". && .venv/bin/grpo-adv compute sample_data/rewards.jsonl --method rloo --scale batch"
+    assert f"```sh\n{install} {main}\n```" in TEXT
+    assert f"```sh\n{install} -e '.[test]' && .venv/bin/pytest\n```" in TEXT
+
+
+def test_every_method_and_option_is_documented() -> None:
+    for name in ESTIMATORS:
+        assert f"| `{name}` |" in TEXT
+    for option in OPTIONS.values():
+        assert f"`{option.flag}`" in TEXT
+
+
+@pytest.mark.parametrize("row", ESTIMATORS.values(), ids=lambda row: row.name)
+def test_every_method_has_a_sentence_a_formula_and_a_source(row: object) -> None:
+    summary, formula, source = row.summary, row.formula, row.source  # type: ignore[attr-defined]
+    assert summary.endswith((".", ":")) or summary[0].isupper()
+    assert "=" in formula
+    assert source
+
+
+def test_the_changelog_names_the_version() -> None:
+    from grpo_cli import __version__
+
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
