@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from grpo_cli.engine import score
-from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.facts import group_facts
 from grpo_cli.narrow import Binding, FrameTable, Narrow
-from grpo_cli.options import ON_FRAMES
+from grpo_cli.options import ON_FRAMES, OPTIONS
+from grpo_cli.plan import Plan
 from grpo_cli.settings import binding_fields, normalized, plan_of, settings
-from grpo_cli.sources import read, refuse_unscorable
+from grpo_cli.sources import read, refuse_singletons, refuse_unscorable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from grpo_cli.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +52,15 @@ def compute(frame: Any, plan: Plan | None = None, **options: Any) -> Result:
     group=["prompt_id", "step"], reward=["accuracy=1", "format=0.5"], param={"k": 4}. With a `plan` the
     options may only say which columns play which part. Of a lazy frame only those columns are collected.
     """
+    if plan is not None and not isinstance(plan, Plan):
+        raise UsageError(f"a plan cannot be {plan!r}", "options have names: method='rloo', scale='batch'")
     given = _given(options)
     table, back = _opened(frame)
     made = plan_of(given) if plan is None else _bound(plan, given)
     narrow = read([table], Binding(**binding_fields(given)), made)
     scored = score(made, narrow.table)
     refuse_unscorable(made, scored.frame[".scorable"], narrow)
+    refuse_singletons(made, scored.frame[".n"], narrow)
     values = pl.select(pl.when(scored.frame[".kept"]).then(scored.frame[".advantage"])).to_series()
     status = scored.frame[".status"].cast(pl.String)
     return Result(
@@ -71,6 +73,8 @@ def compute(frame: Any, plan: Plan | None = None, **options: Any) -> Result:
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     for name in options:
+        if name in OPTIONS and name not in ON_FRAMES:
+            raise UsageError(f"the option {name!r} is about files and messages", "it belongs to grpo-adv compute")
         if name not in ON_FRAMES:
             raise UnknownName.among("option", name, ON_FRAMES)
     return dict(normalized(name, value) for name, value in options.items() if value is not None)
@@ -116,10 +120,21 @@ def _opened(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
         ), lambda series: series
     if home == "pandas" and hasattr(frame, "columns"):
         named = frame.set_axis([str(name) for name in frame.columns], axis=1)
-        return FrameTable(list(named.columns), lambda names: pl.from_pandas(named[names])), _as_pandas(frame)
+        return FrameTable(list(named.columns), lambda names: _from_pandas(named[names])), _as_pandas(frame)
     if home == "pyarrow" and hasattr(frame, "column_names"):
         return FrameTable(frame.column_names, lambda names: _from_arrow(frame.select(names))), _as_arrow
     raise UsageError(f"cannot read a {type(frame).__name__}", "give a polars, pandas or pyarrow table")
+
+
+def _from_pandas(frame: Any) -> pl.DataFrame:
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise UsageError(f"the frame has two columns {twice!r}", "rename one of them")
+    try:
+        return pl.from_pandas(frame)
+    except (TypeError, ValueError) as error:  # pyarrow's errors are among them
+        reason = str(error).splitlines()[0]
+        raise DataError(f"a column holds values of several types ({reason})", "make it one type first") from None
 
 
 def _from_arrow(table: Any) -> pl.DataFrame:

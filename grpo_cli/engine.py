@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError
 from grpo_cli.estimators.steps import same_state
-from grpo_cli.estimators.terms import BATCH, ROLLOUT, Let, Program, Round
+from grpo_cli.estimators.terms import BATCH, GROUP, ROLLOUT, Let, Program, Round, Terms
 from grpo_cli.moments import Moments, spread
 from grpo_cli.parts import Clip, NanToZero, PostOp, Whiten
 from grpo_cli.scaling import base, estimate, skipped, terms
@@ -36,16 +37,23 @@ RESULTS: Final = (
 )  # fmt: skip
 # One engine by name: its windows are bit-stable whatever the number of threads; group_by().agg is not.
 POLARS_ENGINE: Final = "in-memory"
+PART: Final = 1 << 19  # rows
 
 
 def compile_plan(plan: Plan, components: int, columns: frozenset[str]) -> Program:
     """The steps that give `.advantage`, `.status`, `.kept` and the group's facts."""
     program = Program()
     rewards(program, plan, components)
-    own = base(program, plan, shape(program, plan, pl.col(".reward")), columns)
     if plan.rewards.combine == "normalize":
-        value = weighted([_component(program, plan, k, columns) for k in range(components)], weights(plan, components))
+        parts = [_component(program, plan, k, columns) for k in range(components)]
+        # What enters the estimator is each column: only where all of them are constant is there nothing to learn.
+        constant = pl.all_horizontal(part.constant | (part.n == 0) for part in parts)
+        base(program, plan, shape(program, plan, pl.col(".reward")), columns, constant)
+        names = [f".component.{k}" for k in range(components)]
+        scored = [estimate(program, plan, part, pl.col(name), name) for part, name in zip(parts, names, strict=True)]
+        value = weighted(scored, weights(plan, components))
     else:
+        own = base(program, plan, shape(program, plan, pl.col(".reward")), columns)
         value = estimate(program, plan, own, pl.col(".reward"), ".reward")
     value = program.let(_select(plan, program.let(value)))
     for op in plan.post:
@@ -54,11 +62,11 @@ def compile_plan(plan: Plan, components: int, columns: frozenset[str]) -> Progra
     return program
 
 
-def _component(program: Program, plan: Plan, k: int, columns: frozenset[str]) -> pl.Expr:
-    """One reward column estimated by itself."""
+def _component(program: Program, plan: Plan, k: int, columns: frozenset[str]) -> Terms:
+    """The base quantities of one reward column, shaped by itself."""
     name = f".component.{k}"
     shaped = program.let(shape(program, plan, pl.col(name)), f"{name}.r")
-    return estimate(program, plan, terms(program, shaped, columns, f"{name}."), pl.col(name), name)
+    return terms(program, shaped, columns, f"{name}.")
 
 
 def run(program: Program, parts: Sequence[pl.DataFrame], batches: int, keep: Iterable[str]) -> list[pl.DataFrame]:
@@ -122,7 +130,7 @@ def _post(program: Program, op: PostOp, value: pl.Expr) -> pl.Expr:
 
 def _whitened(program: Program, op: Whiten, value: pl.Expr) -> pl.Expr:
     moments = program.batch(value, pl.col("length") if op.level == "token" else None)
-    centred = value - moments.mean
+    centred = moments.above(value)
     if not op.divide:
         return centred
     sd = program.let(spread(moments.variance(op.ddof), inside=op.inside, floor=op.floor, epsilon=op.epsilon))
@@ -141,7 +149,9 @@ def _finish(program: Program, plan: Plan, value: pl.Expr) -> None:
     if plan.rewards.missing == "zero":
         value = pl.when(pl.col(".scorable")).then(value).otherwise(0.0)
     program.let(_status(plan), ".status")
-    program.let(pl.when(~pl.col(".scorable")).then(_unscored(plan, value)).otherwise(value), ".advantage")
+    answer = pl.when(~pl.col(".scorable")).then(_unscored(plan, value)).otherwise(value)
+    # No row gets -0.0.
+    program.let(pl.when(answer == 0).then(0.0).otherwise(answer), ".advantage")
     program.let(_kept(plan), ".kept")
 
 
@@ -187,13 +197,25 @@ class Scored:
     frame: pl.DataFrame
 
 
+def _parts(table: pl.DataFrame) -> list[pl.DataFrame]:
+    """Slices that cut no group, where groups lie one after the other: intermediate columns then fit the cache.
+
+    4M rows took 0.24 s in slices and 0.6 s in one piece.
+    """
+    codes = table[GROUP].to_numpy()
+    if len(codes) <= PART or (codes[1:] < codes[:-1]).any():
+        return [table]
+    cuts = [int(np.searchsorted(codes, codes[at])) for at in range(PART, len(codes), PART)]
+    edges = sorted({0, *cuts, len(codes)})
+    return [table[start:end] for start, end in pairwise(edges)]
+
+
 def score(plan: Plan, table: pl.DataFrame, *, workings: bool = False) -> Scored:
     """Run a plan on one narrow table held in memory; with `workings` every intermediate column stays."""
     components = sum(name.startswith("reward.") for name in table.columns)
     batches = int(table[BATCH].to_numpy().max(initial=0)) + 1
     program = compile_plan(plan, components, frozenset(table.columns))
     keep = {*RESULTS, *table.columns, *(program.names if workings else ())}
-    (frame,) = run(program, [table], batches, keep)
-    if plan.alone.result == "error" and (frame[".n"] == 1).any():
-        raise DataError("a group has a single scored row", "choose what becomes of it with --singleton")
+    whole = workings or (plan.estimator.batch and not plan.estimator.order_free)
+    frame = pl.concat(run(program, [table] if whole else _parts(table), batches, keep))
     return Scored(plan, frame)

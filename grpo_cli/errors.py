@@ -14,10 +14,10 @@ error survives pickling on its way back from another process.
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 class GrpoError(Exception):
@@ -47,7 +47,9 @@ class UnknownName(UsageError):
     def among(cls, kind: str, name: str, known: Iterable[str], cure: str = "") -> UnknownName:
         """Name what was asked for, the nearest name, or else all of them."""
         names = list(known)
-        near = get_close_matches(name, names, n=1, cutoff=0.5)
+        near = get_close_matches(name.lower(), names, n=1, cutoff=0.5) or get_close_matches(
+            name, names, n=1, cutoff=0.5
+        )
         listed = ", ".join(names) if names else "none"
         way_out = f"did you mean {near[0]!r}?" if near else f"known: {listed}"
         return cls(f"no {kind} named {name!r}", f"{way_out} {cure}".strip())
@@ -70,6 +72,7 @@ class InputChanged(DataError):
 
 
 class GateError(GrpoError):
-    """A condition given with --fail-on holds."""
+    """A condition given with --fail-on holds. `facts` are those that it was judged by."""
 
     status = 3
+    facts: Mapping[str, Any] | None = None

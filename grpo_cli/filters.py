@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from grpo_cli.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 _COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = MappingProxyType({
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
@@ -34,8 +34,8 @@ class Filter:
     tree: ast.expr
 
     @classmethod
-    def parse(cls, text: str) -> Filter:
-        """Read a condition, or say where it stops being one."""
+    def parse(cls, text: str, known: Collection[str] = ()) -> Filter:
+        """Read a condition, or say where it stops being one; its names must be `known`, if that is given."""
         try:
             tree = ast.parse(text.strip(), mode="eval").body
         except SyntaxError as error:
@@ -46,12 +46,17 @@ class Filter:
         _check(tree, text)
         if not _is_condition(tree):
             raise UsageError(f"{text!r} compares nothing", _EXAMPLE)
-        return cls(text, tree)
+        made = cls(text, tree)
+        for name in made.names:
+            if known and name not in known:
+                raise UnknownName.among("quantity", name, known)
+        return made
 
     @property
     def names(self) -> list[str]:
         """The quantities that it speaks of, each once."""
-        return list(dict.fromkeys(node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)))
+        found = (node for node in ast.walk(self.tree) if isinstance(node, ast.Name))
+        return list(dict.fromkeys(node.id for node in sorted(found, key=lambda node: (node.lineno, node.col_offset))))
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether it is true of these quantities; a quantity that is missing makes a comparison false."""
@@ -61,7 +66,7 @@ class Filter:
         return bool(_value(self.tree, values))
 
 
-_EXAMPLE: Final = "for example '0.1 <= mean <= 0.9 and std > 0'"
+_EXAMPLE: Final = "a condition compares quantities with numbers, as in 'zero_variance_share > 0.5 or groups < 8'"
 _ALLOWED: Final = (
     ast.Compare, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, ast.Name, ast.Load,
     ast.Constant, *_COMPARE, *_ARITHMETIC,

@@ -23,16 +23,20 @@ Codes = np.ndarray[tuple[int], np.dtype[np.uint32]]
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Weight, mean and sum of squared deviations; one entry per batch."""
+    """Weight, mean and sum of squared deviations; one entry per batch.
+
+    The mean is `mean + low`: beside 1e9 a double has seven digits left, and the mean of 1e9 + {0, 1, 1} needs more.
+    """
 
     weight: Vector
     mean: Vector
+    low: Vector
     m2: Vector
 
     @classmethod
     def empty(cls, batches: int) -> Moments:
         """The moments of no rows at all."""
-        return cls(np.zeros(batches), np.zeros(batches), np.zeros(batches))
+        return cls(*(np.zeros(batches) for _ in range(4)))
 
     @classmethod
     def of(cls, values: Vector, batch: Codes, batches: int, weights: Vector | None = None) -> Moments:
@@ -49,10 +53,19 @@ class Moments:
         weight = self.weight + other.weight
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.where(weight > 0, other.weight / weight, 0.0)
-            delta = other.mean - self.mean
-            mean = np.where(self.weight > 0, self.mean + delta * share, other.mean)
+            delta = (other.mean - self.mean) + (other.low - self.low)
+            step = delta * share
+            mean = self.mean + step
+            # What the addition rounded away.
+            lost = step - (mean - self.mean)
             cross = np.where((self.weight > 0) & (other.weight > 0), delta * delta * self.weight * share, 0.0)
-        return Moments(weight, mean, self.m2 + other.m2 + cross)
+        first = self.weight > 0
+        return Moments(
+            weight,
+            np.where(first, mean, other.mean),
+            np.where(first, self.low + lost, other.low),
+            self.m2 + other.m2 + cross,
+        )
 
     def variance(self, ddof: int) -> Vector:
         """Finish: the variance with `ddof`; NaN where there are too few rows."""
@@ -61,7 +74,7 @@ class Moments:
 
 
 def _of_chunk(values: Vector, batch: Codes, batches: int, weights: Vector) -> Moments:
-    """Two passes over one chunk; the mean is corrected once, so large offsets cost no digits."""
+    """Two passes over one chunk: what the first left of the mean is kept, so large offsets cost no digits."""
 
     def total(x: Vector) -> Vector:
         if batches == 1:  # pairwise summation, and much faster than counting bins
@@ -72,8 +85,8 @@ def _of_chunk(values: Vector, batch: Codes, batches: int, weights: Vector) -> Mo
         weight = total(weights)
         safe = np.where(weight > 0, weight, 1.0)
         mean = total(weights * values) / safe
-        mean = mean + total(weights * (values - mean[batch])) / safe
-        return Moments(weight, mean, total(weights * (values - mean[batch]) ** 2))
+        low = total(weights * (values - mean[batch])) / safe
+        return Moments(weight, mean, low, total(weights * ((values - mean[batch]) - low[batch]) ** 2))
 
 
 def spread(variance: pl.Expr, *, inside: float = 0.0, floor: float = 0.0, epsilon: float = 0.0) -> pl.Expr:

@@ -11,9 +11,10 @@ import polars as pl
 
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.formats.cells import typed
+from grpo_cli.grouping import STEP_LIKE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from grpo_cli.formats import Field, Format
     from grpo_cli.grouping import Coded
@@ -64,16 +65,36 @@ class FileTable:
         return self.source.name
 
     @cached_property
-    def _columns(self) -> list[str]:
-        return self.format.columns(self.source)
+    def _columns(self) -> dict[str, None]:
+        return dict.fromkeys(self.format.columns(self.source))
+
+    @cached_property
+    def _refused(self) -> set[str]:
+        return set()
 
     def columns(self) -> list[str]:
-        """All top-level names of the file; to know those of JSON lines the whole file is read, once."""
-        return self._columns
+        """All top-level names; of JSON lines those that some rows show, and after a scan each that was watched for."""
+        return list(self._columns)
+
+    def refuse(self, names: Collection[str]) -> None:
+        """Let no row hold one of these names, neither those that are known by now nor those that a scan finds."""
+        there = [name for name in names if name in self._columns]
+        if there:
+            raise DataError(
+                f"{self.name} already has a column {there[0]!r}",
+                "--replace computes it anew, --column NAME writes another one",
+            )
+        self._refused.update(names)
 
     def scan(self, fields: Sequence[Field]) -> pl.DataFrame:
         """The asked columns of the file."""
-        return self.format.scan(self.source, fields)
+        if self.format.late is None:
+            return self.format.scan(self.source, fields)
+        watched = {*STEP_LIKE, *self._refused} - {*self._columns, *(field.name for field in fields)}
+        frame, late = self.format.late(self.source, fields, watched)
+        self._columns.update(dict.fromkeys(sorted(late)))
+        self.refuse(self._refused)
+        return frame
 
 
 @dataclass(frozen=True, slots=True)

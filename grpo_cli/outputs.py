@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 
 from grpo_cli import formats
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import UsageError
+from grpo_cli.io.packed import suffix_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,8 @@ class Output:
 
     to: str | None = None
     force: bool = False
+    in_place: bool = False
+    resume: bool = False
     column: str = "advantage"
     replace: bool = False
     dtype: Literal["f64", "f32"] = "f64"
@@ -64,11 +67,35 @@ class Target:
 
 def targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
     """One target per input, checked before anything is computed."""
+    if output.in_place:
+        return _themselves(tables, output)
     found = _named(tables, output)
+    folder = is_folder(output.to)
+    if output.resume and not folder:
+        raise UsageError("--resume keeps its notes in the output directory", "give -o DIRECTORY/")
     for target in found:
+        if target.path is not None and not folder and not target.path.absolute().parent.is_dir():
+            raise UsageError(
+                f"{target.path}: there is no directory {target.path.parent}", f"mkdir -p {target.path.parent}"
+            )
         if target.path is not None:
             _refuse_existing(target.path, tables, force=output.force)
     return found
+
+
+def _themselves(tables: Sequence[FileTable], output: Output) -> list[Target]:
+    for given, what in ((output.to, "-o"), (output.only, "--only"), (output.duplicate, "--duplicate")):
+        if given:
+            raise UsageError(f"--in-place and {what} are two places", "leave one of them out")
+    for table in tables:
+        if table.source.fd is not None:
+            raise UsageError(f"{table.name} is a pipe: there is no place to write into", "leave out --in-place")
+    return [Target(Path(table.source.path), table.format) for table in tables]
+
+
+def is_folder(to: str | None) -> bool:
+    """Whether `-o` names a directory: by a slash at its end, or because it is one."""
+    return to is not None and (to.endswith("/") or Path(to).is_dir())
 
 
 def _named(tables: Sequence[FileTable], output: Output) -> list[Target]:
@@ -78,17 +105,23 @@ def _named(tables: Sequence[FileTable], output: Output) -> list[Target]:
         if len(tables) > 1:
             raise UsageError(f"{len(tables)} inputs cannot share standard output", "give -o DIRECTORY/")
         return [Target(None, tables[0].format)]
+    for table in tables if to is None else ():
+        if table.source.fd is not None:
+            raise UsageError(f"{table.name} is a pipe: there is no name beside it", "give -o FILE, or -o -")
     if to is None:
         return [Target(_beside(Path(table.name)), table.format) for table in tables]
-    if to.endswith("/") or Path(to).is_dir():
+    if is_folder(to):
         return _in_directory(Path(to), tables)
     if len(tables) > 1:
         raise UsageError(f"{len(tables)} inputs cannot share one file {to}", "give -o DIRECTORY/")
-    return [Target(Path(to), formats.of(to))]
+    device = Path(to).exists() and not Path(to).is_file()  # /dev/null and the like have no suffix
+    return [Target(Path(to), tables[0].format if device else formats.of(to))]
 
 
 def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.stem}.advantages{path.suffix}")
+    packed = suffix_of(path.name)
+    plain = path.with_name(path.name[: len(path.name) - len(packed)])
+    return path.with_name(f"{plain.stem}.advantages{plain.suffix}{packed}")
 
 
 def _in_directory(top: Path, tables: Sequence[FileTable]) -> list[Target]:
@@ -106,7 +139,10 @@ def _refuse_existing(path: Path, tables: Sequence[FileTable], *, force: bool) ->
     if not path.exists():
         return
     if any(table.name != STDOUT and path.samefile(table.source.path) for table in tables):
-        raise UsageError(f"{path} is an input: it is never overwritten", "give another name with -o")
+        own = " (an own output, matched by the shell? quote the pattern)" if ".advantages" in path.name else ""
+        raise UsageError(f"{path} is an input: it is never overwritten{own}", "give another name with -o")
+    if not path.is_file() and not path.is_dir():
+        return  # a device: nothing there to lose
     if path.is_dir():
         raise UsageError(f"{path} is a directory", f"give -o {path}/ to write into it")
     if not force:
@@ -120,12 +156,26 @@ def refuse_columns(tables: Sequence[FileTable], output: Output) -> None:
     if output.replace or output.only:
         return
     for table in tables:
-        there = [name for name in output.names if name in table.columns()]
-        if there:
-            raise DataError(
-                f"{table.name} already has a column {there[0]!r}",
-                "--replace computes it anew, --column NAME writes another one",
-            )
+        table.refuse(output.names)
+
+
+def refuse_read_columns(narrow: Narrow, output: Output) -> None:
+    """What the run reads is not what it writes: --column reward --replace would destroy the reward."""
+    read = {*narrow.group_names, *narrow.reward_names, *narrow.roles.values()}
+    for name in output.names:
+        if name in read:
+            raise UsageError(f"the column {name!r} is read by this run", "give the new one another name with --column")
+
+
+def refuse_summary(path: Path, tables: Sequence[FileTable], aims: Sequence[Target], *, force: bool) -> None:
+    """The summary is an output like the others."""
+    if str(path) == STDOUT:
+        raise UsageError("--summary takes a file", "--json prints the summary")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"--summary {path}: there is no directory {path.parent}", f"mkdir -p {path.parent}")
+    if any(aim.path is not None and aim.path.absolute() == path.absolute() for aim in aims):
+        raise UsageError(f"--summary and -o both name {path}", "give the summary another name")
+    _refuse_existing(path, tables, force=force)
 
 
 def added(scored: Scored, output: Output) -> pl.DataFrame:

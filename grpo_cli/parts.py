@@ -52,11 +52,11 @@ class Clip:
 
     name: ClassVar[str] = "clip"
     needs: ClassVar[tuple[str, ...]] = ()
-    lo: float = float("-inf")
-    hi: float = float("inf")
+    lo: float | None = None
+    hi: float | None = None
 
     def __post_init__(self) -> None:
-        if self.lo > self.hi:
+        if self.lo is not None and self.hi is not None and self.lo > self.hi:
             raise UsageError(f"clip {self.lo:g}:{self.hi:g} is empty", "the lower bound comes first")
 
 
@@ -151,6 +151,8 @@ class Divisor:
             raise UsageError(f"ddof cannot be {self.ddof}", "torch.std is 1, numpy.std is 0")
         if self.of == "others" and self.level != "group":
             raise UsageError("the spread of the others is a group quantity", "use --scale group")
+        if self.constant == 0:
+            raise UsageError("nothing can be divided by divisor.constant=0", "--scale none divides by nothing")
         for name in ("inside", "floor", "epsilon"):
             if getattr(self, name) < 0:
                 raise UsageError(f"divisor.{name} cannot be negative", "it keeps the divisor above zero")
@@ -173,7 +175,7 @@ class Alone:
 class Groups:
     """Which groups are trained on: constant ones (max == min, or std <= threshold) and small ones.
 
-    `statistics`: whether skipped groups still count in batch-wide quantities.
+    `statistics`: whether skipped groups still count in the std of the batch. (Whitening sees what is left.)
     """
 
     zero_variance: Literal["keep", "drop", "null"] = "keep"

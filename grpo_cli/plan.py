@@ -8,12 +8,12 @@ flat mapping of dotted settings (`divisor.epsilon`), merged from weak to strong 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from math import isinf
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.estimators.table import ESTIMATORS, Estimator
-from grpo_cli.parts import ORDERED, PARTS, Alone, Divisor, Groups, PostOp, Rank, Rewards, ShapeOp, Unit, Whiten
+from grpo_cli.parts import ORDERED, PARTS, Alone, Divisor, Groups, Length, PostOp, Rank, Rewards, ShapeOp, Unit, Whiten
+from grpo_cli.roles import ROLES
 from grpo_cli.typed import typed
 
 if TYPE_CHECKING:
@@ -66,6 +66,22 @@ class Plan:
             wanted += ["state", "step_reward"]
         return tuple(dict.fromkeys(wanted))
 
+    def reader(self, role: str) -> str:
+        """What in the plan reads an extra column, as the user knows it."""
+        ops = [op for op in (*self.shape, *self.post) if role in op.needs]
+        flags = {"kl": "--kl-coef", "overlong": "--overlong", "whiten": "--whiten token"}
+        if role in self.estimator.needs or not ops:
+            return self.method if role != "rollout" or role in self.estimator.needs else "counting rollouts"
+        return flags.get(ops[0].name, self.method)
+
+    @property
+    def may_read(self) -> tuple[str, ...]:
+        """Extra columns that are read if they are bound: a formula of one's own may name any."""
+        if self.method == "expression":
+            return tuple(ROLES)
+        shaped = ("input_length", "turns") if any(isinstance(op, Length) for op in self.shape) else ()
+        return (*shaped, "rollout", *(("role",) if self.method == "ema" else ()))
+
     @property
     def uses_batch(self) -> bool:
         """Whether rows of other groups change a row's advantage."""
@@ -73,6 +89,7 @@ class Plan:
             self.baseline_level == "batch"
             or self.divisor.level == "batch"
             or self.estimator.batch
+            or "batch_" in str(self.params.get("sql", ""))
             or any(isinstance(op, Whiten) for op in self.post)
         )
 
@@ -93,14 +110,9 @@ class Plan:
             "params": dict(self.params),
             "baseline_level": self.baseline_level,
             **{part: asdict(getattr(self, part)) for part in PARTS},
-            "shape": [{"op": op.name, **_plain(asdict(op))} for op in self.shape],
-            "post": [{"op": op.name, **_plain(asdict(op))} for op in self.post],
+            "shape": [{"op": op.name, **asdict(op)} for op in self.shape],
+            "post": [{"op": op.name, **asdict(op)} for op in self.post],
         }
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A bound that is not there is None: JSON knows no infinity."""
-    return {name: None if isinstance(v, float) and isinf(v) else v for name, v in values.items()}
 
 
 def _method(layers: tuple[Mapping[str, Any], ...]) -> Estimator:
@@ -118,7 +130,7 @@ def _over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
     gone = tuple(f"{key}." for key, value in strong.items() if value is None)
     again = {key.rpartition(".")[0] for key in strong}
     kept = {k: v for k, v in weak.items() if not k.startswith(gone) and not (v is None and k in again)}
-    return kept | strong
+    return {**kept, **strong}
 
 
 def _defaults(method: Estimator, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,12 +157,11 @@ def _built(cls: type[Plan], settings: Mapping[str, Any], method: Estimator) -> P
     known = {"name": str, "baseline_level": Literal["group", "batch"]}
     for name in estimator:
         if name not in known and name not in {p.name for p in method.params}:
-            names = [p.name for p in method.params] or ["baseline_level"]
-            raise UnknownName.among(f"parameter of {method.name}", name, names)
+            raise _no_parameter(method, name)
     return cls(
         method=method.name,
         params={
-            p.name: typed(estimator.get(p.name, p.default), p.type, f"parameter {p.name}")
+            p.name: p.checked(typed(estimator.get(p.name, p.default), p.type, f"parameter {p.name}"))
             for p in method.params
             if not p.field
         },
@@ -161,6 +172,14 @@ def _built(cls: type[Plan], settings: Mapping[str, Any], method: Estimator) -> P
         post=_ordered("post", grouped.get("post", {})),
         **{part: _part(part, PARTS[part], grouped.get(part, {})) for part in PARTS},
     )
+
+
+def _no_parameter(method: Estimator, name: str) -> UsageError:
+    if name == "sql":
+        return UsageError(f"--expr is a method of its own, and the method is {method.name}", "leave out --method")
+    if not method.params:
+        return UnknownName(f"{method.name} has no parameters, and {name!r} was given", "see grpo-adv methods")
+    return UnknownName.among(f"parameter of {method.name}", name, [p.name for p in method.params])
 
 
 def _part(where: str, kind: type, given: Mapping[str, Any]) -> Any:
@@ -198,6 +217,10 @@ def _ordered(part: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _listed(part: str, value: Any) -> list[dict[str, Any]]:
     if isinstance(value, (list, tuple)) and all(isinstance(item, dict) for item in value):
+        names = [str(item.get("op")) for item in value]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise UsageError(f"{part} lists {twice[0]!r} twice", "an operation stands once")
         return [dict(item) for item in value]
     cure = f"set its operations one by one, as {part}.clip.lo=0"
     raise UsageError(f"{part} is a list of operations, it cannot be {value!r}", cure)
@@ -219,6 +242,11 @@ def _checked(plan: Plan) -> Plan:
         raise UsageError(f"{row.name} has no scale {plan.divisor.level!r}", f"choose from {', '.join(row.scales)}")
     if plan.baseline_level not in row.levels:
         raise UsageError(f"{row.name} has no {plan.baseline_level} baseline", f"choose from {', '.join(row.levels)}")
+    if plan.baseline_level == "batch" and plan.divisor.level == "group":
+        # A group's own std says nothing of its distance from the batch: a constant group would be divided by epsilon.
+        raise UsageError("a batch baseline cannot be divided by a group's std", "add --scale batch or --scale none")
+    if plan.method == "bnpo" and plan.params["min"] >= plan.params["max"]:
+        raise UsageError("bnpo needs min < max", "--param min=0 --param max=1")
     if plan.divisor.of == "residual" and plan.divisor.level == "none":
         raise UsageError("--std-of says whose std divides, but the scale is none", "add --scale group or --scale batch")
     return plan

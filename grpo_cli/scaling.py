@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from grpo_cli.estimators.terms import GROUP, Terms
+from grpo_cli.grouped import NAMES, base_quantities
 from grpo_cli.moments import spread
 from grpo_cli.shaping import NAN, NULL
 
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
     from grpo_cli.plan import Plan
 
 
-def base(program: Program, plan: Plan, r: pl.Expr, columns: frozenset[str]) -> Terms:
+def base(program: Program, plan: Plan, r: pl.Expr, columns: frozenset[str], constant: pl.Expr | None = None) -> Terms:
     """The quantities of the reward that enters the estimator, and what makes its groups degenerate.
 
     They are the facts that the summary tells of a group; with one reward column the estimator uses them too.
     """
     program.let(r, ".r")
     t = terms(program, pl.col(".r"), columns, ".")
+    if constant is not None:
+        t = replace(t, constant=program.let(constant, ".constant"))
     program.let(pl.when(t.constant).then(0.0).otherwise(_variance(t, plan.divisor.ddof).sqrt()), ".std")
     threshold = plan.groups.std_threshold
     flat = t.constant if threshold is None else t.constant | (pl.col(".std") <= threshold).fill_null(value=False)
@@ -33,17 +36,13 @@ def base(program: Program, plan: Plan, r: pl.Expr, columns: frozenset[str]) -> T
 
 def terms(program: Program, r: pl.Expr, columns: frozenset[str], prefix: str) -> Terms:
     """Name the base quantities of one reward column once; everything else is written with them."""
-    n = program.let(r.count().over(GROUP).cast(pl.Float64), f"{prefix}n")
-    least = program.let(r.min().over(GROUP), f"{prefix}min")
-    most = program.let(r.max().over(GROUP), f"{prefix}max")
-    # polars passes over NaN in min and max: without the second test a poisoned group would look constant.
-    constant = (least == most) & ~r.is_nan().any().over(GROUP)
-    constant = program.let(constant.fill_null(value=False), f"{prefix}constant")
-    d = program.let(r - least, f"{prefix}d")
-    mean_d = program.let(d.mean().over(GROUP), f"{prefix}mean_d")
-    mean = program.let(least + mean_d, f"{prefix}mean")
-    centred = program.let(d - mean_d, f"{prefix}centred")
-    squares = program.let((centred**2).sum().over(GROUP), f"{prefix}squares")
+    packed = pl.struct(pl.col(GROUP).alias("key"), r.alias("value"))
+    shape = pl.Struct(dict.fromkeys(NAMES, pl.Float64))
+    whole = program.let(packed.map_batches(base_quantities, return_dtype=shape), f"{prefix}base")
+    n, least, most, mean, centred, d, squares = (
+        program.let(whole.struct.field(name), f"{prefix}{name}") for name in NAMES
+    )
+    constant = program.let((least == most).fill_null(value=False) & ~least.is_nan(), f"{prefix}constant")
     return Terms(
         program=program, r=r, d=d, n=n, mean=mean, centred=centred, squares=squares, least=least, most=most,
         constant=constant, columns=columns,
@@ -53,7 +52,7 @@ def terms(program: Program, r: pl.Expr, columns: frozenset[str], prefix: str) ->
 def _of_batch(t: Terms) -> Terms:
     """The same quantities with the batch's size and mean in the place of the group's."""
     whole = t.program.batch(t.r)
-    return replace(t, n=whole.weight, mean=whole.mean, centred=t.r - whole.mean)
+    return replace(t, n=whole.weight, mean=whole.mean, centred=whole.above(t.r))
 
 
 def _variance(t: Terms, ddof: int) -> pl.Expr:
@@ -113,9 +112,25 @@ def _group_variance(program: Program, plan: Plan, t: Terms, residual: pl.Expr) -
         mean = program.let(residual.mean().over(GROUP))
         squares = program.let(((residual - mean) ** 2).sum().over(GROUP))
         return pl.when(t.n > rule.ddof).then(squares / (t.n - rule.ddof)).otherwise(NAN)
-    # What is left of the sum of squares when the row itself goes; rounding must not invent a spread.
-    others = t.squares - t.centred**2 * t.n / (t.n - 1)
-    return pl.when(_others_equal(t)).then(0.0).otherwise(others / (t.n - 1 - rule.ddof))
+    return pl.when(_others_equal(t)).then(0.0).otherwise(_without_itself(t) / (t.n - 1 - rule.ddof))
+
+
+def _without_itself(t: Terms) -> pl.Expr:
+    """Sum of squared deviations of the other rewards.
+
+    Taking a far-off row out of the group's sum would leave rounding where its neighbours' spread should be. At most
+    one row is that far off: it is left out of the sums from the start.
+    """
+    away = t.let(t.d - t.over(t.d.quantile(0.5, "lower")))
+    place = t.let(pl.int_range(pl.len()).over(GROUP))
+    far = t.let(away.abs() == t.over(away.abs().max()))
+    lead = t.let(place == t.over(pl.when(far).then(place).min()))
+    first = t.let(t.over(pl.when(~lead).then(away).sum()))
+    second = t.let(t.over(pl.when(~lead).then(away**2).sum()))
+    leading = t.let(t.over(pl.when(lead).then(away).max()))
+    linear = pl.when(lead).then(first).otherwise(first - away + leading)
+    square = pl.when(lead).then(second).otherwise(second - away**2 + leading**2)
+    return square - linear**2 / (t.n - 1)
 
 
 def _others_equal(t: Terms) -> pl.Expr:

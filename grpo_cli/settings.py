@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, get_args, get_origin
+from typing import Any, Final, get_origin
 
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options import OPTIONS
@@ -49,10 +49,10 @@ def with_config(given: Given) -> dict[str, Any]:
     both: dict[str, Any] = {
         name: [*read[name], *given[name]] for name in ("param", "set") if name in read and name in given
     }
-    if "set" in both:
+    if "set" in read:
         told_by_flags = settings(given)
         kept = [item for item in read["set"] if item.partition("=")[0].strip() not in told_by_flags]
-        both["set"] = [*kept, *given["set"]]
+        both["set"] = [*kept, *given.get("set", ())]
     return {**weaker, **given, **both}
 
 
@@ -64,7 +64,7 @@ def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
             return name, [f"{inner}={outer}" for inner, outer in value.items()]
         return name, [str(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
     if hint is str and not isinstance(value, str):
-        value = str(value)
+        value = ":".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     return name, typed(value, hint, f"{name}{where}")
 
 
@@ -72,14 +72,18 @@ def plan_of(given: Given, *weaker: Mapping[str, Any]) -> Plan:
     """The plan that the flags make of the method's defaults (and of weaker layers, such as a preset)."""
     flags = settings(given)
     plan = Plan.of(*weaker, flags)
-    _refuse_idle(given, plan)
+    if "rollout" in given and plan.unit.take == "each" and not {"unit.take", "estimator.count"} & flags.keys():
+        # A rollout that is named counts once, unless the method or the user says otherwise.
+        plan = Plan.of(*weaker, {**flags, "unit.take": "last"})
+    _refuse_idle(given, plan, Plan.of(*weaker, {k: v for k, v in flags.items() if k != "post.whiten.inside"}))
     return plan
 
 
 def settings(given: Given) -> dict[str, Any]:
     """Dotted settings from the options that were given."""
     made: dict[str, Any] = {}
-    for name, value in given.items():
+    # --set speaks of one field by name: it has the last word.
+    for name, value in sorted(given.items(), key=lambda item: item[0] == "set"):
         option = OPTIONS.get(name)
         if option is not None and option.sets:
             made[option.sets] = value
@@ -87,8 +91,6 @@ def settings(given: Given) -> dict[str, Any]:
             made |= _TRANSLATED[name](value)
     if "expr" in given:
         made.setdefault("estimator.name", "expression")
-    if "rollout" in given:
-        made.setdefault("unit.take", "last")
     return made
 
 
@@ -118,7 +120,8 @@ def _pairs(flag: str, prefix: str) -> Callable[[list[str]], dict[str, Any]]:
 def _pair(flag: str, text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise UsageError(f"{flag} {text!r} sets nothing", f"write {flag} {name or 'name'}=VALUE")
+        shape = "PART.FIELD=VALUE" if flag == "--set" else f"{name or 'NAME'}=VALUE"
+        raise UsageError(f"{flag} {text!r} sets nothing", f"write {flag} {shape}")
     return name.strip(), value.strip()
 
 
@@ -129,7 +132,8 @@ def _bounds(flag: str, key: str) -> Callable[[str], dict[str, Any]]:
             raise UsageError(
                 f"{flag} {text!r} has no two bounds", f"write {flag} LO:HI, as {flag}=-5:5 (one may be left empty)"
             )
-        return {f"{key}.{name}": value for name, value in (("lo", low), ("hi", high)) if value.strip()}
+        sides = [(name, value.strip()) for name, value in (("lo", low), ("hi", high)) if value.strip()]
+        return {f"{key}.{name}": typed(value, float, f"{flag} {text}: a bound") for name, value in sides}
 
     return translate
 
@@ -160,8 +164,10 @@ _TRANSLATED: Final[Mapping[str, Callable[[Any], Mapping[str, Any]]]] = MappingPr
 )
 
 
-def _refuse_idle(given: Given, plan: Plan) -> None:
+def _refuse_idle(given: Given, plan: Plan, without: Plan) -> None:
     """An option that changes nothing here was meant for something else."""
+    if plan.method == "expression" and "estimator.sql" not in settings(given):
+        raise UsageError("the method expression is a formula of yours", f"give --expr '{plan.params['sql']}'")
     undivided = plan.divisor.level == "none" and plan.method != "expression"
     for name in ("epsilon", "ddof", "std_of"):
         if name in given and undivided:
@@ -173,11 +179,24 @@ def _refuse_idle(given: Given, plan: Plan) -> None:
             params = [p.name for p in plan.estimator.params if p.name == name]
             cure = f"{plan.method} has its own: --param {name}=" if params else cure
             raise UsageError(f"{OPTIONS[name].flag} belongs to a divisor, and the scale is none", cure)
-    whitens = any(op.name == "whiten" for op in plan.post)
-    if "whiten_epsilon" in given and not whitens:
-        raise UsageError("--whiten-epsilon belongs to whitening, and there is none", "add --whiten sample")
-    if "seed" in given and "duplicate" not in given:
-        raise UsageError("--seed chooses what --duplicate copies", "add --duplicate")
+    whitens = any(op.name == "whiten" for op in without.post)
+    idle = (
+        ("whiten_epsilon", not whitens, "belongs to whitening, and there is none", "add --whiten sample"),
+        ("seed", "duplicate" not in given, "chooses what --duplicate copies", "add --duplicate"),
+        ("partial", "group_size" not in given, "is about the last block of --group-size", "add --group-size N"),
+        (
+            "std_threshold",
+            plan.groups.zero_variance == "keep",
+            "says which groups --zero-variance drop or null skips",
+            "add one of them",
+        ),
+        ("component_missing", len(given.get("reward", "")) == 1, "is about several rewards", "name them with --reward"),
+    )
+    for name, useless, why, cure in idle:
+        if name in given and useless:
+            raise UsageError(f"{OPTIONS[name].flag} {why}", cure)
+    if given.get("seed", 0) < 0:
+        raise UsageError(f"--seed cannot be {given['seed']}", "it takes 0 or more")
 
 
 def binding_fields(given: Given) -> dict[str, Any]:
@@ -195,10 +214,5 @@ def binding_fields(given: Given) -> dict[str, Any]:
 
 def output_fields(given: Given) -> dict[str, Any]:
     """How to write: the keyword arguments of an Output."""
-    direct = ("force", "column", "replace", "dtype", "facts", "only", "duplicate", "seed")
+    direct = ("force", "in_place", "resume", "column", "replace", "dtype", "facts", "only", "duplicate", "seed")
     return {"to": given.get("output"), **{name: given[name] for name in direct if name in given}}
-
-
-def choices(name: str) -> tuple[str, ...]:
-    """The words that an option takes, for messages and docs."""
-    return tuple(map(str, get_args(OPTIONS[name].type)))

@@ -22,7 +22,7 @@ from grpo_cli.parts import Alone
 from grpo_cli.roles import ROLES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from grpo_cli.formats import Kind
     from grpo_cli.narrow import Binding, Table
@@ -36,12 +36,16 @@ GROUP_TIERS: Final = (
     ),
     ("prompt", "input", "question", "problem", "messages"),
 )  # fmt: skip
+BY_TEXT: Final = "(found by name, no id beside it)"
 REWARD_TIERS: Final = (
     ("reward",),
     ("rewards", "score", "total_reward", "final_reward", "reward_score"),
     ("acc", "is_correct", "correct"),
 )
+# Often the id of a row, sometimes that of a prompt: beside a key that is only text it has to be looked at.
+ROW_IDS: Final = ("id", "uuid", "idx", "index", "qid", "sample_uid")
 LISTED: Final = 12  # columns that a message lists
+OWN_STEP: Final = "step"  # the one step-like name that may also count the steps of a rollout
 SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
 
 
@@ -52,17 +56,22 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
     rewards = binding.rewards or (_pick("reward", REWARD_TIERS, names, "--reward"),)
     _check_weights(plan, rewards)
     roles = _roles(binding, plan)
-    steps = [name for name in STEP_LIKE if name in names]
-    sample = next((name for name in SAMPLE_IDS if name in names), None)
-    asked = _fields(group, rewards, roles, [*steps, *([sample] if sample else []), *_named_columns(binding)])
-    unasked = {*steps, *([sample] if sample else [])} - {*group, *rewards, *roles.values(), *_named_columns(binding)}
+    steps: list[str] = [name for name in STEP_LIKE if name in names]
+    sample: str | None = next((name for name in SAMPLE_IDS if name in names), None)
+    rivals = [name for name in ROW_IDS if name in names] if note.endswith(BY_TEXT) else []
+    looked_for = [*steps, *([sample] if sample else []), *rivals]
+    asked = _fields(group, rewards, roles, [*looked_for, *_named_columns(binding)])
+    unasked = {*looked_for} - {*group, *rewards, *roles.values(), *_named_columns(binding)}
     frames = [_scanned(table, asked, unasked) for table in tables]
+    if {*STEP_LIKE} & {name for table in tables for name in table.columns()} - {*names}:
+        return read(tables, binding, plan)  # a step that only late lines hold tells groups apart as well
     lengths = tuple(len(frame) for frame in frames)
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
     columns = {one.name: _joined([frame[one.name] for frame in frames]) for one in asked}
     file = pl.Series("file", np.repeat(np.arange(len(tables), dtype=np.uint32), lengths))
     looked = _Looked(tables, lengths, columns, file, group, steps, roles)
+    _refuse_rivals(looked, rivals)
     coded, partial = _grouped(looked, binding)
     batch, batch_name = _batched(looked, binding, plan, coded)
     warnings = _duplicates(coded, columns[sample]) if sample and sample not in group else ()
@@ -78,6 +87,14 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
         group_names=group, reward_names=rewards, batch_name=batch_name, roles=roles, warnings=warnings, rows=rows,
         notes=(note, f"reward = {' + '.join(rewards)}"),
     )  # fmt: skip
+
+
+def _refuse_rivals(looked: _Looked, rivals: Sequence[str]) -> None:
+    """A text is the key only if no id beside it repeats: equal texts need not be one prompt."""
+    for name in rivals:
+        if encode([looked.columns[name]], looked.rows).size < looked.rows:
+            told = ", ".join((*looked.group, name))
+            raise DataError(f"several columns could be the group key: {told}", "choose with --group NAME")
 
 
 def _scanned(table: Table, asked: Sequence[Field], unasked: set[str]) -> pl.DataFrame:
@@ -131,6 +148,17 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     )
 
 
+def refuse_singletons(plan: Plan, scored: pl.Series, narrow: Narrow) -> None:
+    """Stop at the first group with one scored row, when the plan says so."""
+    lone = scored == 1
+    if plan.alone.result != "error" or not lone.any():
+        return
+    row = lone.arg_max() or 0
+    name = narrow.label(int(narrow.table["group"][row]))
+    cure = "--singleton zero|raw|unit|nan|null|drop says what becomes of it"
+    raise DataError(f"{narrow.place(row)}: the group {name} has a single scored row", cure)
+
+
 # --- names ---------------------------------------------------------------------------------------------
 
 
@@ -141,7 +169,7 @@ def _group_names(binding: Binding, names: Sequence[str]) -> tuple[tuple[str, ...
     if binding.group_size is not None:
         return (), f"group = blocks of {binding.group_size} rows"
     found = _pick("group key", GROUP_TIERS, names, "--group")
-    return (found,), f"group = {found} (found by name)"
+    return (found,), f"group = {found} {BY_TEXT if found in GROUP_TIERS[-1] else '(found by name)'}"
 
 
 def _pick(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag: str) -> str:
@@ -164,7 +192,7 @@ def _roles(binding: Binding, plan: Plan) -> dict[str, str]:
             continue
         spec = ROLES[role]
         equal = ", or --length-column equal when every response counts the same" if role == "length" else ""
-        raise UsageError(f"{plan.method} needs {spec.meaning}", f"name the column with {spec.flag} COLUMN{equal}")
+        raise UsageError(f"{plan.reader(role)} needs {spec.meaning}", f"name the column with {spec.flag} COLUMN{equal}")
     return bound
 
 
@@ -242,13 +270,14 @@ def _refuse_silent_merge(looked: _Looked, coded: Coded) -> None:
 
 
 def _comparable_steps(looked: _Looked) -> list[str]:
-    """Step-like columns that tell training steps apart; one that varies inside a rollout counts its own steps."""
+    """Step-like columns that tell training steps apart; a `step` that varies inside rollouts counts their own."""
     rollout = looked.roles.get("rollout")
     varying = [name for name in looked.steps if looked.columns[name].n_unique() > 1]
-    if rollout is None:
+    if rollout is None or OWN_STEP not in varying:
         return varying
     coded = encode([looked.columns[name] for name in (*looked.group, rollout)], looked.rows)
-    return [name for name in varying if not spanning(coded, looked.columns[name])]
+    own = spanning(coded, looked.columns[OWN_STEP])
+    return [name for name in varying if name != OWN_STEP or not own]
 
 
 def _partial(looked: _Looked, coded: Coded, binding: Binding) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
@@ -298,18 +327,28 @@ def _check_sizes(
     dropped = (counts < (binding.group_size or 0)) if partial is not None else np.zeros(len(counts), dtype=bool)
     wrong = np.flatnonzero((counts != binding.expect_size) & ~dropped)
     if binding.expect_size is not None and len(wrong):
-        name = label(looked.key(), int(coded.first[int(wrong[0])]))
+        first = int(coded.first[int(wrong[0])])
         raise DataError(
-            f"{len(wrong)} of {coded.size} groups do not have {binding.expect_size} rows (first: {name}, {counts[wrong[0]]})",
+            f"{looked.place(first)}: {label(looked.key(), first)} has {counts[wrong[0]]} rows, not {binding.expect_size} "
+            f"({len(wrong)} such groups of {coded.size})",
             "the sampler may have stopped early; leave out --expect-size to go on",
         )
-    lone = coded.size == looked.rows > 1 and plan.estimator.min_group > 1 and plan.baseline_level == "group"
-    if lone and not binding.singletons_meant and plan.alone == Alone():
+    lone = coded.size == _units(looked, plan, coded) > 1 and plan.estimator.min_group > 1
+    if lone and plan.baseline_level == "group" and not binding.singletons_meant and plan.alone == Alone():
         key = ", ".join(looked.group) or "the block size"
         raise DataError(
-            f"every group has a single row: {key} is probably an id of the rollout, not of the prompt",
-            "name the prompt's column with --group, or say --singleton zero if it is meant",
+            f"every group has a single {'row' if plan.unit.take == 'each' else 'rollout'}: "
+            f"{key} may be an id of the rollout, not of the prompt",
+            "name the prompt's column with --group, or say --singleton zero if there is one sample a prompt",
         )
+
+
+def _units(looked: _Looked, plan: Plan, coded: Coded) -> int:
+    """How many rewards there are to compare: rows, or rollouts where they count once."""
+    rollout = looked.roles.get("rollout")
+    if plan.unit.take == "each" or rollout is None:
+        return looked.rows
+    return encode([coded.codes, looked.columns[rollout]], looked.rows).size
 
 
 def _duplicates(coded: Coded, sample: pl.Series) -> tuple[str, ...]:
@@ -338,14 +377,26 @@ def _role_column(looked: _Looked, coded: Coded, role: str, name: str) -> pl.Seri
     if role == "length" and name == "equal":
         return pl.ones(looked.rows, dtype=pl.Float64, eager=True).alias(role)
     column = looked.columns[name]
-    if column.null_count():
-        row = column.is_null().arg_max() or 0
-        raise DataError(f"{looked.place(row)}: {name} is null", f"it is read as {ROLES[role].meaning}")
-    if column.dtype == pl.Float64 and column.is_nan().any():
-        raise DataError(
-            f"{looked.place(column.is_nan().arg_max() or 0)}: {name} is NaN", f"it is read as {ROLES[role].meaning}"
-        )
+    for what, wrong in _unusable(column, role):
+        if wrong.any():
+            row = wrong.arg_max() or 0
+            raise DataError(f"{looked.place(row)}: {name} is {what}", f"it is read as {ROLES[role].meaning}")
     if ROLES[role].kind != "key":
         return column.cast(pl.Boolean).alias(role) if role == "truncated" else column.alias(role)
     keys = [coded.codes, column] if role == "rollout" else [column]
     return encode(keys, looked.rows).codes.alias(role)
+
+
+def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
+    """What an extra column must not hold: there is no number to compute with."""
+    yield "null", column.is_null()
+    if column.dtype == pl.Float64:
+        yield "not finite", ~column.is_finite()
+        if role in {"length", "input_length", "turns"}:
+            yield "negative", column < 0
+    if column.dtype == pl.List(pl.Float64):
+        yield (
+            "a list with null or NaN in it",
+            column.list.eval(~pl.element().is_finite().fill_null(value=False)).list.any(),
+        )
+        yield "an empty list", column.list.len() == 0

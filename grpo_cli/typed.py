@@ -48,8 +48,8 @@ def _number(value: object, where: str) -> float:
         number = float(value)
     except (ValueError, OverflowError):
         raise _wrong(value, "a number", where) from None
-    if math.isnan(number):
-        raise _wrong(value, "a number", where)
+    if not math.isfinite(number):
+        raise _wrong(value, "a finite number", where)
     return number
 
 

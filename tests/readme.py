@@ -19,6 +19,13 @@ README = ROOT / "README.md"
 BLOCK = re.compile(r"<!-- (output|table): (.+?) -->\n.*?<!-- end -->\n", re.DOTALL)
 
 
+def samples_in(folder: Path) -> None:
+    """The samples as they are in the repository, without what somebody computed beside them."""
+    shutil.copytree(
+        ROOT / "sample_data", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.advantages.*", "__*")
+    )
+
+
 def shell(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a line of the README as a user would, 80 columns wide, with this interpreter's commands first."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -29,7 +36,7 @@ def shell(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def captured(command: str) -> str:
     """What a command prints, without the time it took."""
     with tempfile.TemporaryDirectory() as scratch:
-        shutil.copytree(ROOT / "sample_data", Path(scratch, "sample_data"))
+        samples_in(Path(scratch, "sample_data"))
         done = shell(command, Path(scratch))
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -63,12 +70,18 @@ def options() -> str:
     return "\n".join(lines) + "\n"
 
 
+def gates() -> str:
+    from grpo_cli.facts import GATES
+
+    return ", ".join(f"`{name}`" for name in GATES) + "\n"
+
+
 def regenerated(text: str) -> str:
     """The README with its generated parts made anew."""
 
     def fresh(found: re.Match[str]) -> str:
         kind, what = found.groups()
-        body = captured(what) if kind == "output" else {"methods": methods, "options": options}[what]()
+        body = captured(what) if kind == "output" else {"methods": methods, "options": options, "gates": gates}[what]()
         return f"<!-- {kind}: {what} -->\n{body}<!-- end -->\n"
 
     return BLOCK.sub(fresh, text)

@@ -325,3 +325,25 @@ def test_the_bits_are_the_same_for_any_number_of_threads() -> None:
     ]  # fmt: skip
     assert outputs[0] == outputs[1] == outputs[2]
     assert len(outputs[0].splitlines()) == len(names)
+
+
+@given(rows=rows_of(), seed=st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_balance_silences_the_surplus_of_failures_and_centres_the_rest(rows: list[Row], seed: int) -> None:
+    plan = {"estimator.name": "rec", "estimator.drop": "balance", "estimator.seed": seed}
+    values = advantages(rows, plan)
+    for name in {row.group for row in rows}:
+        places = [i for i, row in enumerate(rows) if row.group == name]
+        rewards = [rows[i].reward for i in places]
+        mean = math.fsum(rewards) / len(rewards)
+        low = [i for i in places if rows[i].reward < mean - 1e-12]
+        if len(low) <= len(places) - len(low):
+            wanted = advantages([rows[i] for i in places], {"estimator.name": "rec"})
+            assert [values[i] for i in places] == pytest.approx(wanted)
+            continue
+        high = [i for i in places if i not in low]
+        silent = [i for i in low if values[i] == 0.0]
+        stay = [i for i in places if i not in silent]
+        kept_mean = math.fsum(rows[i].reward for i in stay) / len(stay)
+        assert len(silent) == len(low) - len(high)
+        assert [values[i] for i in stay] == pytest.approx([rows[i].reward - kept_mean for i in stay])

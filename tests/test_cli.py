@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import polars as pl
 import pytest
 
 from grpo_cli.options import OPTIONS, Option
+from tests.readme import samples_in
 
-SAMPLES = Path(__file__).resolve().parent.parent / "sample_data"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 ROWS = '{"prompt_id": "a", "reward": 1}\n{"prompt_id": "a", "reward": 0}\n'
 
 
@@ -35,7 +36,7 @@ class Done:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    shutil.copytree(SAMPLES, tmp_path, dirs_exist_ok=True)
+    samples_in(tmp_path)
     return tmp_path
 
 
@@ -137,7 +138,7 @@ def test_a_broken_pipe_is_silent(place: Path) -> None:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_leaves_nothing_behind(place: Path, number: int, status: int) -> None:
     with (place / "big.jsonl").open("w") as handle:
-        for i in range(300_000):
+        for i in range(2_000_000):
             handle.write(f'{{"prompt_id": "{i // 8}", "reward": {i % 3}}}\n')
     before = files(place)
     process = subprocess.Popen(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 import tomllib
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ import pytest
 
 from grpo_cli.estimators.table import ESTIMATORS
 from grpo_cli.options import OPTIONS
-from tests.readme import README, ROOT, regenerated, shell
+from tests.readme import README, ROOT, regenerated, samples_in, shell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +25,7 @@ SCRIPTS = [body for kind, body in BLOCKS if kind == "python"]
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    shutil.copytree(ROOT / "sample_data", tmp_path / "sample_data")
+    samples_in(tmp_path / "sample_data")
     return tmp_path
 
 
@@ -52,9 +51,7 @@ def test_the_configuration_of_the_readme_is_read(place: Path) -> None:
     (block,) = [body for kind, body in BLOCKS if kind == "toml"]
     assert tomllib.loads(block)
     (place / "grpo.toml").write_text(block, encoding="utf-8")
-    rows = '{"prompt_id": "a", "step": 1, "accuracy": 1, "format": 0}\n{"prompt_id": "a", "step": 1, "accuracy": 0, "format": 1}\n'
-    (place / "rows.jsonl").write_text(rows, encoding="utf-8")
-    done = shell("grpo-adv compute rows.jsonl --config grpo.toml --json", place)
+    done = shell("grpo-adv compute sample_data/two_rewards.jsonl --config grpo.toml --json", place)
     assert done.returncode == 0, done.stderr
     assert '"method": "gdpo"' in done.stdout
 

@@ -605,7 +605,7 @@ def test_the_suffix_decides(name: str, format_name: str) -> None:
     assert of(name).name == format_name
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a", ".jsonl/a", "a.jsonl.gz"])
+@pytest.mark.parametrize("name", ["a.txt", "a", ".jsonl/a", "a.jsonl.bz2"])
 def test_an_unknown_suffix_lists_the_known_ones(name: str) -> None:
     with pytest.raises(UsageError, match=r"\.parquet"):
         of(name)

@@ -13,6 +13,7 @@ import typer
 from grpo_cli import __version__
 from grpo_cli.cli.compute import compute
 from grpo_cli.cli.methods import methods
+from grpo_cli.cli.verify import verify
 from grpo_cli.errors import GrpoError
 
 if TYPE_CHECKING:
@@ -44,8 +45,22 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 raise
             print(f"grpo-adv: {error}", file=sys.stderr)
             raise typer.Exit(error.status) from None
+        except BrokenPipeError:
+            _silence()
+            raise typer.Exit(BROKEN_PIPE) from None
+        except OSError as error:
+            if given.get("debug"):
+                raise
+            print(f"grpo-adv: {_system(error)}", file=sys.stderr)
+            raise typer.Exit(1) from None
 
     return run
+
+
+def _system(error: OSError) -> str:
+    """What the operating system refused: a full disk, a directory without permission, a closed stream."""
+    where = f"{error.filename}: " if error.filename else "reading or writing failed: "
+    return f"{where}{(error.strerror or str(error)).lower()}"
 
 
 def _version(asked: bool) -> None:  # noqa: FBT001 - typer's callback
@@ -64,6 +79,7 @@ def root(
 
 app.command()(guarded(compute))
 app.command()(guarded(methods))
+app.command()(guarded(verify))
 
 
 def main() -> NoReturn:
@@ -71,11 +87,14 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, _terminated)
     try:
         status = app(standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         _leave(INTERRUPTED, "interrupted, nothing was left half-written")
     except BrokenPipeError:
         _leave(BROKEN_PIPE)
+    except OSError as error:
+        _leave(1, _system(error))
     except typer.exceptions.TyperException as error:
         _leave(2, _worded(error))
     sys.exit(status if isinstance(status, int) else 0)
@@ -89,12 +108,20 @@ def _terminated(*_: object) -> NoReturn:
 def _worded(error: Exception) -> str:
     told = error.format_message() if hasattr(error, "format_message") else str(error)
     text = told.replace("Value error, ", "").rstrip(".")
-    return f"{text[:1].lower()}{text[1:]} (see --help)"
+    text = text.replace(
+        "Input should be a valid integer, unable to parse string as an integer", "it takes a whole number"
+    )
+    text = text.replace("Input should be a valid number, unable to parse string as a number", "it takes a number")
+    return f"{text[:1].lower()}{text[1:]} (see --help)" if text else "what to do? (see --help)"
 
 
 def _leave(status: int, message: str = "") -> NoReturn:
     if message:
         print(f"grpo-adv: {message}", file=sys.stderr)
-    # Whatever is still buffered for a reader that has gone would raise once more at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    _silence()
     sys.exit(status)
+
+
+def _silence() -> None:
+    """Whatever is still buffered for a reader that has gone would raise once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -6,23 +6,25 @@ import inspect
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from grpo_cli.cli.signature import with_options
-from grpo_cli.errors import UsageError
+from grpo_cli.errors import GateError
 from grpo_cli.options import OPTIONS
 from grpo_cli.settings import binding_fields, output_fields, plan_of, with_config
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from grpo_cli.drivers.local import Done, Job
 
 INPUTS = inspect.Parameter(
     "inputs",
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
     annotation=Annotated[
-        list[str], typer.Argument(metavar="INPUT...", help="Files, directories, quoted globs, or - for stdin.")
+        list[str], typer.Argument(metavar="INPUT", help="Files, directories, quoted globs, or - for stdin.")
     ],
 )
 
@@ -36,12 +38,16 @@ def compute(typed: dict[str, Any]) -> None:
     given = with_config(typed)
     plan = plan_of(given)
     job = _job(given, plan)
-    if "summary" in given and not Path(given["summary"]).absolute().parent.is_dir():
-        raise UsageError(f"--summary {given['summary']}: no such directory", "make it first")
-    done = _run(given, job)
-    if "summary" in given:
-        _save(Path(given["summary"]), _json(done))
-    _tell(given, job, done)
+    try:
+        done = _run(given, job)
+    except GateError as error:
+        if error.facts is not None:
+            _tell(given, job, error.facts, sys.stderr)
+        raise
+    if job.dry_run and not given.get("json"):
+        _explain(job, done)
+    else:
+        _tell(given, job, done.facts, sys.stderr if "stdout" in done.facts["outputs"] else sys.stdout)
 
 
 def _save(path: Path, text: str) -> None:
@@ -53,6 +59,7 @@ def _save(path: Path, text: str) -> None:
 
 def _job(given: dict[str, Any], plan: Any) -> Job:
     from grpo_cli.drivers.local import Job
+    from grpo_cli.facts import GATES
     from grpo_cli.filters import Filter
     from grpo_cli.narrow import Binding
     from grpo_cli.outputs import Output
@@ -62,7 +69,8 @@ def _job(given: dict[str, Any], plan: Any) -> Job:
         plan=plan,
         binding=Binding(**binding_fields(given)),
         output=Output(**output_fields(given)),
-        gate=Filter.parse(given["fail_on"]) if "fail_on" in given else None,
+        gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
+        summary=Path(given["summary"]) if "summary" in given else None,
         dry_run=given.get("explain", False),
     )
 
@@ -77,22 +85,24 @@ def _run(given: dict[str, Any], job: Job) -> Done:
         return run(job, phase)
 
 
-def _tell(given: dict[str, Any], job: Job, done: Done) -> None:
+def _tell(given: dict[str, Any], job: Job, facts: Mapping[str, Any], stream: TextIO) -> None:
     """The summary goes to stdout unless data goes there."""
-    from rich.console import Console
-
-    stream = sys.stderr if "stdout" in done.facts["outputs"] else sys.stdout
+    text = json.dumps(dict(facts), indent=2, default=str, allow_nan=False)
+    if job.summary is not None:
+        _save(job.summary, text)
     if given.get("json"):
-        print(_json(done), file=stream)
-    elif job.dry_run:
-        from grpo_cli.view import explain
-
-        explain.render(job.plan, done.facts, done.scored, done.narrow, Console(file=stream, highlight=False))
+        print(text, file=stream)
     elif not given.get("quiet"):
+        from rich.console import Console
+
         from grpo_cli.view import summary
 
-        summary.render(done.facts, Console(file=stream, highlight=False))
+        summary.render(facts, Console(file=stream, highlight=False))
 
 
-def _json(done: Done) -> str:
-    return json.dumps(dict(done.facts), indent=2, default=str, allow_nan=False)
+def _explain(job: Job, done: Done) -> None:
+    from rich.console import Console
+
+    from grpo_cli.view import explain
+
+    explain.render(job.plan, done.facts, done.scored, done.narrow, Console(highlight=False))

@@ -51,7 +51,8 @@ def entropic(t: Terms, *, beta: float) -> pl.Expr:
     A/beta tends to RLOO for beta -> 0. The lone best row of a group gets exp(beta gap) - 1 at most.
     Source: TTT-Discover arXiv:2601.16175 (1e-12 keeps the mean above 0).
     """
-    return _against_others(t, t.let((beta * (t.d - t.let(t.most - t.least))).exp()))
+    gap = t.let(t.d - t.let(t.most - t.least))
+    return _against_others(t, t.let((beta * gap).exp()), gap)
 
 
 def entropic_adaptive(t: Terms, *, delta: float, beta_max: float) -> pl.Expr:
@@ -64,7 +65,7 @@ def entropic_adaptive(t: Terms, *, delta: float, beta_max: float) -> pl.Expr:
     """
     gap = t.let(t.d - t.let(t.most - t.least))
     beta = t.let(t.apply(partial(_tilt, delta=delta, beta_max=beta_max), gap))
-    return _against_others(t, t.let((beta * gap).exp()))
+    return _against_others(t, t.let((beta * gap).exp()), gap)
 
 
 def _tilt(segments: Segments, gap: Vector, *, delta: float, beta_max: float) -> Vector:
@@ -88,6 +89,16 @@ def _tilt(segments: Segments, gap: Vector, *, delta: float, beta_max: float) -> 
     return segments.spread(high)
 
 
-def _against_others(t: Terms, weight: pl.Expr) -> pl.Expr:
-    others = (t.over(weight.sum()) - weight) / (t.n - 1)
+def _against_others(t: Terms, weight: pl.Expr, gap: pl.Expr) -> pl.Expr:
+    """Weight over the mean of the others' weights, minus 1.
+
+    The best row has weight 1 and the others may be tiny: sum - weight would leave nothing of them, so the
+    others of one best row are added up without it.
+    """
+    import polars as pl
+
+    place = t.let(pl.int_range(pl.len()).over("group"))
+    lead = t.let(place == t.over(pl.when(gap == 0).then(place).min()))
+    rest = t.let(t.over(pl.when(~lead).then(weight).sum()))
+    others = pl.when(lead).then(rest).otherwise(rest - weight + 1.0) / (t.n - 1)
     return weight / (others + 1e-12) - 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from grpo_cli.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import polars as pl
 
@@ -29,6 +29,7 @@ NAMES: Final[Mapping[str, str]] = {
     "batch_n": "rows of the batch that have a reward",
     "epsilon": "the plan's epsilon",
 }
+EXAMPLE: Final = "try '(reward - mean) / (std + epsilon)'"
 ROLES: Final = ("length", "logprob", "baseline", "kl", "truncated", "input_length", "turns")
 
 
@@ -51,11 +52,26 @@ def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
             raise UsageError(f"the formula reads {name!r}, and no column is bound to it", f"add {flag} COLUMN")
         if name not in known:
             raise UnknownName.among("quantity", name, known, "(grpo-adv methods expression lists them)")
+    _refuse_other_types(sql, formula, names)
     quantities = _quantities(t, ddof, epsilon)
     for name in dict.fromkeys(names):
         if name in NAMES:
             t.let(quantities[name](), name)
     return pl.when(t.r.is_not_null()).then(t.over(formula.cast(pl.Float64)))
+
+
+def _refuse_other_types(sql: str, formula: pl.Expr, names: Sequence[str]) -> None:
+    """Try the formula on a row of numbers: a text, a query or a list is no advantage."""
+    import polars as pl
+
+    probe = pl.DataFrame({name: [0.5, 1.5] for name in names} or {"reward": [0.5, 1.5]})
+    try:
+        found = probe.select(formula.alias("value"))["value"]
+    except (pl.exceptions.PolarsError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"--expr {sql!r} cannot be computed ({reason})", EXAMPLE) from None
+    if not (found.dtype.is_numeric() or found.dtype == pl.Boolean) or len(found) not in {1, 2}:
+        raise UsageError(f"--expr {sql!r} gives {found.dtype}, not a number for each row", EXAMPLE)
 
 
 def parsed(sql: str) -> pl.Expr:
@@ -66,9 +82,7 @@ def parsed(sql: str) -> pl.Expr:
         return pl.sql_expr(sql)
     except pl.exceptions.PolarsError as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(
-            f"--expr {sql!r} is not a formula ({reason})", "try '(reward - mean) / (std + epsilon)'"
-        ) from None
+        raise UsageError(f"--expr {sql!r} is not a formula ({reason})", EXAMPLE) from None
 
 
 def _quantities(t: Terms, ddof: int, epsilon: float) -> Mapping[str, Callable[[], pl.Expr]]:

@@ -82,8 +82,10 @@ def balanced(t: Terms, *, drop: str, seed: int) -> pl.Expr:
     import polars as pl
 
     below = t.let(t.centred < 0)
-    lot = t.let(pl.int_range(pl.len()).hash(seed))
-    place = t.let(pl.when(below).then(lot).rank("ordinal").over("group"))
-    stays = t.let(~below | (place <= t.over((~below).sum())))
+    place = pl.int_range(pl.len()).over("group")
+    # Drawn from the group alone, so that it does not matter what else is in the file.
+    lot = t.let(pl.struct(place, t.mean.alias("mean"), t.squares.alias("squares")).hash(seed))
+    drawn = t.let(pl.when(below).then(lot).rank("ordinal").over("group"))
+    stays = t.let(~below | (drawn <= t.over((~below).sum())))
     kept = t.over(pl.when(stays).then(t.d).mean())
     return pl.when(stays).then(t.d - kept).otherwise(pl.when(t.r.is_not_null()).then(0.0))

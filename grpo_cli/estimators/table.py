@@ -12,6 +12,7 @@ from math import log
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from grpo_cli.errors import UsageError
 from grpo_cli.estimators import exponential, mean, ordered, outcome, reference, robust, sets, shrunk
 from grpo_cli.estimators.expression import expression
 
@@ -34,6 +35,22 @@ class Param:
     default: Any
     help: str
     field: str = ""
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+
+    def checked(self, value: Any) -> Any:
+        """The value, if it lies where it means something."""
+        low = (self.least is not None and value < self.least) or (self.above is not None and value <= self.above)
+        if low or (self.most is not None and value > self.most):
+            raise UsageError(f"parameter {self.name} cannot be {value}", f"it takes {self.bounds}")
+        return value
+
+    @property
+    def bounds(self) -> str:
+        """Where its values lie, in words."""
+        bounds = (("at least", self.least), ("above", self.above), ("at most", self.most))
+        return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +204,7 @@ _ROWS: Final = (
         build=outcome.maxrl,
         shift=None,
         params=(
-            Param(name="epsilon", type=float, default=0.0, help="added to the mean"),
+            Param(name="epsilon", type=float, default=0.0, least=0.0, help="added to the mean"),
             Param(name="nonpositive", type=Literal["zero", "keep"], default="zero", help="groups with mean <= 0"),
         ),
     ),
@@ -202,7 +219,7 @@ _ROWS: Final = (
             z_k = (r_k - mean_k)/(std_k + epsilon);  x = sum w_k z_k;  A = (x - mu)/sqrt(var + 1e-8)
 
         A small-scale reward keeps its say beside a large one. One column gives GRPO, whitened.
-        Source: GDPO arXiv:2601.05242 (official versions differ in the last step: see the presets).
+        Source: GDPO arXiv:2601.05242 (official versions differ in the last step).
         """,
     ),
     Estimator(name="opo", build=mean.length_weighted, scales=ALL, needs=("length",), linear=True),
@@ -213,7 +230,7 @@ _ROWS: Final = (
         batch=True,
         shift=None,
         linear=True,
-        params=(Param(name="f_norm", type=float, default=1.0, help="divides the result"),),
+        params=(Param(name="f_norm", type=float, default=1.0, above=0.0, help="divides the result"),),
     ),
     Estimator(
         name="passk",
@@ -221,8 +238,8 @@ _ROWS: Final = (
         centred=False,
         shift=None,
         params=(
-            Param(name="k", type=int, default=2, help="size of the sets"),
-            Param(name="epsilon", type=float, default=1e-6, help="added to the std of the set reward"),
+            Param(name="k", type=int, default=2, least=1, help="size of the sets"),
+            Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the std of the set reward"),
         ),
     ),
     Estimator(name="passk-best", build=sets.best_only, scale="group", scales=ALL, linear=True),
@@ -231,7 +248,7 @@ _ROWS: Final = (
         build=sets.pkpo,
         centred=False,
         shift=None,
-        params=(Param(name="k", type=int, default=2, help="size of the sets"),),
+        params=(Param(name="k", type=int, default=2, least=1, help="size of the sets"),),
     ),
     Estimator(
         name="opmd",
@@ -239,7 +256,7 @@ _ROWS: Final = (
         scales=ALL,
         params=(
             Param(name="baseline", type=Literal["mean", "logavgexp"], default="mean", help="which baseline"),
-            Param(name="tau", type=float, default=1.0, help="temperature of logavgexp"),
+            Param(name="tau", type=float, default=1.0, above=0.0, help="temperature of logavgexp"),
         ),
     ),
     Estimator(
@@ -256,7 +273,7 @@ _ROWS: Final = (
         linear=True,
         params=(
             Param(name="drop", type=Literal["none", "balance"], default="none", help="surplus failures get 0"),
-            Param(name="seed", type=int, default=0, help="which failures stay"),
+            Param(name="seed", type=int, default=0, least=0, help="which failures stay"),
         ),
     ),
     Estimator(
@@ -304,14 +321,14 @@ _ROWS: Final = (
         build=shrunk.james_stein,
         centred=False,
         batch=True,
-        params=(Param(name="epsilon", type=float, default=1e-6, help="added to the two variances"),),
+        params=(Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the two variances"),),
     ),
     Estimator(
         name="james-stein++",
         build=shrunk.james_stein_whole,
         centred=False,
         batch=True,
-        params=(Param(name="epsilon", type=float, default=1e-6, help="added to the two variances"),),
+        params=(Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the two variances"),),
     ),
     Estimator(
         name="entropic",
@@ -322,8 +339,8 @@ _ROWS: Final = (
         name="entropic-adaptive",
         build=exponential.entropic_adaptive,
         params=(
-            Param(name="delta", type=float, default=log(2), help="divergence that beta is chosen for"),
-            Param(name="beta_max", type=float, default=1e6, help="beta stops growing here"),
+            Param(name="delta", type=float, default=log(2), above=0.0, help="divergence that beta is chosen for"),
+            Param(name="beta_max", type=float, default=1e6, above=0.0, help="beta stops growing here"),
         ),
     ),
     Estimator(
@@ -337,12 +354,14 @@ _ROWS: Final = (
         scale="group",
         scales=ALL,
         linear=True,
-        params=(Param(name="level", type=float, default=0.4, help="which quantile is the baseline"),),
+        params=(
+            Param(name="level", type=float, default=0.4, above=0.0, most=1.0, help="which quantile is the baseline"),
+        ),
     ),
     Estimator(
         name="mc-grpo",
         build=robust.median_mad,
-        params=(Param(name="floor", type=float, default=1e-3, help="added to the median distance"),),
+        params=(Param(name="floor", type=float, default=1e-3, least=0.0, help="added to the median distance"),),
     ),
     Estimator(
         name="bnpo",
@@ -365,8 +384,8 @@ _ROWS: Final = (
         shift=None,
         sets={"post.whiten.level": "sample", "post.whiten.inside": 0.0, "post.whiten.epsilon": 1e-8},
         params=(
-            Param(name="rho", type=float, default=0.96, help="how fast old batches are forgotten"),
-            Param(name="prior", type=float, default=0.5, help="successes and failures at the start"),
+            Param(name="rho", type=float, default=0.96, least=0.0, most=1.0, help="how fast old batches are forgotten"),
+            Param(name="prior", type=float, default=0.5, above=0.0, help="successes and failures at the start"),
         ),
     ),
     Estimator(
@@ -441,7 +460,7 @@ _ROWS: Final = (
         order_free=False,
         shift=None,
         params=(
-            Param(name="decay", type=float, default=0.95, help="how slowly the baseline moves"),
+            Param(name="decay", type=float, default=0.95, least=0.0, most=1.0, help="how slowly the baseline moves"),
             Param(name="start", type=float, default=0.0, help="the baseline before the first row"),
         ),
     ),
@@ -493,10 +512,16 @@ _ROWS: Final = (
         build=expression,
         min_group=1,
         centred=False,
-        batch=True,
         order_free=False,
         shift=None,
-        params=(Param(name="sql", type=str, default="", help="the formula, as --expr gives it"),),
+        params=(
+            Param(
+                name="sql",
+                type=str,
+                default="(reward - mean) / (std + epsilon)",
+                help="the formula, as --expr gives it",
+            ),
+        ),
     ),
 )
 

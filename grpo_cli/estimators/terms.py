@@ -70,7 +70,7 @@ class Program:
         """The moments of a value (nulls left out) over the batch."""
         name = f".{len(self.steps)}"
         self.steps.append(Round(name, value, weight, _plain))
-        return BatchMoments(pl.col(f"{name}.weight"), pl.col(f"{name}.mean"), pl.col(f"{name}.m2"))
+        return BatchMoments(*(pl.col(f"{name}.{key}") for key in ("weight", "mean", "low", "m2")))
 
     def batch_facts(self, value: pl.Expr, finish: Finish, *keys: str) -> tuple[pl.Expr, ...]:
         """Like `batch`, with the estimator's own last step, computed once for each batch."""
@@ -80,7 +80,7 @@ class Program:
 
 
 def _plain(moments: Moments) -> Mapping[str, Vector]:
-    return {"weight": moments.weight, "mean": moments.mean, "m2": moments.m2}
+    return {"weight": moments.weight, "mean": moments.mean, "low": moments.low, "m2": moments.m2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,12 @@ class BatchMoments:
 
     weight: pl.Expr
     mean: pl.Expr
+    low: pl.Expr
     m2: pl.Expr
+
+    def above(self, value: pl.Expr) -> pl.Expr:
+        """How far a value lies above the mean, with all digits of the mean."""
+        return (value - self.mean) - self.low
 
     def variance(self, ddof: int) -> pl.Expr:
         """The variance with `ddof`; 0 where there are too few rows to differ."""

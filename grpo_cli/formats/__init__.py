@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import arrow, delimited, jsonl, parquet
 from grpo_cli.formats.lines import BOM
 from grpo_cli.formats.model import Field, Format, Kind, Weaving
 from grpo_cli.io.local import Input
+from grpo_cli.io.packed import packing, suffix_of, unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    import polars as pl
 
 __all__ = ["FORMATS", "Field", "Format", "Kind", "Weaving", "of", "sniff"]
 
@@ -20,6 +25,7 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType({
     "jsonl": Format(
         name="jsonl", suffixes=(".jsonl", ".ndjson", ".json"),
         columns=jsonl.columns, scan=jsonl.scan, weave=jsonl.weave, write=jsonl.write, read=jsonl.read,
+        late=jsonl.late,
     ),
     "csv": Format(
         name="csv", suffixes=(".csv",), columns=delimited.CSV.columns, scan=delimited.CSV.scan,
@@ -32,7 +38,7 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType({
     "parquet": Format(
         name="parquet", suffixes=(".parquet", ".pq"),
         columns=parquet.columns, scan=parquet.scan, weave=parquet.weave,
-        write=parquet.write, read=parquet.read,
+        write=parquet.write, read=parquet.read, in_place=parquet.in_place,
     ),
     "arrow": Format(
         name="arrow", suffixes=(".arrow", ".ipc", ".feather"),
@@ -40,7 +46,8 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType({
     ),
 })  # fmt: skip
 _BY_SUFFIX: Final = {suffix: known for known in FORMATS.values() for suffix in known.suffixes}
-_PACKED: Final = (".gz", ".zst", ".bz2", ".xz", ".zip")
+_TEXT: Final = ("jsonl", "csv", "tsv")
+_OTHER_PACKERS: Final = (".bz2", ".xz", ".zip")
 _FIRST: Final = 1 << 16  # bytes that are looked at on a pipe
 
 
@@ -49,18 +56,37 @@ def of(which: str | Input) -> Format:
     if isinstance(which, Input) and which.fd is not None and which.suffix not in _BY_SUFFIX:
         return sniff(which)
     name = which.name if isinstance(which, Input) else which
-    suffix = f".{name.rpartition('/')[2].lower().rpartition('.')[2]}"
+    packed = suffix_of(name)
+    suffix = f".{name[: len(name) - len(packed)].rpartition('/')[2].lower().rpartition('.')[2]}"
     found = _BY_SUFFIX.get(suffix)
-    if found is None:
+    if packed and found is not None and found.name in _TEXT:
+        return _packed(found.name, packed)
+    if packed or found is None:
         hint = f"the suffixes are {' '.join(_BY_SUFFIX)}"
-        packed = "; unpack it into a pipe: grpo-adv compute -" if suffix in _PACKED else ""
-        raise UsageError(f"{name}: no format goes by this name", hint + packed)
+        pipe = "; unpack it into a pipe: grpo-adv compute -" if suffix in _OTHER_PACKERS else ""
+        raise UsageError(f"{name}: no format goes by this name", hint + pipe)
     return found
+
+
+@cache
+def _packed(name: str, suffix: str) -> Format:
+    """A text format whose files are written packed. To read them it needs nothing: the first bytes tell."""
+    known = FORMATS[name]
+
+    def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
+        with packing(sink, suffix) as inside:
+            return known.weave(source, inside, weaving)
+
+    def write(frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:
+        with packing(sink, suffix) as inside:
+            known.write(frame, inside, metadata)
+
+    return replace(known, suffixes=tuple(f"{one}{suffix}" for one in known.suffixes), weave=weave, write=write)
 
 
 def sniff(source: Input) -> Format:
     """Find the format by the first bytes: a pipe has no name."""
-    with source.open() as handle:
+    with unpacked(source) as handle:
         head = handle.read(_FIRST)
     if not head:
         raise DataError(f"{source.name}: no rows", "nothing came in")

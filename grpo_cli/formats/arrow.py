@@ -81,7 +81,7 @@ def _frame(table: pa.Table) -> pl.DataFrame:
     return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
 
 
-def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
+def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
     """Write the file again in its own form; one record batch is in memory at a time."""
     new = arrow_columns(weaving.added)
     with _opened(source) as reader:
@@ -92,6 +92,7 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
                 _weave_all(source, reader, new, writer)
             else:
                 _weave_taken(reader, new, writer, weaving.take)
+    return ()
 
 
 # Two readers without a common class come in as Any.

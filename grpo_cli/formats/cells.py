@@ -154,6 +154,16 @@ def key_series(name: str, values: Sequence[object]) -> pl.Series:
     return pl.Series(name, texts, dtype=pl.String).cast(JSON_TEXT)
 
 
+def joined_keys(name: str, parts: Sequence[pl.Series]) -> pl.Series:
+    """Put the parts of a key together so that the whole is typed as `key_series` types all values at once."""
+    filled = [part for part in parts if part.null_count() < len(part)]
+    dtypes = {part.dtype for part in filled}
+    if len(dtypes) > 1:
+        return pl.concat([canonical(part) for part in parts]).cast(JSON_TEXT).alias(name)
+    dtype = next(iter(dtypes), pl.String())
+    return pl.concat([part.cast(dtype) if part.dtype != dtype else part for part in parts], rechunk=True).alias(name)
+
+
 def _encodable(values: Sequence[Any]) -> bool:
     # A lone surrogate is legal in JSON, and no polars string. It is rare, so it is looked for all at once.
     try:

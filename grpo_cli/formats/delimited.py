@@ -51,7 +51,7 @@ class Delimited:
                 texts.append(text_of(raw[column]) if raw[column] else None)
         return found
 
-    def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> None:
+    def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
         """Copy every record and put the new cells in."""
         rows = records(source, self.separator.encode())
         header = next(record for record in rows if record[1])
@@ -62,6 +62,7 @@ class Delimited:
         if weaving.take is not None:
             rows = self._taken(source, weaving, ending(header[0]) or b"\n")
         self._weave_rows(source, sink, weaving.added, slots, rows)
+        return ()
 
     def _weave_rows(
         self,

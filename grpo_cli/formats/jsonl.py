@@ -2,111 +2,122 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells, loose, members
-from grpo_cli.formats.lines import BOM, ending, exactly, is_blank, offsets, raw_lines, taken
-from grpo_cli.formats.paths import absent, splits
+from grpo_cli.formats.ahead import ahead
+from grpo_cli.formats.lines import BOM, blocks, ending, exactly, is_blank, number_at, offsets, raw_lines, taken
+from grpo_cli.formats.paths import absent
+from grpo_cli.formats.pruned import Found, Reader
+from grpo_cli.formats.rows import ABSENT, rows, value_of
+from grpo_cli.formats.splice import spliced
+from grpo_cli.io.packed import is_packed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from typing import Any
 
     import numpy as np
 
     from grpo_cli.formats.model import Field, Weaving
+    from grpo_cli.formats.pruned import Part
     from grpo_cli.io.local import Input
 
-_PARSE: Final = json.JSONDecoder().decode
-_ABSENT: Final = object()
 _CHUNK: Final = 16_384  # rows whose new cells are rendered at a time
-_ONE_A_LINE: Final = "write one object a line, for example with jq -c '.[]'"
+_HEAD: Final = 1_000  # lines whose keys are taken for those of the file
+_HEAD_BYTES: Final = 4 << 20
+_SPOTS: Final = 32  # places all over the file where one more line is looked at
 
 
-def _rows(source: Input) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every row with the number of its line. A blank line is no row."""
-    for number, line in enumerate(raw_lines(source), 1):
-        if not is_blank(line):
-            yield number, _parsed(line.removeprefix(BOM), source, number)
-
-
-def _parsed(line: bytes, source: Input, number: int) -> dict[str, Any]:
-    # Bytes that are not UTF-8 are no reason to stop: they go out as they came in.
-    text = line.decode("utf-8", "surrogateescape")
-    try:
-        row = _PARSE(text)
-    except json.JSONDecodeError as error:
-        raise _not_json(f"{source.name}:{number}", text, error) from None
-    except RecursionError:
-        raise DataError(f"{source.name}:{number}: nested too deeply to be read") from None
-    except ValueError as error:  # an integer of more than 4300 digits
-        raise DataError(f"{source.name}:{number}: {str(error).lower()}") from None
-    if type(row) is not dict:
-        kind = {list: "an array", str: "a string", type(None): "null"}.get(type(row), "a single value")
-        raise DataError(f"{source.name}:{number}: expected an object, found {kind}", _ONE_A_LINE)
-    return row
-
-
-def _not_json(place: str, text: str, error: json.JSONDecodeError) -> DataError:
-    if text.strip() in {"[", "{"}:
-        return DataError(f"{place}: one JSON value over several lines", _ONE_A_LINE)
-    if not text.endswith("\n"):
-        return DataError(f"{place}: the last line is cut short", "was its writer stopped? remove that line")
-    return DataError(f"{place}: not JSON: {error.msg[:1].lower()}{error.msg[1:]} at column {error.colno}")
+def _rows(source: Input) -> Iterator[dict[str, Any]]:
+    return (row for _, row in rows(raw_lines(source), lambda at: f"{source.name}:{at + 1}"))
 
 
 def columns(source: Input) -> list[str]:
-    """Names of all top-level keys in the order in which they first appear, late ones too."""
+    """Names of the top-level keys in the order in which they first appear, by the look of some lines.
+
+    Those are the first lines and a few from all over the file. A key that only other lines hold is not here;
+    whoever must not miss one has it watched for by `late`.
+    """
     names: dict[str, None] = {}
-    known: set[tuple[str, ...]] = set()
-    for _, row in _rows(source):
-        shape = tuple(row)
-        if shape not in known:
-            known.add(shape)
-            names.update(dict.fromkeys(shape))
+    size = 0
+    lines = raw_lines(source)
+    for at, line in enumerate(lines):
+        names.update(_keys_of(line, f"{source.name}:{at + 1}"))
+        size += len(line)
+        if at >= _HEAD or size >= _HEAD_BYTES:
+            break
+    for line in () if next(lines, None) is None else _spots(source):
+        with suppress(DataError):  # a piece of a long line; what is no JSON is told by the scan
+            names.update(_keys_of(line, source.name))
     return list(names)
+
+
+def _keys_of(line: bytes, place: str) -> dict[str, None]:
+    return {name: None for _, row in rows([line], lambda _: place) for name in row}
+
+
+def _spots(source: Input) -> Iterator[bytes]:
+    if is_packed(source):
+        return
+    with source.open() as handle:
+        for spot in range(1, _SPOTS + 1):
+            handle.seek(source.pin.size * spot // (_SPOTS + 1))
+            handle.readline(_HEAD_BYTES)
+            yield handle.readline(_HEAD_BYTES)
 
 
 def scan(source: Input, fields: Sequence[Field]) -> pl.DataFrame:
     """One column per field. Only the values that were asked for are kept."""
-    found: list[list[Any]] = [[] for _ in fields]
-    wanted = [(field.name, values.append) for field, values in zip(fields, found, strict=True)]
-    numbers: list[int] = []
-    for number, row in _rows(source):
-        numbers.append(number)
-        for name, keep in wanted:
-            value = row.get(name, _ABSENT)
-            keep(_nested(row, name) if value is _ABSENT else value)
-    if not numbers:
+    return late(source, fields, ())[0]
+
+
+def late(source: Input, fields: Sequence[Field], watched: Collection[str]) -> tuple[pl.DataFrame, frozenset[str]]:
+    """Scan, and tell which of the watched names some line holds, however late in the file."""
+    reader = Reader(tuple(fields), frozenset(watched))
+
+    def read(start_and_block: tuple[int, bytes]) -> Found:
+        start, block = start_and_block
+        return reader.read(block, lambda at: f"{source.name}:{number_at(source, start + at)}")
+
+    found = Found.joined(ahead(read, _started(blocks(source))), len(fields))
+    if not found.height:
         raise DataError(f"{source.name}: no rows")
-    pairs = zip(fields, found, strict=True)
-    return pl.DataFrame({field.name: _column(source, field, values, numbers) for field, values in pairs})
+    parts = list(reversed(found.columns))
+    seen = found.late
+    del found  # each column's parts go as soon as they are joined: two copies of one column, not of all
+    return pl.DataFrame({field.name: _column(source, field, parts.pop()) for field in fields}), seen
 
 
-def _nested(row: Mapping[str, Any], name: str) -> Any:
-    for head, rest in splits(name):
-        inner = row.get(head)
-        if isinstance(inner, dict):
-            value = inner[rest] if rest in inner else _nested(inner, rest)
-            if value is not _ABSENT:
-                return value
-    return _ABSENT
+def _started(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    start = 0
+    for block in pieces:
+        yield start, block
+        start += len(block)
 
 
-def _column(source: Input, field: Field, values: list[Any], numbers: Sequence[int]) -> pl.Series:
-    if all(value is _ABSENT for value in values):
+def _column(source: Input, field: Field, parts: Sequence[Part]) -> pl.Series:
+    # Null or missing: the fast reader cannot tell. Mostly the first row can.
+    nothing = all(isinstance(part, pl.Series) and part.null_count() == len(part) for part in parts)
+    if nothing and all(value_of(row, field.name) is ABSENT for row in _rows(source)):
         raise absent(field.name, source, columns(source))
-    present = [None if value is _ABSENT else value for value in values]
-    if field.kind == "key":
-        return cells.key_series(field.name, present)
-    return cells.number_series(field, present, lambda row: f"{source.name}:{numbers[row]}")
+    known = []
+    for part in parts:
+        if isinstance(part, DataError):
+            raise part
+        known.append(part)
+    return cells.joined_keys(field.name, known) if field.kind == "key" else pl.concat(known, rechunk=True)
 
 
-def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
+def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
     """Put the new fields before the last brace of every line; every other byte is the input's."""
+    if weaving.take is None and not weaving.replace:
+        exactly(spliced(source, sink, weaving.added), weaving.added.height, source)
+        return ()
     spot = members.Spot.of(weaving.added.columns, replace=weaving.replace)
     lines = raw_lines(source) if weaving.take is None else _taken(source, weaving.take, sink)
     values = _rendered(weaving.added)
@@ -119,26 +130,27 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
         row = next(values, None)  # none: the count below is refused
         sink.write(line if row is None else spot.put(line, row))
     exactly(woven, weaving.added.height, source)
+    return ()
 
 
 def _taken(source: Input, take: np.ndarray, sink: BinaryIO) -> Iterator[bytes]:
     spans = offsets((line, not is_blank(line)) for line in raw_lines(source))
+    first = next(raw_lines(source))
+    sink.write(BOM if first.startswith(BOM) else b"")
     with source.open() as handle:
-        first = handle.readline()
-        sink.write(BOM if first.startswith(BOM) else b"")
         yield from taken(handle, spans, take, ending(first) or b"\n")
 
 
 def _rendered(added: pl.DataFrame) -> Iterator[tuple[str, ...]]:
     for chunk in added.iter_slices(_CHUNK):
-        yield from zip(*(map(members.spell, series.to_list()) for series in chunk), strict=True)
+        yield from zip(*(members.spelt(series).to_list() for series in chunk), strict=True)
 
 
 def read(source: Input) -> pl.DataFrame:
     """Read the whole file as typed columns, for another format; what has no common type stays JSON text."""
-    rows = [row for _, row in _rows(source)]
-    names = dict.fromkeys(name for row in rows for name in row)
-    return pl.DataFrame({name: loose.series_of(name, [row.get(name) for row in rows]) for name in names})
+    found = list(_rows(source))
+    names = dict.fromkeys(name for row in found for name in row)
+    return pl.DataFrame({name: loose.series_of(name, [row.get(name) for row in found]) for name in names})
 
 
 def write(frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:  # noqa: ARG001 - no place for it

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy as np
     import polars as pl
@@ -40,12 +40,15 @@ class Weaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """One file format as a row of functions of one shape."""
+    """One file format as a row of functions of one shape; `weave` gives what it has to say, a line each."""
 
     name: str
     suffixes: tuple[str, ...]
     columns: Callable[[Input], list[str]]
     scan: Callable[[Input, Sequence[Field]], pl.DataFrame]
-    weave: Callable[[Input, BinaryIO, Weaving], None]
+    weave: Callable[[Input, BinaryIO, Weaving], Sequence[str]]
     write: Callable[[pl.DataFrame, BinaryIO, Mapping[str, str]], None]
     read: Callable[[Input], pl.DataFrame]
+    in_place: Callable[[Input, Weaving], Sequence[str]] | None = None
+    # Where `columns` goes by the look of some rows: scan, and tell which of the watched names any row holds.
+    late: Callable[[Input, Sequence[Field], Collection[str]], tuple[pl.DataFrame, frozenset[str]]] | None = None

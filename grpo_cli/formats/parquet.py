@@ -1,7 +1,7 @@
-"""Parquet the general way: each row group is read and written again with the new columns beside it.
+"""Parquet: spliced where it can be (see `parquet_splice`), and otherwise written again, one row group after the other.
 
-The pandas and huggingface entries of the key-value metadata describe the old columns only; they are left
-as they are here, and the byte splice that comes beside this module extends them.
+What is written again keeps the pandas and huggingface entries of its metadata as they were, without the new
+columns; the splice extends them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from grpo_cli.formats import cells
+from grpo_cli.errors import DataError
+from grpo_cli.formats import cells, parquet_splice
 from grpo_cli.formats.columnar import (
     arrow_columns,
     fetch,
@@ -25,8 +26,10 @@ from grpo_cli.formats.columnar import (
     readable,
     steps,
 )
+from grpo_cli.formats.footer import Encrypted, Unspliceable
 from grpo_cli.formats.lines import exactly
 from grpo_cli.formats.loose import plain_keys
+from grpo_cli.io.in_place import ELSEWHERE, append
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,10 +69,33 @@ def _top_columns(source: Input, names: list[str]) -> pl.DataFrame:
         return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
 
 
-def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
+def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
+    """Splice the new columns into the bytes of the file, or write it again where that cannot be."""
+    with readable(source, _NAME):
+        try:
+            return parquet_splice.weave(source, sink, weaving)
+        except Encrypted as why:
+            raise DataError(f"{source.name}: {why}", "decrypt it first") from None
+        except Unspliceable as why:
+            _write_anew(source, sink, weaving)
+            return [f"{source.name}: all columns were encoded anew (the general path): {why}"]
+
+
+def in_place(source: Input, weaving: Weaving) -> list[str]:
+    """Splice the new columns into the file itself, which can be read at every instant."""
+    try:
+        with readable(source, _NAME):
+            growth, notes = parquet_splice.growth(source, weaving)
+    except Unspliceable as why:
+        raise DataError(f"{source.name}: cannot be changed in place: {why}", ELSEWHERE) from None
+    append(source, growth)
+    return notes
+
+
+def _write_anew(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
     """Write the file again with the new columns; one row group is in memory at a time."""
     new = arrow_columns(weaving.added)
-    with readable(source, _NAME), source.open() as handle:
+    with source.open() as handle:
         old = pq.ParquetFile(handle)
         schema = joined_schema(old.schema_arrow, new.schema, weaving.metadata)
         with pq.ParquetWriter(sink, schema, **_like(old, new.schema.names)) as writer:

@@ -159,7 +159,7 @@ def _in_glob(pattern: str, suffixes: Collection[str]) -> Found:
             deeper = Found([], []) if recursive else _sorted_out(_walk(path), path, suffixes)
             found.files.extend(deeper.files)
             found.skipped.extend(deeper.skipped)
-        else:
+        elif path.is_file():
             (found.skipped if _passed_over(path.name) else found.files).append(path)
     return found
 
@@ -176,7 +176,8 @@ def _in_directory(top: Path, suffixes: Collection[str]) -> Found:
 def _walk(top: Path) -> Iterator[Path]:
     for folder, below, names in os.walk(top):
         below[:] = [name for name in below if not name.startswith((".", "_"))]
-        yield from (Path(folder, name) for name in names)
+        # A named pipe in a directory would be waited for; whoever means it names it.
+        yield from (path for path in (Path(folder, name) for name in names) if path.is_file())
 
 
 def _sorted_out(paths: Iterable[Path], top: Path, suffixes: Collection[str]) -> Found:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
+import select
 import stat
 import tempfile
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from grpo_cli.errors import DataError
 from grpo_cli.io.local import Input, Pin
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+READ: Final = 1 << 20
+TURN: Final = 200  # milliseconds
 
 
 def spool(stream: BinaryIO, name: str = "-") -> Input:
@@ -22,7 +26,7 @@ def spool(stream: BinaryIO, name: str = "-") -> Input:
     os.unlink(path)  # noqa: PTH108 - mkstemp gives a plain string
     try:
         with os.fdopen(os.dup(fd), "wb") as sink:
-            shutil.copyfileobj(stream, sink, 1 << 20)
+            sink.writelines(arrivals(stream))
     except OSError as error:
         os.close(fd)
         raise _full(name, error) from error
@@ -30,6 +34,29 @@ def spool(stream: BinaryIO, name: str = "-") -> Input:
         os.close(fd)
         raise
     return Input(name, _path_of(fd), Pin.of(os.fstat(fd)), fd)
+
+
+def arrivals(stream: BinaryIO) -> Iterator[bytes]:
+    """What comes in, as it comes in.
+
+    polars has its own handler for Ctrl-C, under which a read that waits is started again and never interrupted:
+    waiting is therefore done in short turns.
+    """
+    try:
+        fd = stream.fileno()
+    except (OSError, AttributeError):  # not a file of the system: there is nothing to wait for
+        while part := stream.read(READ):
+            yield part
+        return
+    waiting = select.poll()
+    waiting.register(fd, select.POLLIN)
+    while True:
+        if not waiting.poll(TURN):
+            continue
+        part = os.read(fd, READ)
+        if not part:
+            return
+        yield part
 
 
 def pinned(path: Path) -> Input:

@@ -5,7 +5,6 @@ A part that does nothing has no clause. Every constant appears with the digits t
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.parts import Affine, Binary, Clip, Kl, Length, NanToZero, Overlong, Rank, Truncated, Whiten
@@ -93,13 +92,12 @@ def post(plan: Plan) -> list[str]:
 
 
 def clipped(letter: str, op: Clip) -> str:
-    """One bound or two; an infinite bound is no bound."""
-    low, high = math.isfinite(op.lo), math.isfinite(op.hi)
-    if low and high:
+    """One bound or two."""
+    if op.lo is not None and op.hi is not None:
         return f"{letter} clipped to [{exact(op.lo)}, {exact(op.hi)}]"
-    if low:
+    if op.lo is not None:
         return f"{letter} not below {exact(op.lo)}"
-    return f"{letter} not above {exact(op.hi)}" if high else f"{letter} clipped to (-inf, inf), unchanged"
+    return f"{letter} clipped to nothing, unchanged" if op.hi is None else f"{letter} not above {exact(op.hi)}"
 
 
 def _affine(op: Affine) -> str:

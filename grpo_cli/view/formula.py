@@ -57,8 +57,7 @@ def restored(told: Mapping[str, Any]) -> Plan:
     for part, kind in PARTS.items():
         made[part] = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in told[part].items()})
     for part, kinds in ORDERED.items():
-        # JSON has no infinity: a bound that is null is the default, no bound.
-        given = [(op["op"], {k: v for k, v in op.items() if k != "op" and v is not None}) for op in told[part]]
+        given = [(op["op"], {k: v for k, v in op.items() if k != "op"}) for op in told[part]]
         made[part] = tuple(kinds[name](**values) for name, values in given)
     return Plan(**made)
 

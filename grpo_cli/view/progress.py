@@ -1,4 +1,4 @@
-"""A spinner for runs that take a while: only on a terminal, and gone when the work is."""
+"""A progress bar for runs that take a while: only on a terminal, and gone when the work is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Lock, Timer
 from typing import TYPE_CHECKING, Final
 
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,25 +18,25 @@ PATIENCE: Final = 1.0
 
 
 @contextmanager
-def phases(console: Console, after: float = PATIENCE) -> Iterator[Callable[[str], None]]:
+def phases(console: Console, after: float = PATIENCE) -> Iterator[Callable[..., None]]:
     """Give a function that names the phase of the run; it is shown when the run lasts longer than `after` seconds."""
     if console.quiet or not (console.is_terminal and console.is_interactive):
-        yield lambda _: None
+        yield lambda *_: None
         return
-    spinner = _Spinner(console, after)
+    bar = _Bar(console, after)
     try:
-        yield spinner.name
+        yield bar.name
     finally:
-        spinner.close()
+        bar.close()
 
 
-class _Spinner:
+class _Bar:
     """A progress line that a timer starts; the lock keeps it from starting after the end."""
 
     def __init__(self, console: Console, after: float) -> None:
         # Data may be on its way to stdout: never let rich put itself in front of it.
         self._progress = Progress(
-            SpinnerColumn("line"), TextColumn("{task.description}"), TimeElapsedColumn(),
+            BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn(),
             console=console, transient=True, redirect_stdout=False, redirect_stderr=False,
         )  # fmt: skip
         self._task = self._progress.add_task("", total=None)
@@ -45,8 +45,9 @@ class _Spinner:
         self._timer.daemon = True
         self._timer.start()
 
-    def name(self, text: str) -> None:
-        self._progress.update(self._task, description=text)
+    def name(self, text: str, done: int = 0, total: int | None = None) -> None:
+        """A phase of unknown length pulses; one of many files fills."""
+        self._progress.update(self._task, description=text, completed=done, total=total)
 
     def _show(self) -> None:
         with self._lock:

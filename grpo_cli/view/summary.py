@@ -77,6 +77,7 @@ def inputs(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]
         yield "schema", [clean(str(facts["schema"]))]
     rollouts = f" in {count(facts['rollouts'], 'rollout')}" if facts["rollouts"] != facts["rows"] else ""
     dropped = f"; {facts['dropped_rows']:,} not written" if facts.get("dropped_rows") else ""
+    dropped += f"; {facts['copied_rows']:,} copies added" if facts.get("copied_rows") else ""
     status = [f"{size:,} {name}" for name, size in facts["status"].items() if size]
     yield "rows", [f"{facts['rows']:,}{rollouts}: {', '.join(status)}{dropped}"]
 
@@ -114,7 +115,8 @@ def reward(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str
         f"mean {number(seen['mean'], scale)}  std {number(seen['std'], scale)}",
         "  ".join(f"{place} {number(value, scale)}" for place, value in places.items()),
     ]
-    yield "rewards", [name, *lines, *bars(seen["histogram"])]
+    before = " (before shaping)" if plan.shape else ""
+    yield "rewards", [f"{name}{before}", *lines, *bars(seen["histogram"])]
 
 
 def zero_variance(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
@@ -180,7 +182,9 @@ def advantage(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str
     scale = _size(seen)
     line = "  ".join(f"{name} {number(seen[name], scale)}" for name in ("mean", "std", "min", "max"))
     counts = [
-        f"{seen[key]:,} {word}" for key, word in (("zero", "are 0"), ("null", "null"), ("nan", "NaN")) if seen[key]
+        f"{seen[key]:,} {word}"
+        for key, word in (("zero", "is 0" if seen["zero"] == 1 else "are 0"), ("null", "null"), ("nan", "NaN"))
+        if seen[key]
     ]
     yield (
         "advantages",

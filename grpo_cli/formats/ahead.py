@@ -1,0 +1,32 @@
+"""Work on blocks of a file on all cores, with the results in order and only a few of them in memory."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+R = TypeVar("R")
+_WORKERS: Final = min(4, os.cpu_count() or 1)
+
+
+def ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Map in threads: the work of polars, pyarrow and numpy on one block does not hold up Python's other threads."""
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        waiting: deque[Future[R]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > _WORKERS:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

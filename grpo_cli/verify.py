@@ -1,0 +1,100 @@
+"""The guarantee as a check: an output without its added columns is the input.
+
+JSON lines are compared byte by byte, Parquet column chunks too; what took the general path, and the other
+formats, value by value. Same rows, same order; the first difference is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final
+
+from grpo_cli import formats
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.formats import members, parquet_splice
+from grpo_cli.formats.lines import BOM, is_blank, raw_lines
+from grpo_cli.io.spool import pinned
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from pathlib import Path
+
+    from grpo_cli.formats import Format
+    from grpo_cli.io.local import Input
+
+BYTES: Final = "bytes"
+VALUES: Final = "values"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was found equal: by bytes or by values, without which columns."""
+
+    by: str
+    added: tuple[str, ...]
+
+
+def verify(output: Path, against: Path, columns: Sequence[str] = ()) -> Verified:
+    """Compare an output with its input; `columns` are those that were added or replaced (default: the new names)."""
+    new, old = pinned(output), pinned(against)
+    kind, of_old = formats.of(new), formats.of(old)
+    if kind is not of_old:
+        raise UsageError(f"{new.name} is {kind.name} and {old.name} is {of_old.name}", "verify compares one format")
+    known = of_old.columns(old)
+    added = tuple(columns) or tuple(name for name in kind.columns(new) if name not in known)
+    by, difference = _compared(kind, new, old, added)
+    if difference is not None:
+        raise DataError(difference, "name a replaced column with --column" if not columns else "")
+    return Verified(by, added)
+
+
+def _compared(kind: Format, new: Input, old: Input, added: Collection[str]) -> tuple[str, str | None]:
+    if kind.name == "jsonl":
+        return BYTES, _lines(new, old, tuple(added))
+    if kind.name == "parquet":
+        difference = parquet_splice.same_chunks(old, new, added)
+        if difference is None:
+            return BYTES, None
+    return VALUES, _values(kind, new, old, added)
+
+
+def _lines(new: Input, old: Input, added: tuple[str, ...]) -> str | None:
+    """An output line is what weaving its own new values into the input line gives."""
+    spot = members.Spot.of(added, replace=True)
+    for number, (was, now) in enumerate(zip_longest(raw_lines(old), raw_lines(new)), 1):
+        if was is None or now is None:
+            longer = new.name if was is None else old.name
+            return f"{longer}:{number}: a line that the other file does not have"
+        if was == now if is_blank(was) or not added else _woven(spot, was, now):
+            continue
+        return f"{new.name}:{number}: differs from {old.name}:{number} in more than {', '.join(added) or 'nothing'}"
+    return None
+
+
+def _woven(spot: members.Spot, was: bytes, now: bytes) -> bool:
+    if is_blank(now):
+        return False
+    text = now.removeprefix(BOM).decode("utf-8", "surrogateescape")
+    found = {name: text[start:end] for name, start, end in members.spans_of(text)}
+    if not all(name in found for name in spot.names):
+        return False
+    return spot.put(was, [found[name] for name in spot.names]) == now
+
+
+def _values(kind: Format, new: Input, old: Input, added: Collection[str]) -> str | None:
+    """The same columns with the same values, compared column by column."""
+    was, now = kind.read(old), kind.read(new)
+    if len(was) != len(now):
+        return f"{new.name}: {len(now)} rows, {old.name} has {len(was)}"
+    for name in was.columns:
+        if name in added:
+            continue
+        if name not in now.columns:
+            return f"{new.name}: the column {name} is gone"
+        differs = was[name].ne_missing(now[name])
+        if was[name].dtype != now[name].dtype or differs.any():
+            row = (differs.arg_max() or 0) + 1
+            return f"{new.name} row {row}: {name} differs from {old.name}"
+    more = [name for name in now.columns if name not in was.columns and name not in added]
+    return f"{new.name}: the column {more[0]} is new" if more else None

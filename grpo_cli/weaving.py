@@ -1,0 +1,143 @@
+"""Results into files: each input's piece of the new columns, woven in, rewritten or written afresh."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.formats import Weaving
+from grpo_cli.io.atomic import replacing
+from grpo_cli.outputs import added, is_folder, metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from grpo_cli.engine import Scored
+    from grpo_cli.narrow import FileTable, Narrow
+    from grpo_cli.outputs import Output, Rows, Target
+    from grpo_cli.resume import Ledger
+
+    Phase = Callable[..., None]  # what is being done, and of how many files how many are
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What there is to write: `rows` are those of the narrow table in output order (None: all of them)."""
+
+    narrow: Narrow
+    scored: Scored
+    rows: Rows | None
+
+
+def write(
+    output: Output,
+    computed: Computed,
+    tables: Sequence[FileTable],
+    aims: Sequence[Target],
+    ledger: Ledger | None,
+    phase: Phase,
+) -> list[str]:
+    """Write every output and return what there is to say of them."""
+    narrow, scored, rows = computed.narrow, computed.scored, computed.rows
+    columns = added(scored, output)
+    if output.only:
+        columns = _narrow_columns(narrow, columns)
+    told = metadata(scored, narrow, output)
+    total = len(aims) if len(aims) > 1 else None
+    phase("writing", 0, total)
+    for table in tables:
+        table.source.check()
+    if is_folder(output.to):
+        _make_folders(aims)
+    start = 0
+    notes: list[str] = []
+    for at, (table, target, length) in enumerate(zip(tables, aims, narrow.lengths, strict=True)):
+        if at:
+            phase("writing", at, total)
+        if ledger is None or target.path is None or not ledger.holds(target.path):
+            piece = _piece(narrow, columns, rows, start, length, copies=output.column if output.duplicate else "")
+            notes += _write_one(output, table, target, piece, told)
+            if ledger is not None and target.path is not None:
+                ledger.finished(target.path)
+        start += length
+    return notes
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The part of the result that belongs to one file."""
+
+    columns: pl.DataFrame
+    take: Rows | None
+
+
+def _piece(narrow: Narrow, columns: pl.DataFrame, rows: Rows | None, start: int, length: int, *, copies: str) -> _Piece:
+    """Rows `start`.. of all inputs are the rows 0.. of this file."""
+    if rows is None and narrow.rows is None:
+        return _Piece(columns[start : start + length], None)
+    rows = np.arange(len(columns)) if rows is None else rows
+    source = rows if narrow.rows is None else narrow.rows[rows]
+    here = (source >= start) & (source < start + length)
+    piece = columns[pl.Series(rows[here])]
+    if copies:
+        repeated = pl.Series(f"{copies}_copy", rows[here]).is_first_distinct().not_()
+        piece = piece.with_columns(repeated)
+    return _Piece(piece, source[here] - start)
+
+
+def _make_folders(aims: Sequence[Target]) -> None:
+    for folder in dict.fromkeys(aim.path.parent for aim in aims if aim.path is not None):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            told = (error.strerror or str(error)).lower()
+            raise DataError(f"{folder}: cannot be made: {told}", "choose another -o") from None
+
+
+def _narrow_columns(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame:
+    """--only: the key, the rewards and what was computed."""
+    rewards = [narrow.table[f"reward.{k}"].alias(name) for k, name in enumerate(narrow.reward_names)]
+    kept = [one for one in (*narrow.key.get_columns(), *rewards) if one.name not in columns.columns]
+    return pl.DataFrame([*kept, *columns.get_columns()])
+
+
+def _write_one(
+    output: Output, table: FileTable, target: Target, piece: _Piece, told: Mapping[str, str]
+) -> Sequence[str]:
+    table.source.check()
+    weaving = Weaving(added=piece.columns, take=piece.take, replace=output.replace, metadata=told)
+    if output.in_place and piece.take is None and table.format.in_place is not None:
+        return table.format.in_place(table.source, weaving)
+    notes: Sequence[str] = ()
+    with _sink(target, force=output.force or output.in_place) as sink:
+        if output.only:
+            target.format.write(piece.columns, sink, told)
+        elif target.format is table.format:
+            notes = table.format.weave(table.source, sink, weaving)
+        else:
+            target.format.write(_converted(table, piece), sink, told)
+        table.source.check()
+    return notes
+
+
+def _converted(table: FileTable, piece: _Piece) -> pl.DataFrame:
+    whole = table.format.read(table.source)
+    return (whole if piece.take is None else whole[pl.Series(piece.take)]).with_columns(piece.columns.get_columns())
+
+
+@contextmanager
+def _sink(target: Target, *, force: bool) -> Iterator[BinaryIO]:
+    if target.path is None:
+        if sys.stdout is None:
+            raise UsageError("standard output is closed", "give -o FILE")
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with replacing(target.path, force=force) as handle:
+        yield handle
