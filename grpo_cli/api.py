@@ -102,7 +102,7 @@ def _on_all_rows(narrow: Narrow, values: pl.Series) -> pl.Series:
 
 
 def _keyed(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:
-    keys = narrow.key[narrow.groups.first].get_columns() if narrow.key.width else []
+    keys = narrow.key.get_columns()
     told = facts.drop("code", "batch", "degenerate")
     return pl.DataFrame([*(key for key in keys if key.name not in told.columns), *told.get_columns()])
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.formats.cells import typed
+from grpo_cli.formats.lines import line_of
 from grpo_cli.grouping import STEP_LIKE
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ class Table(Protocol):
     def scan(self, fields: Sequence[Field]) -> pl.DataFrame:
         """The asked columns, row i being row i."""
 
+    def place(self, row: int) -> str:
+        """How messages call a row."""
+
 
 @dataclass(frozen=True)
 class FileTable:
@@ -63,6 +67,12 @@ class FileTable:
     def name(self) -> str:
         """The file as the user named it."""
         return self.source.name
+
+    def place(self, row: int) -> str:
+        """A row (0 = the first) as a person finds it: by its line in a file of lines."""
+        if self.format.name == "jsonl":
+            return f"{self.name}:{line_of(self.source, row)}"
+        return f"{self.name} row {row + 1}"
 
     @cached_property
     def _columns(self) -> dict[str, None]:
@@ -116,7 +126,7 @@ class FrameTable:
             if head not in self.names:
                 raise UnknownName.among("column", name, self.names)
         frame = self.take(list(dict.fromkeys(heads.values())))
-        return pl.DataFrame([typed(one, self._reach(frame, one.name, heads[one.name]), self._place) for one in fields])
+        return pl.DataFrame([typed(one, self._reach(frame, one.name, heads[one.name]), self.place) for one in fields])
 
     def _reach(self, frame: pl.DataFrame, name: str, head: str) -> pl.Series:
         series = frame[head]
@@ -127,7 +137,8 @@ class FrameTable:
                 raise DataError(f"{self.name} has no field {name!r}", f"{head} is {series.dtype}") from None
         return series
 
-    def _place(self, row: int) -> str:
+    def place(self, row: int) -> str:
+        """How messages call a row."""
         return f"{self.name} row {row + 1}"
 
 
@@ -139,7 +150,7 @@ class Narrow:
     tables: Sequence[Table]
     lengths: tuple[int, ...]
     groups: Coded
-    key: pl.DataFrame
+    key: pl.DataFrame  # one line per group: of millions of rows the text of a key is the largest part
     batches: int
     group_names: tuple[str, ...]
     reward_names: tuple[str, ...]
@@ -159,17 +170,14 @@ class Narrow:
         row = row if self.rows is None else int(self.rows[row])
         file = int(np.searchsorted(self.ends, row, side="right"))
         before = int(self.ends[file - 1]) if file else 0
-        return f"{self.tables[file].name} row {row - before + 1}"
+        return self.tables[file].place(row - before)
 
     def label(self, code: int) -> str:
         """A group's key in words."""
-        return label(self.key, int(self.groups.first[code]))
+        return label(self.key, code, int(self.groups.first[code]))
 
 
-def label(key: pl.DataFrame, row: int) -> str:
-    """The key columns of a row, short enough for a line."""
-    texts = [str(value) for value in key.row(row)] if key.width else []
-    return (
-        ", ".join(text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..." for text in texts)
-        or f"block at row {row + 1}"
-    )
+def label(key: pl.DataFrame, at: int, row: int) -> str:
+    """A line of keys in words, short enough for a message; a block without a key is called by its first row."""
+    texts = [str(value) for value in key.row(at)] if key.width else [f"block at row {row + 1}"]
+    return ", ".join(text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..." for text in texts)

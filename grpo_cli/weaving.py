@@ -103,7 +103,8 @@ def _make_folders(aims: Sequence[Target]) -> None:
 def _narrow_columns(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame:
     """--only: the key, the rewards and what was computed."""
     rewards = [narrow.table[f"reward.{k}"].alias(name) for k, name in enumerate(narrow.reward_names)]
-    kept = [one for one in (*narrow.key.get_columns(), *rewards) if one.name not in columns.columns]
+    keys = narrow.key[narrow.table["group"]].get_columns() if narrow.key.width else []
+    kept = [one for one in (*keys, *rewards) if one.name not in columns.columns]
     return pl.DataFrame([*kept, *columns.get_columns()])
 
 
@@ -118,8 +119,9 @@ def _write_one(
     with _sink(target, force=output.force or output.in_place) as sink:
         if output.only:
             target.format.write(piece.columns, sink, told)
-        elif target.format is table.format:
-            notes = table.format.weave(table.source, sink, weaving)
+        elif target.format.name == table.format.name:
+            # The output's own row of the table: it packs what it writes, whatever the input was packed with.
+            notes = target.format.weave(table.source, sink, weaving)
         else:
             target.format.write(_converted(table, piece), sink, told)
         table.source.check()

@@ -205,8 +205,8 @@ def test_a_wrong_value_of_any_option_is_one_line_and_no_file(option: Option, pla
         ("ragged.csv", b"prompt_id,reward\na,1\nb\n", "ragged.csv"),
         ("word.jsonl", b'{"prompt_id": 1, "reward": "good"}\n', "word.jsonl:1"),
         ("nokey.jsonl", b'{"x": 1, "reward": 1}\n', "--group"),
-        ("nullkey.jsonl", ROWS.encode() + b'{"prompt_id": null, "reward": 1}\n', "nullkey.jsonl row 3"),
-        ("null.jsonl", ROWS.encode() + b'{"prompt_id": "a", "reward": null}\n', "null.jsonl row 3"),
+        ("nullkey.jsonl", ROWS.encode() + b'{"prompt_id": null, "reward": 1}\n', "nullkey.jsonl:3"),
+        ("null.jsonl", ROWS.encode() + b'{"prompt_id": "a", "reward": null}\n', "null.jsonl:3"),
         ("notes.txt", b"hello", "no format"),
     ],
 )

@@ -152,9 +152,9 @@ def test_equal_numbers_of_different_width_are_one_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (rows("a", None), "row 2: prompt_id is null"),
-        (rows("a", None, None), "row 2: prompt_id is null (2 rows)"),
-        ([{"prompt_id": "a", "reward": 1}, {"reward": 0}], "row 2: prompt_id is null"),
+        (rows("a", None), ":2: prompt_id is null"),
+        (rows("a", None, None), ":2: prompt_id is null (2 rows)"),
+        ([{"prompt_id": "a", "reward": 1}, {"reward": 0}], ":2: prompt_id is null"),
     ],
 )
 def test_a_row_without_a_key_belongs_nowhere(data: list[dict[str, Any]], message: str, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_row_without_a_key_belongs_nowhere(data: list[dict[str, Any]], message
 
 
 def test_every_part_of_a_composite_key_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="row 2: run is null"):
+    with pytest.raises(DataError, match=":2: run is null"):
         groups(write(tmp_path / "a.jsonl", rows("a", "a", run=[1, None])), group="prompt_id,run")
 
 
@@ -242,7 +242,7 @@ def test_keys_may_restart_in_each_value_of_a_column(tmp_path: Path) -> None:
         groups(path, group_within="shar")
     with pytest.raises(DataError, match="no column ''"):
         groups(path, group_within="")
-    with pytest.raises(DataError, match="row 2: shard is null"):
+    with pytest.raises(DataError, match=":2: shard is null"):
         groups(write(tmp_path / "n.jsonl", rows("p", "p", shard=["x", None])), group_within="shard")
 
 
@@ -270,7 +270,7 @@ def test_blocks_of_consecutive_rows_over_each_file(tmp_path: Path) -> None:
 
 def test_a_block_never_reaches_into_the_next_file(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"{name}.jsonl", rows(*"ppp")) for name in "ab"]
-    with pytest.raises(DataError, match=r"a\.jsonl row 3: the last block has 1 rows, not 2"):
+    with pytest.raises(DataError, match=r"a\.jsonl:3: the last block has 1 rows, not 2"):
         groups(paths, group_size=2)
 
 
@@ -283,7 +283,7 @@ def test_a_remainder_is_an_error_that_names_both_ways_out(tmp_path: Path) -> Non
     path = write(tmp_path / "a.jsonl", rows(*"ppppp"))
     with pytest.raises(DataError) as told:
         groups(path, group_size=2)
-    assert "row 5: the last block has 1 rows, not 2" in told.value.message
+    assert ":5: the last block has 1 rows, not 2" in told.value.message
     assert "--partial keep" in told.value.hint and "--partial drop" in told.value.hint
     assert groups(path, group_size=2, partial="keep") == [0, 0, 1, 1, 2]
     dropped = look(path, group_size=2, partial="drop").narrow
@@ -296,7 +296,7 @@ def test_the_remainder_of_each_key_is_dropped_wherever_it_stands(tmp_path: Path)
     dropped = look(path, group_size=2, group="prompt_id", partial="drop").narrow
     assert dropped.table["group"].to_list() == [0, 0, 1, 1]
     assert dropped.rows is not None and dropped.rows.tolist() == [0, 1, 3, 4]
-    assert dropped.place(2).endswith("row 4") and dropped.label(1) == "q"
+    assert dropped.place(2).endswith(":4") and dropped.label(1) == "q"
 
 
 def test_blocks_of_a_frame_without_a_key() -> None:
@@ -315,7 +315,7 @@ def test_a_block_has_at_least_one_row(size: int) -> None:
 
 def test_an_expected_size_is_only_checked(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", rows(*"ppqqqrr"))
-    with pytest.raises(DataError, match=r"a\.jsonl row 3: q has 3 rows, not 2 \(1 such groups of 3\)"):
+    with pytest.raises(DataError, match=r"a\.jsonl:3: q has 3 rows, not 2 \(1 such groups of 3\)"):
         groups(path, expect_size=2)
     even = write(tmp_path / "b.jsonl", rows(*"ppqq"))
     assert groups(even, expect_size=2) == groups(even) == [0, 0, 1, 1]
@@ -387,7 +387,7 @@ def test_a_group_in_two_batches_is_refused(two_steps: Path) -> None:
 
 def test_a_row_without_a_batch_belongs_nowhere(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", rows("p", "p", "q", "q", step=[1, 1, None, None]))
-    with pytest.raises(DataError, match=r"row 3: step is null \(2 rows\)"):
+    with pytest.raises(DataError, match=r":3: step is null \(2 rows\)"):
         groups(path, scale="batch", batch_by="step")
 
 

@@ -193,7 +193,7 @@ def test_a_row_without_a_finite_reward_stops_with_file_row_and_flag(
     ]
     with pytest.raises(DataError) as error:
         look(*paths)
-    assert f"b.jsonl row 2: reward is {told}, expected a finite number (2 such rows)" in error.value.message
+    assert f"b.jsonl:2: reward is {told}, expected a finite number (2 such rows)" in error.value.message
     assert "--missing exclude" in error.value.hint
 
 

@@ -61,6 +61,16 @@ def number_at(source: Input, offset: int) -> int:
     return number
 
 
+def line_of(source: Input, row: int) -> int:
+    """The number of the line that holds a row (0 = the first), for a message: blank lines are no rows."""
+    seen = -1
+    for number, line in enumerate(raw_lines(source), 1):
+        seen += not is_blank(line)
+        if seen == row:
+            return number
+    return row + 1
+
+
 def is_blank(line: bytes) -> bool:
     """Tell whether a line is empty but for blanks and a byte order mark."""
     return not line.startswith(b"{") and not line.removeprefix(BOM).strip()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 READABLE: Final = (
     ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq", ".arrow", ".ipc", ".feather",
 )  # fmt: skip
+PACKED: Final = (".gz", ".zst")
+PACKABLE: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 _OWN_OUTPUT: Final = ".advantages."
 
 
@@ -181,9 +183,15 @@ def _walk(top: Path) -> Iterator[Path]:
 
 
 def _sorted_out(paths: Iterable[Path], top: Path, suffixes: Collection[str]) -> Found:
-    readable = [path for path in paths if path.suffix.lower() in suffixes]
+    readable = [path for path in paths if _suffix(path) in suffixes]
     passed = [path for path in readable if _passed_over(path.relative_to(top).name)]
     return Found([path for path in readable if path not in set(passed)], passed)
+
+
+def _suffix(path: Path) -> str:
+    """The suffix that tells the format: of a packed text file the one before."""
+    inner = Path(path.stem).suffix.lower()
+    return inner if path.suffix.lower() in PACKED and inner in PACKABLE else path.suffix.lower()
 
 
 def _passed_over(name: str) -> bool:
