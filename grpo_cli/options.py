@@ -56,6 +56,8 @@ _ROWS: Final = (
     Option(name="force", type=bool, panel=INPUT, help="Replace an output file that exists."),
     Option(name="in_place", type=bool, panel=INPUT,
            help="Write into the inputs themselves; Parquet grows by the new column, the rest is rewritten and renamed."),
+    Option(name="stream", type=bool, panel=INPUT,
+           help="Standard input has its groups one after the other: each leaves as soon as it is complete."),
     Option(name="resume", type=bool, panel=INPUT,
            help="Skip outputs in DIR/ that an interrupted run of the same plan and inputs has finished."),
     Option(name="column", type=str, metavar="NAME", panel=INPUT, help="Name of the new column (default: advantage)."),

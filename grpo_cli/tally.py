@@ -103,6 +103,7 @@ class Tally:
         return {
             "version": facts.VERSION,
             **{name: counts[name] for name in kept},
+            **({"batches": 1} if self.about.get("batch_key") == "input" else {}),
             "group_sizes": facts.sizes(sorted(self.sizes.items())),
             "zero_variance": self._zero_variance(),
             "reward": {

@@ -100,7 +100,7 @@ EFFECTS: dict[str, Effect] = {
     "turns_column": Effect("n_turns", {"binding.roles.turns": "n_turns"}),
 }  # fmt: skip
 # What only the command itself reads.
-OF_THE_COMMAND = {"config", "explain", "fail_on", "json", "summary", "quiet", "debug"}
+OF_THE_COMMAND = {"config", "stream", "explain", "fail_on", "json", "summary", "quiet", "debug"}
 NAMES = sorted(EFFECTS)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from grpo_cli.cli.signature import with_options
-from grpo_cli.errors import GateError
+from grpo_cli.errors import GateError, UsageError
 from grpo_cli.options import OPTIONS
 from grpo_cli.settings import binding_fields, output_fields, plan_of, with_config
 
@@ -38,6 +38,9 @@ def compute(typed: dict[str, Any]) -> None:
     given = with_config(typed)
     plan = plan_of(given)
     job = _job(given, plan)
+    if given.get("stream"):
+        _tell(given, job, _streamed(job), sys.stderr)
+        return
     try:
         done = _run(given, job)
     except GateError as error:
@@ -83,6 +86,14 @@ def _run(given: dict[str, Any], job: Job) -> Done:
 
     with phases(Console(stderr=True, quiet=given.get("quiet", False))) as phase:
         return run(job, phase)
+
+
+def _streamed(job: Job) -> dict[str, Any]:
+    from grpo_cli.drivers.stream import run
+
+    if sys.stdin is None or sys.stdout is None:
+        raise UsageError("--stream needs standard input and output", "one of them is closed")
+    return run(job, sys.stdin.buffer, sys.stdout.buffer)
 
 
 def _tell(given: dict[str, Any], job: Job, facts: Mapping[str, Any], stream: TextIO) -> None:
