@@ -109,9 +109,13 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, default=None)
     given = parser.parse_args()
     scratch = given.scratch or Path(tempfile.mkdtemp())
+    version = sys.version.split()[0]
+    print(f"{os.cpu_count()} cores, Python {version}, median of {given.repeat} interleaved rounds, warm page cache\n")
+    print("| case | who | wall s | grpo-adv / who | peak MB | grpo-adv / who |")
+    print("|---|---|---|---|---|---|")
     for name in given.cases:
-        for _line in compared(CASES[name], made(CASES[name], scratch), scratch, given.repeat):
-            pass
+        for line in compared(CASES[name], made(CASES[name], scratch), scratch, given.repeat):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":
