@@ -44,9 +44,10 @@ def encode(keys: Sequence[pl.Series], rows: int) -> Coded:
         return Coded(zero, pl.Series([0] if rows else [], dtype=pl.UInt32))
     frame = pl.DataFrame([_flat(key).alias(str(i)) for i, key in enumerate(keys)])
     run = (frame.to_series() if len(keys) == 1 else frame.to_struct()).rle_id()
-    starts = run.to_frame("run").with_row_index("row").filter(pl.col("run").is_first_distinct())["row"]
+    ids = run.to_numpy()
+    starts = pl.Series(np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1])[:rows].astype(np.uint32))
     heads = frame[starts]
-    if not heads.is_duplicated().any():
+    if heads.n_unique() == len(heads):
         return Coded(run, starts)
     distinct = heads.with_columns(first=starts).unique(frame.columns, keep="first", maintain_order=True)
     numbered = distinct.with_row_index("code")

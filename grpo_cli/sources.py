@@ -329,16 +329,8 @@ def _check_sizes(
     coded: Coded,
     partial: np.ndarray[tuple[int], np.dtype[np.bool_]] | None,
 ) -> None:
-    counts = sizes(coded)
-    dropped = (counts < (binding.group_size or 0)) if partial is not None else np.zeros(len(counts), dtype=bool)
-    wrong = np.flatnonzero((counts != binding.expect_size) & ~dropped)
-    if binding.expect_size is not None and len(wrong):
-        first = int(coded.first[int(wrong[0])])
-        raise DataError(
-            f"{looked.place(first)}: {looked.label(first)} has {counts[wrong[0]]} rows, not {binding.expect_size} "
-            f"({len(wrong)} such groups of {coded.size})",
-            "the sampler may have stopped early; leave out --expect-size to go on",
-        )
+    if binding.expect_size is not None:
+        _refuse_other_sizes(looked, binding, coded, partial)
     lone = coded.size == _units(looked, plan, coded) > 1 and plan.estimator.min_group > 1
     if lone and plan.baseline_level == "group" and not binding.singletons_meant and plan.alone == Alone():
         key = ", ".join(looked.group) or "the block size"
@@ -346,6 +338,21 @@ def _check_sizes(
             f"every group has a single {'row' if plan.unit.take == 'each' else 'rollout'}: "
             f"{key} may be an id of the rollout, not of the prompt",
             "name the prompt's column with --group, or say --singleton zero if there is one sample a prompt",
+        )
+
+
+def _refuse_other_sizes(
+    looked: _Looked, binding: Binding, coded: Coded, partial: np.ndarray[tuple[int], np.dtype[np.bool_]] | None
+) -> None:
+    counts = sizes(coded)
+    dropped = (counts < (binding.group_size or 0)) if partial is not None else np.zeros(len(counts), dtype=bool)
+    wrong = np.flatnonzero((counts != binding.expect_size) & ~dropped)
+    if len(wrong):
+        first = int(coded.first[int(wrong[0])])
+        raise DataError(
+            f"{looked.place(first)}: {looked.label(first)} has {counts[wrong[0]]} rows, not {binding.expect_size} "
+            f"({len(wrong)} such groups of {coded.size})",
+            "the sampler may have stopped early; leave out --expect-size to go on",
         )
 
 
