@@ -60,7 +60,7 @@ def test_best_and_worst_are_one_and_zero_inside_that_range(
 
 
 def test_constant_groups_are_split_by_what_they_are(tmp_path: Any) -> None:
-    groups = {
+    groups: dict[str, list[float]] = {
         "best": [1, 1],
         "worst": [0, 0, 0],
         "other": [0.5, 0.5],

@@ -84,7 +84,8 @@ app.command()(guarded(verify))
 
 def main() -> NoReturn:
     """Run the command line; never a traceback for what a user can cause."""
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _signalled)
+    signal.signal(signal.SIGINT, _signalled)
     try:
         status = app(standalone_mode=False)
         if sys.stdout is not None:
@@ -97,11 +98,22 @@ def main() -> NoReturn:
         _leave(1, _system(error))
     except typer.exceptions.TyperException as error:
         _leave(2, _worded(error))
+    except (Exception, SystemExit):
+        # A signal that arrives inside one of our functions that polars calls comes back in polars' words.
+        if not _SIGNALS:
+            raise
+        _leave(TERMINATED if _SIGNALS[0] == signal.SIGTERM else INTERRUPTED)
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _terminated(*_: object) -> NoReturn:
+_SIGNALS: Final[list[int]] = []  # those that have asked for the end
+
+
+def _signalled(number: int, _: object) -> NoReturn:
     """Unwind, so that temporary files go."""
+    _SIGNALS.append(number)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     sys.exit(TERMINATED)
 
 
