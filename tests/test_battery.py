@@ -266,8 +266,48 @@ HAND: list[tuple[str, list[float | None]]] = [
     ("pkpo", [-4 / 9, 4 / 9, -4 / 9, 4 / 9, 1, -1 / 3, -1 / 3, -1 / 3]),
     ("mc-grpo", [0, 2000, 0, 2000, 4000, 0, 0, 0]),
     ("risk-sensitive", [-0.3807971, 0.3807971, -0.3807971, 0.3807971, 0.9224692, -0.3074897, -0.3074897, -0.3074897]),
+    ("gdpo", [-0.9354143, 0.9354143, -0.9354143, 0.9354143, 1.6201852, -0.5400617, -0.5400617, -0.5400617]),
+    ("spo", [-0.7245688, 1.2076147, -0.7245688, 1.2076147, 1.2076147, -0.7245688, -0.7245688, -0.7245688]),
+    ("bnpo", [-0.3408522, 0.3408522, -0.3408522, 0.3408522, 0.5185460, -0.1728487, -0.1728487, -0.1728487]),
+    ("james-stein", [-0.2500067, 0.7499987, -0.2500067, 0.7499987, 0.5000060, -0.4999980, -0.4999980, -0.4999980]),
+    ("james-stein++", [-0.4264733, 0.6323533, -0.4264733, 0.6323533, 0.6911800, -0.3676467, -0.3676467, -0.3676467]),
     ("ema", [0, 1, -0.05, 0.9525, 0.904875, -0.14036875, -0.13335031, -0.12668280]),
 ]
+
+
+# With lengths 1, 3, 1, 3, log-probs -1, -2, -1, -2, a greedy reward of 0.25 and two reference rewards 0 and 1.
+HAND_EXTRAS: list[tuple[str, list[float]]] = [
+    ("opo", [-0.75, 0.25, -0.75, 0.25]),
+    ("remax", [-0.25, 0.75, -0.25, 0.75]),
+    ("reference", [-0.5, 0.5, -0.5, 0.5]),
+    ("a-star-po", [-0.7168904, 0.2831096, -0.7168904, 0.2831096]),
+    ("reinforce++", [-1.6201852, 0.5400617, -1.6201852, 0.5400617]),
+    ("reinforce++-baseline", [-1.6201852, 0.5400617, -1.6201852, 0.5400617]),
+    ("length-penalty", [-0.4583333, 0.4583333, -0.4583333, 0.4583333]),
+    ("unlikeliness", [-0.8651240, 0.9209385, -0.8651240, 0.8093096]),
+    ("rank-penalty", [-0.8651240, 0.9209385, -0.8651240, 0.9209385]),
+    ("entropic-adaptive", [-1.0, 2.0, -1.0, 2.0]),
+]
+
+
+@pytest.mark.parametrize(("method", "wanted"), HAND_EXTRAS, ids=[name for name, _ in HAND_EXTRAS])
+def test_methods_with_more_columns_have_the_values_worked_out_by_hand(method: str, wanted: list[float]) -> None:
+    rows = [
+        Row(group="a", reward=r, length=1 + 2 * int(r), logprob=-1.0 - r, baseline=0.25, references=(0.0, 1.0))
+        for r in (0.0, 1.0, 0.0, 1.0)
+    ]
+    assert advantages(rows, {"estimator.name": method}) == pytest.approx(wanted, abs=2e-6)
+
+
+def test_rollouts_and_their_steps_have_the_values_worked_out_by_hand() -> None:
+    # Two rollouts of two steps: the first earns 1 at its end and starts where the second starts, which earns 0.
+    steps = [("x", "s", 0.0, 1.0), ("x", "t", 1.0, 1.0), ("y", "s", 0.0, 0.0), ("y", "u", 0.0, 0.0)]
+    rows = [Row(group="a", rollout=o, state=state, step_reward=own, reward=r) for o, state, own, r in steps]
+    assert advantages(rows, {"estimator.name": "step-wise"}) == pytest.approx(
+        [0.7071058, 0.7071058, -0.7071058, -0.7071058]
+    )
+    # Episode part +-0.5; in state s the returns are 0.95 and 0, in t and u nobody else is.
+    assert advantages(rows, {"estimator.name": "gigpo"}) == pytest.approx([0.975, 0.5, -0.975, -0.5])
 
 
 @pytest.mark.parametrize(("method", "wanted"), HAND, ids=[name for name, _ in HAND])

@@ -82,3 +82,11 @@ def test_the_changelog_names_the_version() -> None:
     from grpo_cli import __version__
 
     assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_toy_learns_through_a_real_pipe(tmp_path: Path) -> None:
+    done = shell(f"{sys.executable} {ROOT / 'examples' / 'toy.py'}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    means = [float(line.split()[1]) for line in done.stdout.splitlines() if line.split()[0].isdigit()]
+    assert means[-1] > 2 * means[0]
+    assert means[-1] > 0.8
