@@ -1,4 +1,4 @@
-"""The Plan: the frozen, valid description of the arithmetic, in seven parts and in their order.
+"""The Plan: the frozen, valid description of the arithmetic, in eight parts and in their order.
 
 A Plan says what the numbers are; it never says where they come from (columns are bound by `sources`) or
 where they go. Every layer that can change it (a method's own defaults, a preset, `--config`, flags) is a

@@ -124,7 +124,8 @@ def _worded(error: Exception) -> str:
         "Input should be a valid integer, unable to parse string as an integer", "it takes a whole number"
     )
     text = text.replace("Input should be a valid number, unable to parse string as a number", "it takes a number")
-    return f"{text[:1].lower()}{text[1:]} (see --help)" if text else "what to do? (see --help)"
+    # Without a command typer has shown the help, and has no words of its own.
+    return f"{text[:1].lower()}{text[1:]} (see --help)" if text else ""
 
 
 def _leave(status: int, message: str = "") -> NoReturn:
