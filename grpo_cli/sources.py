@@ -7,18 +7,17 @@ the summary can say it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
 
+from grpo_cli.belonging import Looked, batched, check_sizes, duplicates, grouped, named_columns, refuse_rivals
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import Field
 from grpo_cli.formats.cells import canonical
-from grpo_cli.grouping import STEP_LIKE, Coded, blocks, encode, refuse_merge, refuse_nulls, sizes, spanning, within
-from grpo_cli.narrow import Narrow, label
-from grpo_cli.parts import Alone
+from grpo_cli.grouping import STEP_LIKE, Coded, encode
+from grpo_cli.narrow import Narrow
 from grpo_cli.roles import ROLES
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ REWARD_TIERS: Final = (
 # Often the id of a row, sometimes that of a prompt: beside a key that is only text it has to be looked at.
 ROW_IDS: Final = ("id", "uuid", "idx", "index", "qid", "sample_uid")
 LISTED: Final = 12  # columns that a message lists
-OWN_STEP: Final = "step"  # the one step-like name that may also count the steps of a rollout
 SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
 
 
@@ -60,8 +58,8 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
     sample: str | None = next((name for name in SAMPLE_IDS if name in names), None)
     rivals = [name for name in ROW_IDS if name in names] if note.endswith(BY_TEXT) else []
     looked_for = [*steps, *([sample] if sample else []), *rivals]
-    asked = _fields(group, rewards, roles, [*looked_for, *_named_columns(binding)])
-    unasked = {*looked_for} - {*group, *rewards, *roles.values(), *_named_columns(binding)}
+    asked = _fields(group, rewards, roles, [*looked_for, *named_columns(binding)])
+    unasked = {*looked_for} - {*group, *rewards, *roles.values(), *named_columns(binding)}
     frames = [_scanned(table, asked, unasked) for table in tables]
     if {*STEP_LIKE} & {name for table in tables for name in table.columns()} - {*names}:
         return read(tables, binding, plan)  # a step that only late lines hold tells groups apart as well
@@ -70,12 +68,12 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
     columns = {one.name: _joined([frame[one.name] for frame in frames]) for one in asked}
     file = pl.Series("file", np.repeat(np.arange(len(tables), dtype=np.uint32), lengths))
-    looked = _Looked(tables, lengths, columns, file, group, steps, roles)
-    _refuse_rivals(looked, rivals)
-    coded, partial = _grouped(looked, binding)
-    batch, batch_name = _batched(looked, binding, plan, coded)
-    warnings = _duplicates(coded, columns[sample]) if sample and sample not in group else ()
-    _check_sizes(looked, binding, plan, coded, partial)
+    looked = Looked(tables, lengths, columns, file, group, steps, roles)
+    refuse_rivals(looked, rivals)
+    coded, partial = grouped(looked, binding)
+    batch, batch_name = batched(looked, binding, plan, coded)
+    warnings = duplicates(coded, columns[sample]) if sample and sample not in group else ()
+    check_sizes(looked, binding, plan, coded, partial)
     table, rows = _narrow(looked, coded, batch, rewards), None
     key = looked.key()
     if partial is not None:
@@ -92,50 +90,11 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
     )  # fmt: skip
 
 
-def _refuse_rivals(looked: _Looked, rivals: Sequence[str]) -> None:
-    """A text is the key only if no id beside it repeats: equal texts need not be one prompt."""
-    for name in rivals:
-        if encode([looked.columns[name]], looked.rows).size < looked.rows:
-            told = ", ".join((*looked.group, name))
-            raise DataError(f"several columns could be the group key: {told}", "choose with --group NAME")
-
-
 def _scanned(table: Table, asked: Sequence[Field], unasked: set[str]) -> pl.DataFrame:
     """The asked columns; one that only we look for may be missing in some of the files."""
     missing = unasked - set(table.columns())
     found = table.scan([one for one in asked if one.name not in missing])
     return found.with_columns(pl.lit(None).alias(name) for name in sorted(missing))
-
-
-@dataclass(frozen=True, slots=True)
-class _Looked:
-    """What the scan of all files brought, and the names it goes by."""
-
-    tables: Sequence[Table]
-    lengths: tuple[int, ...]
-    columns: Mapping[str, pl.Series]
-    file: pl.Series
-    group: tuple[str, ...]
-    steps: Sequence[str]
-    roles: Mapping[str, str]
-
-    @property
-    def rows(self) -> int:
-        return len(self.file)
-
-    def key(self) -> pl.DataFrame:
-        return pl.DataFrame([self.columns[name] for name in self.group])
-
-    def labels(self, coded: Coded, codes: Sequence[int]) -> list[str]:
-        return [self.label(int(coded.first[code])) for code in codes[:3]]
-
-    def label(self, row: int) -> str:
-        return label(self.key(), row, row)
-
-    def place(self, row: int) -> str:
-        ends = np.cumsum(self.lengths)
-        file = int(np.searchsorted(ends, row, side="right"))
-        return self.tables[file].place(row - (int(ends[file - 1]) if file else 0))
 
 
 def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
@@ -213,16 +172,6 @@ def _check_weights(plan: Plan, rewards: Sequence[str]) -> None:
         )
 
 
-def _named_columns(binding: Binding) -> list[str]:
-    """Columns that --group-within and --batch-by name."""
-    given = [binding.group_within, *_batch_names(binding)]
-    return [name for name in given if name not in {None, "file", "input"}]
-
-
-def _batch_names(binding: Binding) -> list[str]:
-    return [] if binding.batch_by is None else [name.strip() for name in binding.batch_by.split(",")]
-
-
 def _fields(group: Sequence[str], rewards: Sequence[str], roles: Mapping[str, str], keys: Sequence[str]) -> list[Field]:
     wanted: dict[str, Kind] = dict.fromkeys((*group, *keys), "key")
     wanted |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
@@ -240,147 +189,10 @@ def _joined(parts: Sequence[pl.Series]) -> pl.Series:
     return pl.concat(list(parts), rechunk=True)
 
 
-# --- groups and batches ----------------------------------------------------------------------------------
-
-
-def _grouped(looked: _Looked, binding: Binding) -> tuple[Coded, np.ndarray[tuple[int], np.dtype[np.bool_]] | None]:
-    for name in (*looked.group, *_named_columns(binding)):
-        null = looked.columns[name].is_null().arg_max() or 0
-        refuse_nulls(name, looked.columns[name], looked.place(null))
-    coded = encode([looked.columns[name] for name in looked.group], looked.rows)
-    if binding.group_within == "file" or (not looked.group and len(looked.tables) > 1):
-        coded = within(coded, [looked.file])
-    elif binding.group_within not in {None, "input"}:
-        coded = within(coded, [looked.columns[str(binding.group_within)]])
-    if binding.group_within is None and looked.group:
-        _refuse_silent_merge(looked, coded)
-    if binding.group_size is None:
-        return coded, None
-    if binding.group_size < 1:
-        raise UsageError(f"a block cannot have {binding.group_size} rows", "--group-size takes 1 or more")
-    cut = blocks(coded, binding.group_size)
-    return cut, _partial(looked, cut, binding)
-
-
-def _refuse_silent_merge(looked: _Looked, coded: Coded) -> None:
-    key = ",".join(looked.group)
-    for name in _comparable_steps(looked):
-        if name not in looked.group and (codes := spanning(coded, looked.columns[name])):
-            cures = f"--group {key},{name} if ids restart, --group-within input if {name} does not separate groups"
-            raise refuse_merge(f"values of {name!r}", codes, looked.labels(coded, codes), cures)
-    if len(looked.tables) > 1 and (codes := spanning(coded, looked.file)):
-        cures = (
-            "--group-within file if ids restart in each, --group-within input if they are shards of one sampling round"
-        )
-        raise refuse_merge("files", codes, looked.labels(coded, codes), cures)
-
-
-def _comparable_steps(looked: _Looked) -> list[str]:
-    """Step-like columns that tell training steps apart; a `step` that varies inside rollouts counts their own."""
-    rollout = looked.roles.get("rollout")
-    varying = [name for name in looked.steps if looked.columns[name].n_unique() > 1]
-    if rollout is None or OWN_STEP not in varying:
-        return varying
-    coded = encode([looked.columns[name] for name in (*looked.group, rollout)], looked.rows)
-    own = spanning(coded, looked.columns[OWN_STEP])
-    return [name for name in varying if name != OWN_STEP or not own]
-
-
-def _partial(looked: _Looked, coded: Coded, binding: Binding) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
-    short = sizes(coded) < (binding.group_size or 0)
-    if not short.any() or binding.partial == "keep":
-        return None
-    if binding.partial == "drop":
-        return np.asarray(short[coded.codes.to_numpy()])
-    code = int(np.argmax(short))
-    row = int(coded.first[code])
-    raise DataError(
-        f"{looked.place(row)}: the last block has {sizes(coded)[code]} rows, not {binding.group_size}",
-        "--partial keep or --partial drop says what to do with it",
-    )
-
-
-def _batched(looked: _Looked, binding: Binding, plan: Plan, coded: Coded) -> tuple[Coded, str]:
-    if binding.batch_by is None and plan.uses_batch:
-        _refuse_unclear_batch(looked)
-    by = binding.batch_by or "input"
-    names = [name for name in _batch_names(binding) if name != "input"]
-    keys = [looked.file if name == "file" else looked.columns[name] for name in names]
-    batch = encode(keys, looked.rows)
-    if not plan.estimator.spans_batches and (codes := spanning(coded, batch.codes)):
-        cure = f"a group belongs to one batch: add {by} to --group, or use --batch-by input"
-        raise refuse_merge(f"batches of {by!r}", codes, looked.labels(coded, codes), cure)
-    return batch, by
-
-
-def _refuse_unclear_batch(looked: _Looked) -> None:
-    cure = "--batch-by {0} normalises each on its own, --batch-by input takes all rows as one batch"
-    for name in _comparable_steps(looked):
-        count = looked.columns[name].n_unique()
-        raise DataError(f"the plan needs a batch, and the rows have {count} values of {name!r}", cure.format(name))
-    if len(looked.tables) > 1:
-        raise DataError(f"the plan needs a batch, and there are {len(looked.tables)} files", cure.format("file"))
-
-
-def _check_sizes(
-    looked: _Looked,
-    binding: Binding,
-    plan: Plan,
-    coded: Coded,
-    partial: np.ndarray[tuple[int], np.dtype[np.bool_]] | None,
-) -> None:
-    if binding.expect_size is not None:
-        _refuse_other_sizes(looked, binding, coded, partial)
-    lone = coded.size == _units(looked, plan, coded) > 1 and plan.estimator.min_group > 1
-    if lone and plan.baseline_level == "group" and not binding.singletons_meant and plan.alone == Alone():
-        key = ", ".join(looked.group) or "the block size"
-        raise DataError(
-            f"every group has a single {'row' if plan.unit.take == 'each' else 'rollout'}: "
-            f"{key} may be an id of the rollout, not of the prompt",
-            "name the prompt's column with --group, or say --singleton zero if there is one sample a prompt",
-        )
-
-
-def _refuse_other_sizes(
-    looked: _Looked, binding: Binding, coded: Coded, partial: np.ndarray[tuple[int], np.dtype[np.bool_]] | None
-) -> None:
-    counts = sizes(coded)
-    dropped = (counts < (binding.group_size or 0)) if partial is not None else np.zeros(len(counts), dtype=bool)
-    wrong = np.flatnonzero((counts != binding.expect_size) & ~dropped)
-    if len(wrong):
-        first = int(coded.first[int(wrong[0])])
-        raise DataError(
-            f"{looked.place(first)}: {looked.label(first)} has {counts[wrong[0]]} rows, not {binding.expect_size} "
-            f"({len(wrong)} such groups of {coded.size})",
-            "the sampler may have stopped early; leave out --expect-size to go on",
-        )
-
-
-def _units(looked: _Looked, plan: Plan, coded: Coded) -> int:
-    """How many rewards there are to compare: rows, or rollouts where they count once."""
-    rollout = looked.roles.get("rollout")
-    if plan.unit.take == "each" or rollout is None:
-        return looked.rows
-    return encode([coded.codes, looked.columns[rollout]], looked.rows).size
-
-
-def _duplicates(coded: Coded, sample: pl.Series) -> tuple[str, ...]:
-    known = sample.is_not_null()
-    codes, samples = coded.codes.filter(known), sample.filter(known)
-    if not samples.dtype.is_integer():
-        samples = canonical(samples).cast(pl.Categorical).to_physical()
-    # One number per pair: numbering pairs of columns took seven times as long.
-    pairs = codes.cast(pl.UInt64) * 4_294_967_296 + (samples.cast(pl.Int64) % 4_294_967_296).cast(pl.UInt64)
-    twice = len(pairs) - pairs.n_unique()
-    if not twice:
-        return ()
-    return (f"{twice:,} rows repeat a {sample.name} inside their group: rollouts may have been written twice",)
-
-
 # --- the table -------------------------------------------------------------------------------------------
 
 
-def _narrow(looked: _Looked, coded: Coded, batch: Coded, rewards: Sequence[str]) -> pl.DataFrame:
+def _narrow(looked: Looked, coded: Coded, batch: Coded, rewards: Sequence[str]) -> pl.DataFrame:
     columns = [coded.codes.alias("group"), batch.codes.alias("batch")]
     columns += [looked.columns[name].alias(f"reward.{k}") for k, name in enumerate(rewards)]
     for role, name in looked.roles.items():
@@ -390,7 +202,7 @@ def _narrow(looked: _Looked, coded: Coded, batch: Coded, rewards: Sequence[str])
     )
 
 
-def _role_column(looked: _Looked, coded: Coded, role: str, name: str) -> pl.Series:
+def _role_column(looked: Looked, coded: Coded, role: str, name: str) -> pl.Series:
     if role == "length" and name == "equal":
         return pl.ones(looked.rows, dtype=pl.Float64, eager=True).alias(role)
     column = looked.columns[name]

@@ -26,6 +26,7 @@ ROOMS = [
     ["formats"],
     ["grouping"],
     ["narrow"],
+    ["belonging"],
     ["sources"],
     ["shaping"],
     ["scaling"],
