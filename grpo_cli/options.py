@@ -95,6 +95,8 @@ _ROWS: Final = (
     Option(name="kl_coef", type=float, metavar="X", panel=SHAPE, sets="shape.kl.coef", help="r becomes r - X * kl (needs --kl-column)."),
     Option(name="overlong", type=str, metavar="MAX:BUFFER:PENALTY", panel=SHAPE,
            help="DAPO's soft length penalty (needs --length-column)."),
+    Option(name="preset", type=str, metavar="NAME", panel=METHOD,
+           help="A framework's exact arithmetic, as trl-grpo; flags override it; grpo-adv presets lists them."),
     Option(name="method", short="-m", type=str, metavar="NAME", panel=METHOD, sets="estimator.name",
            help="The estimator (default: grpo); grpo-adv methods lists them."),
     Option(name="param", short="-p", type=list[str], metavar="NAME=VALUE", panel=METHOD, help="A parameter of the method."),

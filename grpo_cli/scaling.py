@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from grpo_cli.estimators import outcome
 from grpo_cli.estimators.terms import GROUP, Terms
 from grpo_cli.grouped import NAMES, base_quantities
 from grpo_cli.moments import spread
@@ -72,11 +73,17 @@ def estimate(program: Program, plan: Plan, own: Terms, raw: pl.Expr, name: str) 
     if plan.centred:
         residual = pl.when(own.constant & (own.n > 1)).then(0.0 * own.r).otherwise(residual)
     if plan.alone.baseline != "formula":
-        lone = raw if plan.alone.baseline == "zero" else 0.0 * raw
+        lone = _lone(plan, own) if plan.alone.baseline == "zero" else 0.0 * raw
         residual = pl.when(own.n == 1).then(lone).otherwise(residual)
     residual = program.let(residual, f"{name}.residual")
     divisor = program.let(_divisor(program, plan, own, residual, raw), f"{name}.divisor")
     return program.let(_lone_result(plan, own, raw, _divided(plan, residual, divisor)), f"{name}.scaled")
+
+
+def _lone(plan: Plan, t: Terms) -> pl.Expr:
+    """The only row of a group, measured against 0."""
+    build = plan.estimator.lone
+    return build(t) if build is outcome.raw else build(t, **_arguments(plan))
 
 
 def _arguments(plan: Plan) -> dict[str, object]:

@@ -11,6 +11,7 @@ from typing import Any, Final, get_origin
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options import OPTIONS
 from grpo_cli.plan import Plan
+from grpo_cli.presets import differences, preset
 from grpo_cli.roles import ROLES
 from grpo_cli.typed import typed
 
@@ -68,15 +69,29 @@ def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
     return name, typed(value, hint, f"{name}{where}")
 
 
-def plan_of(given: Given, *weaker: Mapping[str, Any]) -> Plan:
-    """The plan that the flags make of the method's defaults (and of weaker layers, such as a preset)."""
+def plan_of(given: Given) -> Plan:
+    """The plan that the flags make of the method's defaults, and of the preset where one is named."""
     flags = settings(given)
+    weaker = preset(given["preset"]).layers if "preset" in given else ()
     plan = Plan.of(*weaker, flags)
     if "rollout" in given and plan.unit.take == "each" and not {"unit.take", "estimator.count"} & flags.keys():
         # A rollout that is named counts once, unless the method or the user says otherwise.
         plan = Plan.of(*weaker, {**flags, "unit.take": "last"})
     _refuse_idle(given, plan, Plan.of(*weaker, {k: v for k, v in flags.items() if k != "post.whiten.inside"}))
     return plan
+
+
+def origin(given: Given, plan: Plan) -> dict[str, Any] | None:
+    """The preset that was named, where it comes from, and what the flags changed of it."""
+    if "preset" not in given:
+        return None
+    found = preset(given["preset"])
+    changed = differences(plan, found.plan)
+    return {
+        "name": found.name,
+        "source": dict(found.source),
+        "overridden": {key: {"preset": before, "plan": now} for key, (before, now) in changed.items()},
+    }
 
 
 def settings(given: Given) -> dict[str, Any]:

@@ -20,6 +20,7 @@ ROOMS = [
     ["estimators"],
     ["parts"],
     ["plan"],
+    ["presets"],
     ["options"],
     ["settings"],
     ["io"],

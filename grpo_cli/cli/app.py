@@ -13,6 +13,7 @@ import typer
 from grpo_cli import __version__
 from grpo_cli.cli.compute import compute
 from grpo_cli.cli.methods import methods
+from grpo_cli.cli.presets import presets
 from grpo_cli.cli.verify import verify
 from grpo_cli.errors import GrpoError
 
@@ -79,6 +80,7 @@ def root(
 
 app.command()(guarded(compute))
 app.command()(guarded(methods))
+app.command()(guarded(presets))
 app.command()(guarded(verify))
 
 

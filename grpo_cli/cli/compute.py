@@ -13,7 +13,7 @@ import typer
 from grpo_cli.cli.signature import with_options
 from grpo_cli.errors import GateError, UsageError
 from grpo_cli.options import OPTIONS
-from grpo_cli.settings import binding_fields, output_fields, plan_of, with_config
+from grpo_cli.settings import binding_fields, origin, output_fields, plan_of, with_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,6 +75,7 @@ def _job(given: dict[str, Any], plan: Any) -> Job:
         gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
         summary=Path(given["summary"]) if "summary" in given else None,
         dry_run=given.get("explain", False),
+        origin=origin(given, plan),
     )
 
 

@@ -48,6 +48,7 @@ class Job:
     gate: Filter | None = None
     summary: Path | None = None
     dry_run: bool = False
+    origin: Mapping[str, Any] | None = None  # the preset that the plan was made from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     refuse_singletons(job.plan, scored.frame[".n"], narrow)
     found = facts.summarize(scored, narrow)
     rows = _rows(scored, job.output)
-    found |= {"inputs": [table.name for table in tables], "advantage_column": job.output.column}
+    found |= {"preset": job.origin, "inputs": [table.name for table in tables], "advantage_column": job.output.column}
     found["dropped_rows"] = int((~scored.frame[".kept"]).sum()) + sum(narrow.lengths) - len(scored.frame)
     found["copied_rows"] = 0 if rows is None else len(rows) - int(scored.frame[".kept"].sum())
     found["warnings"] = [*found["warnings"], *_warnings(found, skipped, narrow, job.plan)]

@@ -48,7 +48,7 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
             _weave(job, block, sink, tally)
     if not tally.counts["rows"]:
         raise DataError("-: no rows", "nothing came in")
-    found = tally.facts(job.plan)
+    found = tally.facts(job.plan) | {"preset": job.origin}
     found |= {"inputs": [STDOUT], "outputs": ["stdout"], "advantage_column": job.output.column, "copied_rows": 0}
     return found | {"seconds": round(time.perf_counter() - started, 3)}
 

@@ -43,6 +43,11 @@ def risk_sensitive(t: Terms, *, beta: float) -> pl.Expr:
     return (utility / t.over(utility.mean()) - 1) / beta
 
 
+def utility_alone(t: Terms, *, beta: float) -> pl.Expr:
+    """The exponential utility of a group's only row, measured against that of a reward of 0."""
+    return t.r if beta == 0 else ((beta * t.r).exp() - 1) / beta
+
+
 def entropic(t: Terms, *, beta: float) -> pl.Expr:
     """Exponential utility relative to that of the other rows.
 

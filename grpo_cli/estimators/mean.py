@@ -63,9 +63,18 @@ def nonzero_rescaled(t: Terms, *, f_norm: float) -> pl.Expr:
 
     A batch without zeros gives the centred reward. Source: GPG arXiv:2504.02546.
     """
+    return t.centred * _nonzero_share(t) / f_norm
+
+
+def nonzero_alone(t: Terms, *, f_norm: float) -> pl.Expr:
+    """The same for a group of one row, measured against 0."""
+    return t.r * _nonzero_share(t) / f_norm
+
+
+def _nonzero_share(t: Terms) -> pl.Expr:
+    """Rows of the batch for each that has a reward other than 0."""
     nonzero = t.batch((t.r != 0).cast(float))
-    alpha = nonzero.weight / (nonzero.mean * nonzero.weight).clip(lower_bound=1.0)
-    return t.centred * alpha / f_norm
+    return nonzero.weight / (nonzero.mean * nonzero.weight).clip(lower_bound=1.0)
 
 
 def balanced(t: Terms, *, drop: str, seed: int) -> pl.Expr:

@@ -59,6 +59,7 @@ class Estimator:
 
     `centred`: a constant group gives exactly 0. `shift`: the number by which A changes when every reward
     grows by 1 (None: by no law). `linear`: A is multiplied by c > 0 with the rewards, as long as nothing divides.
+    `lone`: what the formula gives a group of one row whose baseline is taken as 0.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Estimator:
     spans_batches: bool = False
     shift: float | None = 0.0
     linear: bool = False
+    lone: Callable[..., Any] = outcome.raw
     about: str = ""
 
     @property
@@ -227,6 +229,7 @@ _ROWS: Final = (
     Estimator(
         name="gpg",
         build=mean.nonzero_rescaled,
+        lone=mean.nonzero_alone,
         batch=True,
         shift=None,
         linear=True,
@@ -346,6 +349,7 @@ _ROWS: Final = (
     Estimator(
         name="risk-sensitive",
         build=exponential.risk_sensitive,
+        lone=exponential.utility_alone,
         params=(Param(name="beta", type=float, default=2.0, help="> 0 seeks risk, < 0 avoids it"),),
     ),
     Estimator(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from grpo_cli.view import clauses, formula
 from grpo_cli.view.histogram import bars
 from grpo_cli.view.sheet import Sheet
-from grpo_cli.view.words import clean, count, cut, duration, listing, number, percent
+from grpo_cli.view.words import clean, count, cut, duration, exact, listing, number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -64,7 +64,15 @@ def show(sections: Iterable[Section], facts: Mapping[str, Any], plan: Plan, shee
 
 def method(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
     """The formula with its constants, and where it differs from a plain one."""
+    yield from _preset(facts.get("preset"))
     yield "method", [plan.method, *(f"  {line}" for line in formula.describe(plan, facts["reward_columns"]))]
+
+
+def _preset(told: Mapping[str, Any] | None) -> Iterator[tuple[str, list[str]]]:
+    """The preset, and what flags changed of it."""
+    if told is not None:
+        changed = [f"{key} {exact(one['plan'])}, not {exact(one['preset'])}" for key, one in told["overridden"].items()]
+        yield "preset", [told["name"], *([f"overridden: {'; '.join(changed)}"] if changed else [])]
 
 
 def inputs(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:

@@ -1,0 +1,156 @@
+"""The golden tables: what the frameworks' own code returned, and the command that must give the same numbers.
+
+python -m tests.goldens [PREFIX ...]    runs the cases whose ids start so, and says what is missing or differs
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from typer.testing import CliRunner
+
+from grpo_cli.cli.app import app
+from grpo_cli.options import OPTIONS
+from grpo_cli.plan import Plan
+from grpo_cli.settings import plan_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+HERE = Path(__file__).resolve().parent / "golden"
+TOLERANCE = 2e-5
+KEYS = ("prompt_id", "sample", "run_id", "step")
+FLOAT32 = 2.0**-23
+
+
+@dataclass(frozen=True)
+class Run:
+    """One case on one dataset."""
+
+    case: str
+    dataset: str
+
+    @property
+    def args(self) -> list[str]:
+        """The options of the command."""
+        told = commands()["case"][self.case]
+        beside = commands().get("dataset", {}).get(self.dataset, {}).get("args", [])
+        return [*told["args"], *told.get("on", {}).get(self.dataset, beside)]
+
+    @property
+    def tolerance(self) -> float:
+        """The general one; where the framework's float32 is off by more, what it is off by and a little."""
+        deviations = cases()[self.case].get("dev_from_formula", {}).get(self.dataset, [])
+        return max(TOLERANCE, *(1.2 * one + TOLERANCE for one in deviations if one is not None), TOLERANCE)
+
+
+@cache
+def cases() -> Mapping[str, Mapping[str, Any]]:
+    """What is known of every case."""
+    return json.loads((HERE / "cases.json").read_text(encoding="utf-8"))
+
+
+@cache
+def commands() -> Mapping[str, Any]:
+    """Which command is which case."""
+    return tomllib.loads((HERE / "cases.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def table(kind: str, dataset: str) -> pl.DataFrame:
+    """Input rows, or the advantages that were returned for them."""
+    return pl.read_parquet(HERE / kind / f"{dataset}.parquet")
+
+
+def runs(prefixes: Sequence[str] = ("",)) -> Iterator[Run]:
+    """Every case on every dataset that it lists; those that are refused are left out."""
+    told = commands()["case"]
+    for case, facts in cases().items():
+        if case in told and "args" in told[case] and case.startswith(tuple(prefixes)):
+            yield from (Run(case, dataset) for dataset in facts["datasets"])
+
+
+def computed(run: Run, directory: Path) -> pl.DataFrame:
+    """Run the command; the rows that it wrote."""
+    source = HERE / "tables" / f"{run.dataset}.parquet"
+    out = directory / "out.parquet"
+    told = CliRunner().invoke(app, ["compute", str(source), "-o", str(out), "--force", "--quiet", *run.args])
+    if told.exit_code:
+        raise AssertionError(f"{run}: {told.output.strip() or told.exception!r}")
+    return pl.read_parquet(out)
+
+
+def differences(run: Run, directory: Path) -> list[str]:
+    """The rows on which the tool and the framework differ."""
+    wanted = table("tables", run.dataset).with_columns(wanted=table("expected", run.dataset)[run.case])
+    keys = [name for name in KEYS if name in wanted.columns]
+    got = computed(run, directory).select(*keys, "advantage", here=pl.lit(value=True))
+    both = wanted.join(got, on=keys, how="left", maintain_order="left")
+    if len(both) != len(wanted) or len(got) > len(wanted):
+        return ["rows were repeated"]
+    facts = cases()[run.case]
+    tolerance = pl.lit(run.tolerance)
+    if facts["float32_noise"] and run.dataset == "zero_variance_mix":
+        # The framework's own rounding, on constant groups or on all: no farther off than it is known to be.
+        constant = (pl.col("reward").min() == pl.col("reward").max()).over("prompt_id")
+        most, spread = facts.get("float32_noise_max", 0.0), facts.get("noise_spreads_to_batch", 0.0)
+        tolerance = pl.when(constant).then(1.5 * most + TOLERANCE).otherwise(tolerance + 1.5 * spread)
+    return [
+        f"{row['prompt_id']}/{row['sample']}: {row['advantage']} instead of {row['wanted']}"
+        for row in both.with_columns(tolerance=tolerance).iter_rows(named=True)
+        if not same(row["advantage"], row["wanted"], row["tolerance"])
+    ]
+
+
+def same(got: float | None, wanted: float | None, tolerance: float) -> bool:
+    """Equal up to the tolerance; a row that was dropped is None on both sides, NaN is a value."""
+    if got is None or wanted is None:
+        return got is wanted
+    if math.isnan(got) or math.isnan(wanted):
+        return math.isnan(got) and math.isnan(wanted)
+    return abs(got - wanted) <= tolerance * max(1.0, abs(wanted))
+
+
+def plan(run: Run) -> Plan:
+    """The plan of a run, by the options of its command that speak of one."""
+    given: dict[str, Any] = {}
+    flags = {option.flag: name for name, option in OPTIONS.items()}
+    for flag, value in zip(run.args[::2], run.args[1::2], strict=True):
+        name = flags[flag]
+        given[name] = [*given.get(name, []), value] if name in {"reward", "set", "param"} else value
+    return plan_of(given)
+
+
+def main(prefixes: Sequence[str]) -> int:
+    """Run some of the cases, and tell what is missing and what differs."""
+    where = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    directory = Path(tempfile.mkdtemp(dir=where))
+    wrong = 0
+    try:
+        for run in runs(prefixes or [""]):
+            try:
+                found = differences(run, directory)
+            except AssertionError as error:
+                found = [str(error)]
+            if found:
+                wrong += 1
+                print(f"{run.case} on {run.dataset}: {len(found)} rows differ\n    " + "\n    ".join(found[:3]))
+    finally:
+        shutil.rmtree(directory)
+    missing = [case for case in cases() if case.startswith(tuple(prefixes) or "") and case not in commands()["case"]]
+    print(f"{wrong} runs differ; {len(missing)} cases have no command: {', '.join(missing)}")
+    return int(bool(wrong or missing))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
