@@ -17,7 +17,7 @@ from grpo_cli.grouping import STEP_LIKE
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from grpo_cli.formats import Field, Format
+    from grpo_cli.formats import Field, Format, Kind
     from grpo_cli.grouping import Coded
     from grpo_cli.io.local import Input
 
@@ -36,6 +36,7 @@ class Binding:
     batch_by: str | None = None
     rewards: tuple[str, ...] = ()
     roles: Mapping[str, str] = field(default_factory=dict)
+    carried: Mapping[str, Kind] = field(default_factory=dict)  # columns that come along, without a part to play
     singletons_meant: bool = False
 
 
@@ -159,6 +160,7 @@ class Narrow:
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
+    carried: pl.DataFrame = field(default_factory=pl.DataFrame)  # row by row as `table`
 
     @cached_property
     def ends(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -60,6 +60,9 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
     looked_for = [*steps, *([sample] if sample else []), *rivals]
     asked = _fields(group, rewards, roles, [*looked_for, *named_columns(binding)])
     unasked = {*looked_for} - {*group, *rewards, *roles.values(), *named_columns(binding)}
+    carried = {name: kind for name, kind in binding.carried.items() if name not in {one.name for one in asked}}
+    asked += [Field(name, kind) for name, kind in carried.items()]
+    unasked |= {*carried} & {*names}
     frames = [_scanned(table, asked, unasked) for table in tables]
     if {*STEP_LIKE} & {name for table in tables for name in table.columns()} - {*names}:
         return read(tables, binding, plan)  # a step that only late lines hold tells groups apart as well
@@ -75,18 +78,20 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
     warnings = duplicates(coded, columns[sample]) if sample and sample not in group else ()
     check_sizes(looked, binding, plan, coded, partial)
     table, rows = _narrow(looked, coded, batch, rewards), None
+    beside = pl.DataFrame([columns[name] for name in binding.carried])
     key = looked.key()
     if partial is not None:
         rows = np.flatnonzero(~partial)
         table = table.filter(~partial)
         key = key.filter(~partial) if key.width else key
+        beside = beside.filter(~partial) if beside.width else beside
         coded, batch = encode([table["group"]], len(table)), encode([table["batch"]], len(table))
         table = table.with_columns(group=coded.codes, batch=batch.codes)
     key = key[coded.first] if key.width else key
     return Narrow(
         table=table, tables=tables, lengths=lengths, groups=coded, key=key, batches=batch.size,
         group_names=group, reward_names=rewards, batch_name=batch_name, roles=roles, warnings=warnings, rows=rows,
-        notes=(note, f"reward = {' + '.join(rewards)}"),
+        carried=beside, notes=(note, f"reward = {' + '.join(rewards)}"),
     )  # fmt: skip
 
 
