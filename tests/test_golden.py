@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from grpo_cli.presets import presets
-from tests.goldens import cases, commands, differences, runs
+from tests.goldens import cases, commands, differences, in_memory, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-MEMORY = Path("/dev/shm")  # noqa: S108 - outputs of two thousand runs need no disk
+    from pathlib import Path
 
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
+    made = in_memory()
     yield made
     shutil.rmtree(made)
 

@@ -14,7 +14,7 @@ from grpo_cli.narrow import Binding
 from grpo_cli.options import OPTIONS
 from grpo_cli.outputs import Output
 from grpo_cli.plan import Plan
-from grpo_cli.settings import binding_fields, normalized, output_fields, plan_of, with_config
+from grpo_cli.settings import binding_fields, normalized, output_fields, plan_of, settings, with_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +66,7 @@ EFFECTS: dict[str, Effect] = {
             "plan.shape.overlong.penalty": 0.5, "plan.shape.overlong.beyond": "linear",
         },
     ),
+    "preset": Effect("trl-grpo", {"plan.divisor.epsilon": 1e-4, "plan.rewards.missing": "zero"}),
     "method": Effect("dr-grpo", {"plan.method": "dr-grpo", "plan.divisor.level": "none"}),
     "param": Effect(["k=3"], {"plan.params.k": 3}, {"method": "passk"}),
     "expr": Effect("reward - min", {"plan.params.sql": "reward - min"}, {"expr": "reward - mean"}),
@@ -190,10 +191,12 @@ def test_a_flag_wins_field_by_field(text: str, flags: dict[str, Any], path: str,
     assert "plan.post.whiten.level" not in found
 
 
-def test_a_weaker_layer_gives_way_to_the_options() -> None:
-    preset = {"estimator.name": "rloo", "divisor.epsilon": 0.5, "divisor.level": "group"}
-    assert plan_of({"epsilon": 0.25}, preset) == Plan.of({**preset, "divisor.epsilon": 0.25})
-    assert plan_of({"whiten": "none"}, {"post.whiten.level": "token"}).post == ()
+def test_a_preset_gives_way_to_the_options() -> None:
+    preset = {"estimator.name": "grpo", "divisor.epsilon": 1e-4, "rewards.missing": "zero"}
+    assert plan_of({"preset": "trl-grpo"}) == Plan.of(preset)
+    assert plan_of({"preset": "trl-grpo", "epsilon": 0.25}) == Plan.of({**preset, "divisor.epsilon": 0.25})
+    assert plan_of({"preset": "trl-grpo", "method": "rloo"}) == Plan.of({**preset, "estimator.name": "rloo"})
+    assert Plan.of({"post.whiten.level": "token"}, settings({"whiten": "none"})).post == ()
 
 
 TABLES = [

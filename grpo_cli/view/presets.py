@@ -9,8 +9,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.errors import UnknownName
-from grpo_cli.plan import Plan
-from grpo_cli.presets import Preset, differences
+from grpo_cli.presets import differences
 from grpo_cli.presets import presets as known
 from grpo_cli.roles import ROLES
 from grpo_cli.view import clauses, formula
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rich.console import Console
+
+    from grpo_cli.plan import Plan
+    from grpo_cli.presets import Preset
 
 LABEL: Final = 13
 NAME: Final = 31
