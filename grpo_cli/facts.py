@@ -25,16 +25,30 @@ LISTED: Final = 10
 BINS: Final = 20
 # A spread of a billionth of the size is rounding in the reward, not information.
 NEARLY: Final = 1e-9
+OF_GROUPS: Final = (
+    "group",
+    "batch",
+    ".n",
+    ".mean",
+    ".std",
+    ".min",
+    ".max",
+    ".constant",
+    ".status",
+    ".kept",
+    ".degenerate",
+)
 
 
 def group_facts(scored: Scored) -> pl.DataFrame:
     """One line per group, in order of first appearance."""
     codes = scored.frame["group"].to_numpy()
+    frame = scored.frame.select(OF_GROUPS)
     starts = np.concatenate([[0], np.flatnonzero(codes[1:] != codes[:-1]) + 1])[: len(codes)]
     if len(starts) == codes.max(initial=0) + 1:  # groups lie one after the other: codes go up
-        first, sizes = scored.frame[pl.Series(starts)], np.diff(np.append(starts, len(codes)))
+        first, sizes = frame[pl.Series(starts)], np.diff(np.append(starts, len(codes)))
     else:
-        first = scored.frame.filter(pl.col("group").is_first_distinct()).sort("group")
+        first = frame.filter(pl.col("group").is_first_distinct()).sort("group")
         sizes = np.bincount(codes, minlength=len(first))
     size = pl.max_horizontal(pl.col(".min").abs(), pl.col(".max").abs())
     return first.select(
@@ -165,10 +179,10 @@ def skipped(groups: pl.DataFrame, narrow: Narrow) -> list[dict[str, Any]]:
     return found
 
 
-def summarize(scored: Scored, narrow: Narrow) -> dict[str, Any]:
-    """All that is said of one computation; the command adds what it wrote."""
+def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None) -> dict[str, Any]:
+    """All that is said of one computation; the command adds what it wrote. `groups` are its facts, where known."""
     frame = scored.frame
-    groups = group_facts(scored)
+    groups = group_facts(scored) if groups is None else groups
     rewards = distribution(frame[".reward"])
     value = frame[".advantage"]
     return {

@@ -167,6 +167,12 @@ class Narrow:
         """Where each file's rows end."""
         return np.cumsum(self.lengths)
 
+    def files(self) -> pl.Series:
+        """The name of the file of every row."""
+        names = pl.Series("file", [one.name for one in self.tables])
+        names = names.gather(np.repeat(np.arange(len(self.tables)), self.lengths))
+        return names if self.rows is None else names.gather(self.rows)
+
     def place(self, row: int) -> str:
         """File and row as a person counts them."""
         row = row if self.rows is None else int(self.rows[row])

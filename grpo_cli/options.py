@@ -25,6 +25,8 @@ SKIPPED: Final = "Constant, small and lone groups"
 POST: Final = "Afterwards"
 ROLE: Final = "Extra columns that some methods read"
 MESSAGES: Final = "Messages and checks"
+LOOK: Final = "What is shown"
+CHOICE: Final = "Which groups and rows"
 
 Whiten = Literal["none", "sample", "token"]
 Missing = Literal["error", "exclude", "zero", "as-zero", "propagate"]
@@ -60,7 +62,7 @@ _ROWS: Final = (
            help="Standard input has its groups one after the other: each leaves as soon as it is complete."),
     Option(name="resume", type=bool, panel=INPUT,
            help="Skip outputs in DIR/ that an interrupted run of the same plan and inputs has finished."),
-    Option(name="column", type=str, metavar="NAME", panel=INPUT, help="Name of the new column (default: advantage)."),
+    Option(name="column", type=str, metavar="NAME", panel=INPUT, help="Name of the column with the advantages (default: advantage)."),
     Option(name="replace", type=bool, panel=INPUT, help="Compute a column anew that the input already has."),
     Option(name="dtype", type=Literal["f64", "f32"], panel=INPUT, help="Type of the new column (default: f64)."),
     Option(name="facts", type=bool, panel=INPUT, help="Also write COLUMN_mean, _std, _size and _status."),
@@ -141,7 +143,44 @@ _ROWS: Final = (
 )  # fmt: skip
 
 OPTIONS: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in _ROWS})
+# Options of the commands that look or choose; `compute` has none of them.
+_MORE: Final = (
+    Option(name="by", type=str, metavar="COL", panel=LOOK, help="A line for each value of a column, such as the step: a trend."),
+    Option(name="show", type=str, metavar="KEY", panel=LOOK,
+           help="The rows of one group with reward, advantage and the beginning of the text."),
+    Option(name="top", type=int, metavar="N", panel=LOOK, help="How many groups are listed at either end (default: 3)."),
+    Option(name="sort", type=str, metavar="FACT", panel=LOOK, help="What groups are listed by (default: std)."),
+    Option(name="format", type=Literal["md", "csv"], panel=LOOK,
+           help="Only the table, for another program: all groups, or the trend of --by, or the rows of --show."),
+    Option(name="text_column", type=str, metavar="COL", panel=LOOK,
+           help="The text of the response (without it: found by name)."),
+    Option(name="duplicates", type=bool, panel=LOOK, help="Look for equal texts inside a group in large files, too."),
+    Option(name="methods", type=str, metavar="NAME,...", panel=LOOK,
+           help="Methods whose advantages are drawn (default: grpo,rloo,dr-grpo)."),
+    Option(name="where", short="-w", type=str, metavar="CONDITION", panel=CHOICE,
+           help="Keep the groups for which it holds, as '0.1 <= mean <= 0.9 and std > 0'."),
+    Option(name="limit", type=int, metavar="N", panel=CHOICE,
+           help="Keep at most N groups: the first ones, or with --seed a random choice."),
+    Option(name="per_group", type=int, metavar="N", panel=CHOICE, help="Keep at most N rows of each group."),
+    Option(name="pick", type=Literal["best", "worst", "spread", "random"], panel=CHOICE,
+           help="Which rows --per-group keeps (default: spread, those whose rewards differ most)."),
+)  # fmt: skip
+EVERY: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in (*_ROWS, *_MORE)})
 # What a frame in memory can be given: everything but files and messages.
 ON_FRAMES: Final = tuple(
     row.name for row in _ROWS if row.panel not in {INPUT, MESSAGES} and row.name not in {"duplicate", "seed"}
 )
+# Rewards are looked at as they stand in the file: shaping them belongs to an advantage.
+_ARITHMETIC: Final = tuple(row.name for row in _ROWS if row.name in ON_FRAMES and row.panel != SHAPE)
+_FACTS: Final = tuple(name for name in _ARITHMETIC if OPTIONS[name].panel in {GROUPS, REWARDS})
+# The options of each command that has not all of them, in the order of its help.
+INSPECT: Final = (
+    "by", "show", "top", "sort", "format", "text_column", "duplicates", *_ARITHMETIC, "config", "json", "quiet", "debug",
+)  # fmt: skip
+SELECT: Final = (
+    "where", "limit", "per_group", "pick", "seed", "output", "force", *_FACTS, "length_column", "config", "json", "summary", "quiet", "debug",
+)  # fmt: skip
+REPORT: Final = (
+    "output", "force", "by", "methods", "text_column", "duplicates", *_ARITHMETIC, "config", "quiet", "debug",
+)  # fmt: skip
+AUDIT: Final = ("column", *_ARITHMETIC, "config", "fail_on", "json", "quiet", "debug")

@@ -34,6 +34,8 @@ ROOMS = [
     ["engine"],
     ["refill"],
     ["facts"],
+    ["curriculum", "likeness", "trends"],
+    ["inspection"],
     ["outputs"],
     ["resume", "tally"],
     ["weaving", "verify"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import typer
 
-from grpo_cli.options import OPTIONS, Option
+from grpo_cli.options import EVERY, Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ def with_options(names: Sequence[str], arguments: Sequence[inspect.Parameter]) -
     """Turn a function of one mapping (what was given) into a command with these arguments and options."""
 
     def wrap(body: Callable[..., None]) -> Any:
-        parameters = [*arguments, *(_parameter(OPTIONS[name]) for name in names)]
+        parameters = [*arguments, *(_parameter(EVERY[name]) for name in names)]
 
         def command(**given: Any) -> None:
             body({name: value for name, value in given.items() if value is not None and value != []})

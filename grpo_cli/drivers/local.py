@@ -64,7 +64,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     """Do the job; nothing is renamed into place before every check has passed."""
     started = time.perf_counter()
     phase("reading")
-    tables, skipped = _tables(job.inputs)
+    tables, skipped = opened(job.inputs)
     aims = [] if job.dry_run else targets(tables, job.output)
     if job.summary is not None:
         refuse_summary(job.summary, tables, aims, force=job.output.force)
@@ -94,7 +94,8 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     return Done(facts=found, scored=scored, narrow=narrow)
 
 
-def _tables(names: Sequence[str]) -> tuple[list[FileTable], list[str]]:
+def opened(names: Sequence[str]) -> tuple[list[FileTable], list[str]]:
+    """Pin the files that are meant, and name those that were passed over."""
     if STDOUT in names:
         if len(names) > 1:
             raise UsageError("standard input cannot be read together with files", "name it alone")
