@@ -1,15 +1,38 @@
 """`grpo-adv`, and `python -m grpo_cli`: the way in, which is there before anything is imported."""
 
+import atexit
+import gc
+import os
 import sys
+from contextlib import suppress
+from typing import Final
+
+_OBJECTS: Final = 1_000_000
 
 
 def main() -> None:
     """Run the command line; an interrupt while it is still loading is no traceback either."""
+    # What is imported stays: looking through it for garbage every 700 objects took 0.04 s of every run.
+    gc.set_threshold(_OBJECTS, 20, 20)
     try:
         from grpo_cli.cli.app import main as run
+
+        run()
     except KeyboardInterrupt:
         sys.exit(130)
-    run()
+    except SystemExit as end:
+        _leave(end.code)
+
+
+def _leave(status: object) -> None:
+    """End at once: taking down polars and pyarrow piece by piece would be 0.06 s of every run."""
+    if not isinstance(status, int):
+        sys.exit(str(status))
+    atexit._run_exitfuncs()  # noqa: SLF001 - what libraries have to do at the end is done
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # closed, gone, or never there
+            stream.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -12,13 +13,16 @@ import typer
 
 from grpo_cli.cli.signature import with_options
 from grpo_cli.errors import GateError, UsageError
+from grpo_cli.io.early import begun
 from grpo_cli.options import OPTIONS
 from grpo_cli.settings import binding_fields, origin, output_fields, plan_of, with_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from grpo_cli.drivers.local import Done, Job
+    from grpo_cli.plan import Plan
 
 INPUTS = inspect.Parameter(
     "inputs",
@@ -37,6 +41,21 @@ def compute(typed: dict[str, Any]) -> None:
     """
     given = with_config(typed)
     plan = plan_of(given)
+    with _ahead(given):
+        _compute(given, plan)
+
+
+def _ahead(given: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """Have a large Parquet file copied while polars is loaded; of other outputs the first bytes are not yet known."""
+    others = ("stream", "explain", "in_place", "only", "duplicate")
+    if len(given["inputs"]) > 1 or any(given.get(name) for name in others):
+        return nullcontext()
+    source = given["inputs"][0]
+    target = given.get("output") or str(Path(source).with_suffix(f".advantages{Path(source).suffix}"))
+    return begun(source, target, force=given.get("force", False))
+
+
+def _compute(given: dict[str, Any], plan: Plan) -> None:
     job = _job(given, plan)
     if given.get("stream"):
         _tell(given, job, _streamed(job), sys.stderr)
@@ -80,12 +99,15 @@ def _job(given: dict[str, Any], plan: Any) -> Job:
 
 
 def _run(given: dict[str, Any], job: Job) -> Done:
+    from grpo_cli.drivers.local import run
+
+    if given.get("quiet") or sys.stderr is None or not sys.stderr.isatty():
+        return run(job)  # nobody to show progress to: rich need not be loaded
     from rich.console import Console
 
-    from grpo_cli.drivers.local import run
     from grpo_cli.view.progress import phases
 
-    with phases(Console(stderr=True, quiet=given.get("quiet", False))) as phase:
+    with phases(Console(stderr=True)) as phase:
         return run(job, phase)
 
 

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from grpo_cli.formats import footer, spell, thrift
@@ -112,8 +112,8 @@ def _encode(table: pa.Table, sizes: Sequence[int], compression: str) -> Batch:
 def _repeats(column: pa.ChunkedArray) -> bool:
     if len(column) < _WORTH_IT or pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
         return False
-    distinct: int = pc.count_distinct(column, mode="all").as_py()
-    return 2 * distinct <= len(column)
+    # Not pyarrow.compute, which takes 0.03 s to load.
+    return 2 * pl.Series(column).n_unique() <= len(column)
 
 
 def moved(batch: Batch, group: int, to: int) -> list[bytes]:

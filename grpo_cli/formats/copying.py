@@ -8,6 +8,7 @@ from io import UnsupportedOperation
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from grpo_cli.errors import InputChanged
+from grpo_cli.io.early import Ahead
 
 if TYPE_CHECKING:
     from grpo_cli.io.local import Input
@@ -21,7 +22,9 @@ _CANNOT: Final = {
 
 
 def copy_start(source: Input, handle: BinaryIO, sink: BinaryIO, length: int) -> None:
-    """Copy the first `length` bytes to where the sink stands."""
+    """Copy the first `length` bytes to where the sink stands, if they are not there already."""
+    if isinstance(sink, Ahead) and sink.take(source.pin, length):
+        return
     done = _in_kernel(handle, sink, length)
     handle.seek(done)
     while done < length:

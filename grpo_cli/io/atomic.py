@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.io.early import claimed, opened, temporary_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def replacing(path: str | os.PathLike[str], *, force: bool) -> Iterator[BinaryIO
         return
     _refuse_existing(target, force=force)
     with _explained(target):
-        temporary, sink = _beside(target)
+        temporary, sink = claimed(target) or _beside(target)
         try:
             with sink:
                 yield sink
@@ -57,10 +57,8 @@ def _refuse_existing(target: Path, *, force: bool) -> None:
 
 
 def _beside(target: Path) -> tuple[Path, BinaryIO]:
-    # Not tempfile: its mode is 0600, while a new file here takes the umask as any other does.
-    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
-    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-    return temporary, os.fdopen(fd, "w+b", buffering=1 << 20)
+    temporary = temporary_for(target)
+    return temporary, os.fdopen(opened(temporary), "w+b", buffering=1 << 20)
 
 
 def _copy_mode(target: Path, temporary: Path) -> None:
