@@ -1,0 +1,279 @@
+"""Which formula made the advantages that a file already has? Every plan is tried, and the errors tell.
+
+Where nobody says how rows belong together, the likely ways are tried in turn, the plainest first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+
+from grpo_cli import sources
+from grpo_cli.candidates import untried
+from grpo_cli.causes import causes
+from grpo_cli.engine import score
+from grpo_cli.errors import DataError, UnknownName
+from grpo_cli.formats import Field
+from grpo_cli.grouping import STEP_LIKE
+from grpo_cli.plan import Plan
+from grpo_cli.presets import differences
+from grpo_cli.search import TOLERANCE, Fit, compared, computed, searched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from grpo_cli.narrow import Binding, Narrow, Table
+
+    Floats = NDArray[np.float64]
+
+VERSION: Final = 1
+LISTED: Final = 10
+PARTS: Final = (2, 4, 8)  # rounds that a key of one size only may hold
+NAMES: Final = ("advantage", "advantages")
+GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The file in one of the ways that its rows may belong together."""
+
+    narrow: Narrow
+    logged: Floats
+    words: str
+    binding: Binding
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best plan of one reading, and those that the data cannot tell from it."""
+
+    reading: Reading
+    fits: list[Fit]
+    tolerance: float
+    sampled: int
+
+
+def audit(
+    tables: Sequence[Table],
+    binding: Binding,
+    column: str | None,
+    weights: Sequence[float] = (),
+    claim: Plan | None = None,
+) -> dict[str, Any]:
+    """What is known of the logged advantages, as plain data."""
+    name = _logged_name(tables, column)
+    found, refusal = _best(tables, _bindings(tables, binding), name, weights, None)
+    if found is None:
+        raise refusal or DataError(f"{tables[0].name}: nothing to compare", "name the key with --group")
+    if found.fits[0].mismatched:
+        found, _ = _best(tables, _blocks(found, binding), name, weights, found)
+    return _told(found, name, claim)
+
+
+def _best(
+    tables: Sequence[Table],
+    ways: Iterator[tuple[str, Binding]],
+    name: str,
+    weights: Sequence[float],
+    best: Found | None,
+) -> tuple[Any, DataError | None]:
+    """The reading with the best formula; the first without a row that differs ends the search."""
+    refusal: DataError | None = None
+    for words, tried in ways:
+        try:
+            reading = _read(tables, tried, name, words)
+        except DataError as error:
+            refusal = refusal or error
+            continue
+        found = Found(reading, *searched(reading.narrow, reading.logged, weights))
+        if best is None or found.fits[0].rank < best.fits[0].rank:
+            best = found
+        if not best.fits[0].mismatched:
+            break
+    return best, refusal
+
+
+# --- reading -----------------------------------------------------------------------------------------------
+
+
+def _logged_name(tables: Sequence[Table], column: str | None) -> str:
+    names = list(dict.fromkeys(name for table in tables for name in table.columns()))
+    if column is not None:
+        if column not in names and column.partition(".")[0] not in names:
+            raise UnknownName.among("column", column, names)
+        return column
+    found = [name for name in NAMES if name in names]
+    if not found:
+        raise DataError(f"{tables[0].name}: no column holds advantages", "name it with --column NAME")
+    return found[0]
+
+
+def _bindings(tables: Sequence[Table], binding: Binding) -> Iterator[tuple[str, Binding]]:
+    """The ways to group and to batch: as told, else the likely ones, the plainest first."""
+    names = {name for table in tables for name in table.columns()}
+    steps = [name for name in STEP_LIKE if name in names and name not in binding.group]
+    parts = [*steps, *(["file"] if len(tables) > 1 else [])]
+    open_key = binding.group_within is None and binding.group_size is None
+    withins = ["input", *parts] if open_key else [binding.group_within]
+    batches = ["input", *parts] if binding.batch_by is None else [binding.batch_by]
+    pairs = [(within, batch) for within in withins for batch in batches]
+    for within, batch in sorted(pairs, key=lambda pair: pair[0] != pair[1]):
+        told = [] if within in {None, "input"} else [f"groups within each {within}"]
+        told += [] if batch == "input" else [f"batches by {batch}"]
+        yield ", ".join(told), replace(binding, group_within=within, batch_by=batch, singletons_meant=True)
+
+
+def _blocks(found: Found, binding: Binding) -> Iterator[tuple[str, Binding]]:
+    """Where sizes are multiples of another size, keys may have been drawn twice: blocks inside each key."""
+    if binding.group_size is not None:
+        return
+    sizes = {int(size) for size in np.unique(np.bincount(found.reading.narrow.table["group"].to_numpy()))}
+    most = max(sizes)
+    likely = {size for size in sizes if any(other > size and other % size == 0 for other in sizes)}
+    likely |= {most // part for part in PARTS if len(sizes) == 1 and most % part == 0}
+    for size in sorted(likely - {1}, reverse=True)[: len(PARTS)]:
+        told = replace(found.reading.binding, group=found.reading.narrow.group_names, group_size=size, partial="keep")
+        yield (
+            ", ".join(
+                filter(None, [found.reading.words, f"blocks of {size} rows inside each key (--group-size {size})"])
+            ),
+            told,
+        )
+
+
+def _read(tables: Sequence[Table], binding: Binding, name: str, words: str) -> Reading:
+    narrow = sources.read(tables, binding, Plan())
+    logged = np.concatenate([_values(table, name) for table in tables])
+    return Reading(narrow, logged if narrow.rows is None else logged[narrow.rows], words, binding)
+
+
+def _values(table: Table, name: str) -> Floats:
+    """The advantage of every row; of a list with one entry a token, the one value that is not masked."""
+    try:
+        return table.scan([Field(name, "number")])[name].to_numpy().astype(np.float64)
+    except DataError:
+        lists = table.scan([Field(name, "numbers")])[name]
+    told = lists.list.eval(pl.element().filter(pl.element() != 0)).list
+    spread = told.max() - told.min()
+    uneven = spread > TOLERANCE * pl.select(pl.max_horizontal(told.max().abs(), 1.0)).to_series()
+    if uneven.any():
+        row = uneven.arg_max() or 0
+        raise DataError(
+            f"{table.place(row)}: {name} has different values for the tokens of one row",
+            "an advantage of a critic cannot be audited: rewards alone do not make it",
+        )
+    value = pl.select(pl.when(lists.list.len() > 0).then(told.mean().fill_null(0.0))).to_series()
+    return value.to_numpy().astype(np.float64)
+
+
+# --- what is said ------------------------------------------------------------------------------------------
+
+
+def _told(found: Found, column: str, claim: Plan | None) -> dict[str, Any]:
+    reading, best = found.reading, found.fits[0]
+    narrow = reading.narrow
+    got = computed(best.candidate.plan, narrow.table)
+    wrong, error = compared(got, reading.logged, found.tolerance)
+    codes = narrow.table["group"].to_numpy()
+    bad = np.unique(codes[wrong])
+    nearest = min(found.fits, key=lambda fit: fit.rank)
+    equal = [fit for fit in found.fits[1:] if fit.ties(nearest)]
+    told = [name for fit in equal for name in (fit.candidate.presets or _unnamed(fit, best))]
+    return {
+        "version": VERSION,
+        "inputs": [table.name for table in narrow.tables],
+        "column": column,
+        "rows": len(narrow.table),
+        "groups": narrow.groups.size,
+        "notes": [*narrow.notes, *([reading.words] if reading.words else [])],
+        "match": {
+            **_described(best),
+            "mismatched_rows": int(wrong.sum()),
+            "mismatched_groups": len(bad),
+            "max_difference": _finite(error.max(initial=0.0, where=np.isfinite(error) & ~wrong)),
+            "tolerance": found.tolerance,
+            "preset_names": list(best.candidate.presets),
+        },
+        "ties": list(dict.fromkeys(told)),
+        "ranking": [_described(fit) for fit in found.fits[:LISTED]],
+        "disagreements": _disagreements(narrow, got, reading.logged, wrong, bad),
+        "causes": causes(best.candidate.plan, narrow.table, got, reading.logged, wrong, found.tolerance),
+        "claim": None if claim is None else _claimed(claim, best.candidate.plan, narrow, reading, found.tolerance),
+        "sampled_rows": found.sampled,
+        "not_tried": untried({*narrow.roles, "input_length", "turns"}),
+        "warnings": list(narrow.warnings),
+    }
+
+
+def _unnamed(fit: Fit, best: Fit) -> tuple[str, ...]:
+    """Another method that gives the same numbers here; another spelling of the same one is no news."""
+    own, other = fit.candidate.plan.estimator, best.candidate.plan.estimator
+    return () if own.build is other.build else (f"--method {own.name}",)
+
+
+def _described(fit: Fit) -> dict[str, Any]:
+    plan = fit.candidate.plan
+    return {
+        "name": fit.candidate.name,
+        "mismatched_rows": fit.mismatched,
+        "typical_difference": _finite(fit.typical),
+        "plan": plan.as_dict(),
+    }
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _disagreements(
+    narrow: Narrow, got: Floats, logged: Floats, wrong: NDArray[np.bool_], bad: NDArray[Any]
+) -> list[dict[str, Any]]:
+    """The first groups that disagree: key, place and both values of their first row that does."""
+    codes = narrow.table["group"].to_numpy()
+    told = []
+    for code in bad[:LISTED]:
+        rows = np.flatnonzero(wrong & (codes == code))
+        row = int(rows[0])
+        told.append({
+            "key": narrow.label(int(code)), "place": narrow.place(row), "rows": len(rows),
+            "expected": _finite(got[row]), "logged": _finite(logged[row]),
+        })  # fmt: skip
+    return told
+
+
+def _claimed(claim: Plan, match: Plan, narrow: Narrow, reading: Reading, tolerance: float) -> dict[str, Any]:
+    """How far the formula that the user names is from what was logged, and in which fields it differs."""
+    got = computed(claim, narrow.table)
+    wrong, error = compared(got, reading.logged, tolerance)
+    changed = differences(match, claim) if wrong.any() else {}
+    frame = score(claim, narrow.table).frame
+    # Rules for rows and groups that this file has none of are no cause.
+    missing, lone = (~frame[".scorable"]).any(), (frame[".n"] == 1).any()
+    idle = [] if missing else ["rewards.missing", "rewards.component_missing"]
+    idle += [] if lone else ["alone.baseline", "alone.sd", "alone.result"]
+    return {
+        "mismatched_rows": int(wrong.sum()),
+        "mismatched_groups": len(np.unique(narrow.table["group"].to_numpy()[wrong])),
+        "max_difference": _finite(error.max(initial=0.0, where=np.isfinite(error))),
+        "differs": {
+            key: {"claimed": before, "logged": now} for key, (before, now) in changed.items() if key not in idle
+        },
+    }
+
+
+def gates(facts: dict[str, Any]) -> dict[str, float | None]:
+    """The quantities that --fail-on may name: of the formula that is claimed, else of the one that was found."""
+    judged = facts["claim"] or facts["match"]
+    return {
+        "mismatched_rows": judged["mismatched_rows"],
+        "mismatched_groups": judged["mismatched_groups"],
+        "max_difference": judged["max_difference"],
+        "rows": facts["rows"],
+        "groups": facts["groups"],
+        "ties": len(facts["ties"]),
+    }

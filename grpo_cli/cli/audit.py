@@ -1,0 +1,53 @@
+"""`grpo-adv audit`: which formula made the advantages of a file."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from grpo_cli.cli.compute import INPUTS
+from grpo_cli.cli.signature import with_options
+from grpo_cli.errors import GateError
+from grpo_cli.options import AUDIT
+from grpo_cli.settings import binding_fields, plan_of, settings, with_config
+
+if TYPE_CHECKING:
+    from grpo_cli.plan import Plan
+
+
+@with_options(AUDIT, [INPUTS])
+def audit(typed: dict[str, Any]) -> None:
+    """Find the formula that made the advantages of a file, and the rows that disagree with it.
+
+    grpo-adv audit completions.parquet --column advantage
+
+    Name a --preset (or --method and its options) to check that claim.
+    """
+    from rich.console import Console
+
+    from grpo_cli import audit as auditing
+    from grpo_cli.drivers.local import opened
+    from grpo_cli.filters import Filter
+    from grpo_cli.narrow import Binding
+    from grpo_cli.view import audit as view
+
+    given = with_config(typed)
+    claim = _claim(given)
+    gate = Filter.parse(given["fail_on"], auditing.GATES) if "fail_on" in given else None
+    weights = settings({"reward": given.get("reward", [])}).get("rewards.weights", ())
+    tables, _ = opened(given["inputs"])
+    facts = auditing.audit(tables, Binding(**binding_fields(given)), given.get("column"), weights, claim)
+    if given.get("json"):
+        print(json.dumps(facts, indent=2, default=str, allow_nan=False))
+    elif not given.get("quiet"):
+        view.render(facts, Console(highlight=False))
+    values = auditing.gates(facts)
+    if gate is not None and gate.holds(values):
+        told = ", ".join(f"{name} is {values[name]:.6g}" for name in gate.names if values[name] is not None)
+        raise GateError(f"the gate {gate.text!r} holds", told)
+
+
+def _claim(given: dict[str, Any]) -> Plan | None:
+    """The plan that the user names, if any of its options is there."""
+    arithmetic = {key for key in settings(given) if not key.startswith("rewards.")}
+    return plan_of(given) if arithmetic or "preset" in given else None

@@ -1,0 +1,182 @@
+"""The search for the plan that gives logged advantages: all on a sample, the likely ones on all rows.
+
+A plan whose batch is larger than the sample is compared up to a factor and an offset of each batch first: that is
+all that the other rows of the batch can change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.candidates import Candidate, candidates, refined, same_arithmetic
+from grpo_cli.engine import score
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from grpo_cli.narrow import Narrow
+    from grpo_cli.plan import Plan
+
+    Floats = NDArray[np.float64]
+
+SAMPLE: Final = 4_096  # rows that every plan is tried on
+CONFIRMED: Final = 2_000_000  # rows that may be computed to confirm what the sample says, beyond the first few
+FEW: Final = 6
+MANY: Final = 40
+REFINED: Final = 4  # formulas whose epsilons are tried
+TOLERANCE: Final = 2e-5  # of max(1, |A|): what float32 leaves
+DECIMALS: Final = range(3, 7)  # a logger that rounds writes so many
+SAME: Final = 3.0  # times the error of the best: no telling apart
+LEAST: Final = 1e-12  # below this an error is rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How well a plan gives the logged advantages."""
+
+    candidate: Candidate
+    mismatched: int
+    largest: float
+    typical: float
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Fewer rows that differ first, then the smaller error."""
+        return self.mismatched, self.typical
+
+    def ties(self, best: Fit) -> bool:
+        """Whether the data cannot tell it from the best."""
+        return self.mismatched == best.mismatched and self.typical <= SAME * best.typical + LEAST
+
+
+def searched(narrow: Narrow, all_logged: Floats, weights: Sequence[float]) -> tuple[list[Fit], float, int]:
+    """Every plan on a sample, the likely ones on all rows: best first, what counts as equal, rows of the sample."""
+    rows = _sample(narrow)
+    whole = len(rows) == len(narrow.table)
+    table = narrow.table if whole else _part(narrow.table, rows)
+    logged = all_logged if whole else all_logged[rows]
+    roles = {*narrow.roles, "input_length", "turns"}
+    tried = candidates(roles, weights, len(narrow.reward_names))
+    first = sorted((_fit(one, table, logged, loose=not whole) for one in tried), key=lambda fit: fit.rank)
+    for fit in _families(first, loose=not whole):
+        first += [_fit(one, table, logged, loose=not whole) for one in refined(fit.candidate)]
+    first.sort(key=lambda fit: fit.rank)
+    fits = first if whole else _confirmed(first, narrow.table, all_logged)
+    tolerance = _tolerance(fits[0], narrow.table if not whole else table, all_logged)
+    if tolerance > TOLERANCE:
+        fits = [_fit(fit.candidate, narrow.table, all_logged, tolerance=tolerance) for fit in fits[:MANY]]
+        fits.sort(key=lambda fit: fit.rank)
+    ties = [fit for fit in fits if fit.ties(fits[0])]
+    # Of those that the data cannot tell apart a preset speaks first.
+    ties.sort(key=lambda fit: not fit.candidate.presets)
+    return [*ties, *(fit for fit in fits if fit not in ties)], tolerance, len(rows)
+
+
+def _sample(narrow: Narrow) -> NDArray[np.int64]:
+    """Rows of whole groups, from as few batches as hold enough of them."""
+    codes, batches = narrow.table["group"].to_numpy(), narrow.table["batch"].to_numpy()
+    if len(codes) <= SAMPLE:
+        return np.arange(len(codes))
+    groups = pl.DataFrame({"group": codes, "batch": batches}).group_by("group", maintain_order=True).agg(
+        pl.col("batch").first(), size=pl.len()
+    )  # fmt: skip
+    # Every k-th group, so that a long file is seen from end to end; at least two of each batch that is seen.
+    stride = max(int(groups["size"].sum()) // SAMPLE, 1)
+    chosen = groups.gather_every(stride)["group"].to_numpy()
+    wanted = np.zeros(int(codes.max()) + 1, dtype=bool)
+    wanted[chosen] = True
+    return np.flatnonzero(wanted[codes])
+
+
+def _part(table: pl.DataFrame, rows: NDArray[np.int64]) -> pl.DataFrame:
+    """Some rows, with codes that have no gaps."""
+    part = table[pl.Series(rows)]
+    return part.with_columns(pl.col(name).rank("dense").cast(table[name].dtype) - 1 for name in ("group", "batch"))
+
+
+def computed(plan: Plan, table: pl.DataFrame) -> Floats:
+    """The advantages that a plan gives; None where it drops the row."""
+    frame = score(plan, table).frame
+    return frame.select(pl.when(pl.col(".kept")).then(".advantage")).to_series().to_numpy().astype(np.float64)
+
+
+def _fit(
+    candidate: Candidate, table: pl.DataFrame, logged: Floats, *, loose: bool = False, tolerance: float = TOLERANCE
+) -> Fit:
+    """Compute one plan and measure it; `loose` allows each batch a factor and an offset of its own."""
+    got = computed(candidate.plan, table)
+    if loose and candidate.plan.uses_batch:
+        got = _adjusted(got, logged, table["batch"].to_numpy())
+    return _measured(candidate, got, logged, tolerance)
+
+
+def _measured(candidate: Candidate, got: Floats, logged: Floats, tolerance: float) -> Fit:
+    wrong, error = compared(got, logged, tolerance)
+    agreed = error[~wrong & np.isfinite(error)]
+    finite = error[np.isfinite(error)]
+    typical = float(np.sqrt(np.mean(finite**2))) if len(finite) else np.inf
+    return Fit(candidate, int(wrong.sum()), float(agreed.max(initial=0.0)), typical)
+
+
+def compared(got: Floats, logged: Floats, tolerance: float) -> tuple[NDArray[np.bool_], Floats]:
+    """Which rows differ, and by how much (NaN where both have no number)."""
+    error = np.abs(got - logged)
+    both = np.isnan(got) & np.isnan(logged)
+    with np.errstate(invalid="ignore"):
+        wrong = ~both & ~(error <= tolerance * np.maximum(1.0, np.abs(logged)))
+    return wrong, error
+
+
+def _adjusted(got: Floats, logged: Floats, batches: NDArray[Any]) -> Floats:
+    """The line through the logged values, batch by batch: slope and offset of least squares."""
+    known = np.isfinite(got) & np.isfinite(logged)
+    size = int(batches.max(initial=0)) + 1
+    at, x, y = batches[known], got[known], logged[known]
+    count = np.maximum(np.bincount(at, minlength=size), 1)
+    mean_x, mean_y = (np.bincount(at, v, size) / count for v in (x, y))
+    dx, dy = x - mean_x[at], y - mean_y[at]
+    square = np.bincount(at, dx * dx, size)
+    slope = np.where(square > 0, np.bincount(at, dx * dy, size) / np.where(square > 0, square, 1.0), 0.0)
+    return np.where(known, mean_y[batches] + slope[batches] * (got - mean_x[batches]), got)
+
+
+def _families(fits: Sequence[Fit], *, loose: bool) -> list[Fit]:
+    """The best formulas, each once; where a batch may have any factor its epsilon is not told by the sample."""
+    found: list[Fit] = []
+    for fit in fits:
+        plan = fit.candidate.plan
+        if not (loose and plan.uses_batch) and not any(same_arithmetic(plan, one.candidate.plan) for one in found):
+            found.append(fit)
+    return found[:REFINED]
+
+
+def _confirmed(fits: list[Fit], table: pl.DataFrame, logged: Floats) -> list[Fit]:
+    """The plans that the sample speaks for, on all rows; as many as fit into a few seconds."""
+    likely = [fit for fit in fits if fit.mismatched <= 2 * fits[0].mismatched + FEW]
+    budget = max(FEW, min(CONFIRMED // len(table), MANY))
+    alone = [fit for fit in likely if not fit.candidate.plan.uses_batch][:budget]
+    batch = [fit for fit in likely if fit.candidate.plan.uses_batch][: 2 * budget]
+    found = [_fit(fit.candidate, table, logged) for fit in (*alone, *batch) or fits[:1]]
+    nearest = min(found, key=lambda fit: fit.rank).candidate
+    if nearest.plan.uses_batch:
+        found += [_fit(one, table, logged) for one in refined(nearest)]
+    return sorted(found, key=lambda fit: fit.rank)
+
+
+def _tolerance(best: Fit, table: pl.DataFrame, logged: Floats) -> float:
+    """What counts as equal: float32, or the decimals that the logger has kept if they explain every difference."""
+    if not best.mismatched:
+        return TOLERANCE
+    finite = logged[np.isfinite(logged)]
+    decimals = next((d for d in DECIMALS if np.array_equal(np.round(finite, d), finite)), None)
+    if decimals is None:
+        return TOLERANCE
+    rounded = 0.6 * 10.0**-decimals
+    wrong, _ = compared(computed(best.candidate.plan, table), logged, rounded)
+    return rounded if not wrong.any() else TOLERANCE
