@@ -11,13 +11,14 @@ the role columns that the plan needs. Columns that the engine adds start with a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
 
+from grpo_cli.ahead import ahead
 from grpo_cli.estimators.steps import same_state
 from grpo_cli.estimators.terms import BATCH, GROUP, ROLLOUT, Let, Program, Round, Terms
 from grpo_cli.moments import Moments, spread
@@ -28,16 +29,19 @@ from grpo_cli.shaping import NULL, rewards, shape, weighted, weights
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from polars._typing import EngineType
+
     from grpo_cli.plan import Plan
 
 STATUSES: Final = ("scored", "unscorable", "singleton", "zero-variance", "small-group")
 # What a result is made of: the row's answer, and the facts of its group.
-RESULTS: Final = (
-    ".advantage", ".status", ".kept", ".scorable", ".reward", ".n", ".mean", ".std", ".min", ".max", ".constant", ".degenerate",
-)  # fmt: skip
+OF_ROWS: Final = (".advantage", ".status", ".kept", ".scorable", ".reward")
+OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".degenerate")
+RESULTS: Final = (*OF_ROWS, *OF_GROUPS)
 # One engine by name: its windows are bit-stable whatever the number of threads; group_by().agg is not.
 POLARS_ENGINE: Final = "in-memory"
 PART: Final = 1 << 19  # rows
+SMALL: Final = 1 << 15  # rows below which polars' streaming engine takes longer to start than to run
 
 
 def compile_plan(plan: Plan, components: int, columns: frozenset[str]) -> Program:
@@ -75,7 +79,7 @@ def run(program: Program, parts: Sequence[pl.DataFrame], batches: int, keep: Ite
     Moments are collected in every part and merged in the order of the parts. Between two rounds only the
     columns that a later step reads are held.
     """
-    frames, wanted = [part.lazy() for part in parts], set(keep)
+    frames, wanted, how = [part.lazy() for part in parts], set(keep), _polars_engine(program, parts)
     there = set(parts[0].columns)
     for at, step in enumerate(program.steps):
         if isinstance(step, Let):
@@ -83,13 +87,27 @@ def run(program: Program, parts: Sequence[pl.DataFrame], batches: int, keep: Ite
             there.add(step.name)
         else:
             there &= wanted | {BATCH} | program.read_from(at)
-            frames, new = _round(step, [frame.select(sorted(there)) for frame in frames], batches)
+            collected = _collected([frame.select(sorted(there)) for frame in frames], how)
+            frames, new = _round(step, collected, batches)
             there |= new
-    return [frame.select(sorted(there & wanted)).collect(engine=POLARS_ENGINE) for frame in frames]
+    return _collected([frame.select(sorted(there & wanted)) for frame in frames], how)
 
 
-def _round(step: Round, frames: list[pl.LazyFrame], batches: int) -> tuple[list[pl.LazyFrame], set[str]]:
-    collected = [frame.collect(engine=POLARS_ENGINE) for frame in frames]
+def _polars_engine(program: Program, parts: Sequence[pl.DataFrame]) -> EngineType:
+    """What goes row by row goes in small pieces, three times as fast and on all cores; windows have one engine."""
+    windows = any(".over(" in str(step.value) for step in program.steps)
+    return POLARS_ENGINE if windows or max(map(len, parts)) < SMALL else "streaming"
+
+
+def _collected(frames: Sequence[pl.LazyFrame], how: EngineType) -> list[pl.DataFrame]:
+    if len(frames) == 1 or how == POLARS_ENGINE:  # in which only one thread runs at a time
+        return [frame.collect(engine=how) for frame in frames]
+    return list(ahead(partial(pl.LazyFrame.collect, engine=how), frames))
+
+
+def _round(
+    step: Round, collected: Sequence[pl.DataFrame], batches: int
+) -> tuple[list[pl.LazyFrame], set[str]]:
     found = step.finish(reduce(Moments.merge, (_moments(step, frame, batches) for frame in collected)))
 
     def column(frame: pl.DataFrame, key: str) -> pl.Expr:
@@ -147,7 +165,8 @@ def _finish(program: Program, plan: Plan, value: pl.Expr) -> None:
     if plan.unit.state_weight:
         value = value + plan.unit.state_weight * _step_part(program, plan)
     if plan.rewards.missing == "zero":
-        value = pl.when(pl.col(".scorable")).then(value).otherwise(0.0)
+        # A preset may take the missing for 0 before it whitens: what they have then is theirs.
+        value = pl.when(pl.col(".scorable") | (pl.col(".unit") & value.is_not_null())).then(value).otherwise(0.0)
     program.let(_status(plan), ".status")
     answer = pl.when(~pl.col(".scorable")).then(_unscored(plan, value)).otherwise(value)
     # No row gets -0.0.
@@ -189,12 +208,23 @@ def _kept(plan: Plan) -> pl.Expr:
     return ~pl.any_horizontal(*dropped) if dropped else pl.lit(value=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scored:
-    """The engine's answer: the narrow table with its dotted columns, rows in the order of the input."""
+    """The engine's answer: the narrow table with what differs from row to row, and a line for each group.
+
+    `first` is the row that each line comes from. Of 10M rows the facts of the groups were 350 MB when every row had them.
+    """
 
     plan: Plan
-    frame: pl.DataFrame
+    rows: pl.DataFrame
+    groups: pl.DataFrame
+    first: pl.Series
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """All of it row by row, in the order of the input."""
+        facts = self.groups.select(name for name in self.groups.columns if name not in self.rows.columns)
+        return self.rows.hstack(facts[self.rows[GROUP]])
 
 
 def _parts(table: pl.DataFrame) -> list[pl.DataFrame]:
@@ -215,7 +245,21 @@ def score(plan: Plan, table: pl.DataFrame, *, workings: bool = False) -> Scored:
     components = sum(name.startswith("reward.") for name in table.columns)
     batches = int(table[BATCH].to_numpy().max(initial=0)) + 1
     program = compile_plan(plan, components, frozenset(table.columns))
-    keep = {*RESULTS, *table.columns, *(program.names if workings else ())}
     whole = workings or (plan.estimator.batch and not plan.estimator.order_free)
-    frame = pl.concat(run(program, [table] if whole else _parts(table), batches, keep))
-    return Scored(plan, frame)
+    parts = [table] if whole else _parts(table)
+    made = run(program, parts, batches, {*RESULTS, *(program.names if workings else ())})
+    firsts = [_firsts(part) for part in parts]
+    groups = pl.concat(frame.select(OF_GROUPS)[first] for frame, first in zip(made, firsts, strict=True))
+    starts = np.cumsum([0, *map(len, parts)])
+    first = pl.concat(one + start for one, start in zip(firsts, starts.tolist(), strict=False))
+    rows = made[0].columns if workings else OF_ROWS
+    return Scored(plan, table.hstack(pl.concat(frame.select(rows) for frame in made)), groups, first)
+
+
+def _firsts(part: pl.DataFrame) -> pl.Series:
+    """The row where each group first stands, in the order of the codes."""
+    codes = part[GROUP].to_numpy()
+    starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]])[: len(codes)])
+    if len(starts) > 1 and (codes[starts[1:]] <= codes[starts[:-1]]).any():
+        starts = starts[np.unique(codes[starts], return_index=True)[1]]
+    return pl.Series(starts, dtype=pl.Int64)

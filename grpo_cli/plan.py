@@ -126,8 +126,12 @@ def _method(layers: tuple[Mapping[str, Any], ...]) -> Estimator:
 
 
 def _over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
-    """The stronger layer's word counts: it may take an operation away, or set one again that was taken away."""
-    gone = tuple(f"{key}." for key, value in strong.items() if value is None)
+    """The stronger layer's word counts: it may take an operation away, or set one again that was taken away.
+
+    Where it says that nothing divides, there is nothing left whose std is taken.
+    """
+    undivided = ("divisor.of",) if strong.get("divisor.level") == "none" else ()
+    gone = (*undivided, *(f"{key}." for key, value in strong.items() if value is None))
     again = {key.rpartition(".")[0] for key in strong}
     kept = {k: v for k, v in weak.items() if not k.startswith(gone) and not (v is None and k in again)}
     return {**kept, **strong}
