@@ -48,7 +48,7 @@ def candidates(roles: Collection[str], weights: Sequence[float], components: int
     found: list[Candidate] = []
     for plan, name in (*_presets(), *((plan, "") for plan in _grid())):
         fitted = _fitted(plan, weights, components)
-        if not {*plan.needs} <= {*roles} or (components == 1 and plan.rewards.combine == "normalize"):
+        if not {*plan.needs} <= {*roles}:
             continue
         known = next((i for i, one in enumerate(found) if same_arithmetic(one.plan, fitted)), None)
         if known is None:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.candidates import Candidate, candidates, refined, same_arithmetic
+from grpo_cli.candidates import Candidate, candidates, refined
 from grpo_cli.engine import score
+from grpo_cli.estimators.table import ESTIMATORS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,7 @@ SAMPLE: Final = 4_096  # rows that every plan is tried on
 CONFIRMED: Final = 2_000_000  # rows that may be computed to confirm what the sample says, beyond the first few
 FEW: Final = 6
 MANY: Final = 40
-REFINED: Final = 4  # formulas whose epsilons are tried
+REFINED: Final = 8  # formulas whose epsilons are tried
 TOLERANCE: Final = 2e-5  # of max(1, |A|): what float32 leaves
 DECIMALS: Final = range(3, 7)  # a logger that rounds writes so many
 SAME: Final = 3.0  # times the error of the best: no telling apart
@@ -42,8 +43,8 @@ class Fit:
 
     candidate: Candidate
     mismatched: int
-    largest: float
     typical: float
+    median: float
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -73,8 +74,9 @@ def searched(narrow: Narrow, all_logged: Floats, weights: Sequence[float]) -> tu
         fits = [_fit(fit.candidate, narrow.table, all_logged, tolerance=tolerance) for fit in fits[:MANY]]
         fits.sort(key=lambda fit: fit.rank)
     ties = [fit for fit in fits if fit.ties(fits[0])]
-    # Of those that the data cannot tell apart a preset speaks first.
-    ties.sort(key=lambda fit: not fit.candidate.presets)
+    # Of those that the data cannot tell apart a preset speaks first, then the plainest method.
+    methods = list(ESTIMATORS)
+    ties.sort(key=lambda fit: (not fit.candidate.presets, methods.index(fit.candidate.plan.method)))
     return [*ties, *(fit for fit in fits if fit not in ties)], tolerance, len(rows)
 
 
@@ -118,10 +120,10 @@ def _fit(
 
 def _measured(candidate: Candidate, got: Floats, logged: Floats, tolerance: float) -> Fit:
     wrong, error = compared(got, logged, tolerance)
-    agreed = error[~wrong & np.isfinite(error)]
     finite = error[np.isfinite(error)]
-    typical = float(np.sqrt(np.mean(finite**2))) if len(finite) else np.inf
-    return Fit(candidate, int(wrong.sum()), float(agreed.max(initial=0.0)), typical)
+    if not len(finite):
+        return Fit(candidate, int(wrong.sum()), np.inf, np.inf)
+    return Fit(candidate, int(wrong.sum()), float(np.sqrt(np.mean(finite**2))), float(np.median(finite)))
 
 
 def compared(got: Floats, logged: Floats, tolerance: float) -> tuple[NDArray[np.bool_], Floats]:
@@ -147,13 +149,30 @@ def _adjusted(got: Floats, logged: Floats, batches: NDArray[Any]) -> Floats:
 
 
 def _families(fits: Sequence[Fit], *, loose: bool) -> list[Fit]:
-    """The best formulas, each once; where a batch may have any factor its epsilon is not told by the sample."""
-    found: list[Fit] = []
-    for fit in fits:
-        plan = fit.candidate.plan
-        if not (loose and plan.uses_batch) and not any(same_arithmetic(plan, one.candidate.plan) for one in found):
-            found.append(fit)
-    return found[:REFINED]
+    """The best formulas, each once; where a batch may have any factor its epsilon is not told by the sample.
+
+    Best by the rows that differ, and by the error of the middle row: a few odd groups must not decide.
+    """
+    told = [fit for fit in fits if not (loose and fit.candidate.plan.uses_batch)]
+    found: dict[Any, Fit] = {}
+    for key in (lambda fit: (fit.mismatched, _rounded(fit.typical)), lambda fit: _rounded(fit.median)):
+        own: dict[Any, Fit] = {}
+        for fit in sorted(told, key=key):
+            own.setdefault((_rounded(fit.typical), fit.mismatched), fit)
+        found |= {_family(fit.candidate.plan): fit for fit in list(own.values())[:REFINED]}
+    return list(found.values())
+
+
+def _rounded(error: float) -> float:
+    """Formulas that are one in two spellings have one error."""
+    return float(f"{error:.5g}")
+
+
+def _family(plan: Plan) -> tuple[Any, ...]:
+    """What stays of a formula without its constants and its rules for odd rows and groups."""
+    post = tuple(op.name for op in plan.post)
+    divisor = plan.divisor.level, plan.divisor.of
+    return plan.estimator.build, str(plan.params), plan.baseline_level, plan.unit, plan.shape, divisor, post
 
 
 def _confirmed(fits: list[Fit], table: pl.DataFrame, logged: Floats) -> list[Fit]:
