@@ -209,7 +209,7 @@ def expected(groups: pl.DataFrame, tied: Ties, rewards: Mapping[str, Any]) -> di
     `own_rates`: each group's shares of values taken for its prompt's true ones, p^n + (1 - p)^n where rewards are
     0 and 1. It cannot be less than what was observed. `one_rate`: as if all prompts were equally hard, the
     shares of all rows taken for each prompt's; no other difficulties with that mean leave fewer groups constant.
-    It is known where few values occur: `rewards` is the histogram of all.
+    Both are known where few values occur: `rewards` is the histogram of all.
     """
     seen = comparable(groups)
     if not len(seen):
@@ -217,14 +217,12 @@ def expected(groups: pl.DataFrame, tied: Ties, rewards: Mapping[str, Any]) -> di
     n, c, times = tied.columns()
     return {
         "observed": float(seen["constant"].mean() or 0.0),  # type: ignore[arg-type]
-        "own_rates": float((times * (c / n) ** n).sum()) / len(seen),
-        "one_rate": _one_rate(seen, rewards),
+        "own_rates": float((times * (c / n) ** n).sum()) / len(seen) if "values" in rewards else None,
+        "one_rate": _one_rate(seen, rewards) if "values" in rewards else None,
     }
 
 
-def _one_rate(seen: pl.DataFrame, rewards: Mapping[str, Any]) -> float | None:
-    if "values" not in rewards:
-        return None
+def _one_rate(seen: pl.DataFrame, rewards: Mapping[str, Any]) -> float:
     counts = np.array(rewards["counts"], dtype=np.float64)
     shares, sizes = counts / counts.sum(), seen["scored"].value_counts().sort("scored")
     return float(sum(float((shares**size).sum()) * times for size, times in sizes.iter_rows())) / len(seen)

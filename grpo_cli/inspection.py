@@ -165,6 +165,7 @@ def _facts(made: Inspection, asked: Asked) -> dict[str, Any]:
     groups, narrow, rows = made.groups, made.narrow, made.rows
     told = {name: fact for name, fact in facts.summarize(made.seen, narrow, groups).items() if name not in UNSAID}
     ends = facts.worst_and_best(told["reward"]["min"], told["reward"]["max"])
+    told["reward"] = with_ends(told["reward"], rows[".reward"])
     tied = curriculum.ties(groups, rows)
     length = made.columns.get("length") if "length" in rows.columns else None
     told |= {
@@ -203,7 +204,13 @@ def _column_facts(codes: pl.Series, column: pl.Series) -> dict[str, Any]:
     compared = ends.filter(pl.col("n") > 1)
     share = int((compared["low"] == compared["high"]).sum()) / len(compared) if len(compared) else None
     missing = int((~finite).sum())
-    return {**facts.distribution(column), "unscorable": missing, "zero_variance_share": share}
+    return {**with_ends(facts.distribution(column), column), "unscorable": missing, "zero_variance_share": share}
+
+
+def with_ends(seen: Mapping[str, Any], values: pl.Series) -> dict[str, Any]:
+    """A distribution with how often its smallest and its largest value occur: the spikes that a histogram may hide."""
+    ends = {"at_min": seen["min"], "at_max": seen["max"]}
+    return {**seen, **{name: 0 if end is None else int((values == end).sum()) for name, end in ends.items()}}
 
 
 def _duplicates(made: Inspection, asked: Asked) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import numpy as np
 import polars as pl
 
+from grpo_cli.derived import Made
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.formats.cells import typed
 from grpo_cli.formats.lines import line_of
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from grpo_cli.formats import Field, Format, Kind
     from grpo_cli.grouping import Coded
     from grpo_cli.io.local import Input
+    from grpo_cli.schemas import Schema
 
 SHOWN: Final = 40  # characters of a key in a message
 
@@ -38,6 +40,7 @@ class Binding:
     roles: Mapping[str, str] = field(default_factory=dict)
     carried: Mapping[str, Kind] = field(default_factory=dict)  # columns that come along, without a part to play
     singletons_meant: bool = False
+    schema: str | None = None  # the name of one, or "none"; without it the files are looked at
 
 
 class Table(Protocol):
@@ -59,10 +62,13 @@ class Table(Protocol):
 
 @dataclass(frozen=True)
 class FileTable:
-    """A pinned file and the format that reads it."""
+    """A pinned file and the format that reads it; the schema that it is of, once it has been looked at."""
 
     source: Input
     format: Format
+    schema: Schema | None = None
+    looked: bool = False
+    gone: tuple[int, ...] = ()  # lines of the file that were left out before it was read
 
     @property
     def name(self) -> str:
@@ -71,8 +77,13 @@ class FileTable:
 
     def place(self, row: int) -> str:
         """A row (0 = the first) as a person finds it: by its line in a file of lines."""
+        if self.format.place is not None:
+            return self.format.place(self.source, row)
         if self.format.name == "jsonl":
-            return f"{self.name}:{line_of(self.source, row)}"
+            line = line_of(self.source, row)
+            for gone in self.gone:
+                line += gone <= line
+            return f"{self.name}:{line}"
         return f"{self.name} row {row + 1}"
 
     @cached_property
@@ -89,7 +100,8 @@ class FileTable:
 
     def refuse(self, names: Collection[str]) -> None:
         """Let no row hold one of these names, neither those that are known by now nor those that a scan finds."""
-        there = [name for name in names if name in self._columns]
+        known = self._columns if self.format.own is None else self.format.own(self.source)
+        there = [name for name in names if name in known]
         if there:
             raise DataError(
                 f"{self.name} already has a column {there[0]!r}",
@@ -98,7 +110,12 @@ class FileTable:
         self._refused.update(names)
 
     def scan(self, fields: Sequence[Field]) -> pl.DataFrame:
-        """The asked columns of the file."""
+        """The asked columns of the file, those among them that the schema makes of others."""
+        if self.schema is None:
+            return self._scanned(fields)
+        return Made(self.schema, self.name, self.place).scan(self._scanned, fields)
+
+    def _scanned(self, fields: Sequence[Field]) -> pl.DataFrame:
         if self.format.late is None:
             return self.format.scan(self.source, fields)
         watched = {*STEP_LIKE, *self._refused} - {*self._columns, *(field.name for field in fields)}
@@ -161,6 +178,8 @@ class Narrow:
     warnings: tuple[str, ...]
     rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
     carried: pl.DataFrame = field(default_factory=pl.DataFrame)  # row by row as `table`
+    schema: str | None = None  # its title
+    declared: pl.Series | None = None  # rows that the schema says have no reward
 
     @cached_property
     def ends(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -175,10 +194,18 @@ class Narrow:
 
     def place(self, row: int) -> str:
         """File and row as a person counts them."""
+        file, inside = self._within(row)
+        return self.tables[file].place(inside)
+
+    def spot(self, row: int) -> tuple[str, int]:
+        """The name of the file and the number of the row in it (1 = the first), which costs no reading."""
+        file, inside = self._within(row)
+        return self.tables[file].name, inside + 1
+
+    def _within(self, row: int) -> tuple[int, int]:
         row = row if self.rows is None else int(self.rows[row])
         file = int(np.searchsorted(self.ends, row, side="right"))
-        before = int(self.ends[file - 1]) if file else 0
-        return self.tables[file].place(row - before)
+        return file, row - (int(self.ends[file - 1]) if file else 0)
 
     def label(self, code: int) -> str:
         """A group's key in words."""

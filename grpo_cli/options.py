@@ -45,11 +45,12 @@ class Option:
     other: str = ""
     metavar: str | None = None
     sets: str = ""
+    spelled: str = ""
 
     @property
     def flag(self) -> str:
         """How it is spelled on the command line."""
-        return f"--{self.name.replace('_', '-')}"
+        return self.spelled or f"--{self.name.replace('_', '-')}"
 
 
 _ROWS: Final = (
@@ -67,7 +68,13 @@ _ROWS: Final = (
     Option(name="dtype", type=Literal["f64", "f32"], panel=INPUT, help="Type of the new column (default: f64)."),
     Option(name="facts", type=bool, panel=INPUT, help="Also write COLUMN_mean, _std, _size and _status."),
     Option(name="only", type=bool, panel=INPUT, help="Write only the key, the rewards and the new columns."),
+    Option(name="long", type=bool, panel=INPUT,
+           help="One row per rollout, where the input has several in a record (lists, nested traces)."),
+    Option(name="on_error", type=Literal["error", "skip"], panel=INPUT,
+           help="Lines that are not JSON, as a last one cut short: stop (default), or leave them out and count them."),
     Option(name="config", type=str, metavar="FILE", panel=INPUT, help="TOML file with options by these names; flags win."),
+    Option(name="schema", type=str, metavar="NAME|none", panel=GROUPS,
+           help="How the file is laid out (grpo-adv schemas lists them). Without it: recognised, and said."),
     Option(name="group", short="-g", type=list[str], metavar="COL[,COL]", panel=GROUPS,
            help="Key column(s) of a group; dots reach into nested fields. Without it: found by name, and said."),
     Option(name="group_size", type=int, metavar="N", panel=GROUPS,
@@ -157,6 +164,11 @@ _MORE: Final = (
     Option(name="duplicates", type=bool, panel=LOOK, help="Look for equal texts inside a group in large files, too."),
     Option(name="methods", type=str, metavar="NAME,...", panel=LOOK,
            help="Methods whose advantages are drawn (default: grpo,rloo,dr-grpo)."),
+    Option(name="presets", spelled="--preset", type=list[str], metavar="NAME[,OPTION=X]", panel=METHOD,
+           help="A preset to compare, as trl-grpo or trl-grpo,scale=batch; repeat it."),
+    Option(name="contenders", spelled="--method", short="-m", type=list[str], metavar="NAME[,OPTION=X]", panel=METHOD,
+           help="A method to compare, as rloo or grpo,epsilon=1e-4; repeat it."),
+    Option(name="write", type=bool, panel=INPUT, help="Weave all the columns into the file, as advantage_NAME."),
     Option(name="where", short="-w", type=str, metavar="CONDITION", panel=CHOICE,
            help="Keep the groups for which it holds, as '0.1 <= mean <= 0.9 and std > 0'."),
     Option(name="limit", type=int, metavar="N", panel=CHOICE,
@@ -184,3 +196,7 @@ REPORT: Final = (
     "output", "force", "by", "methods", "text_column", "duplicates", *_ARITHMETIC, "config", "quiet", "debug",
 )  # fmt: skip
 AUDIT: Final = ("column", *_ARITHMETIC, "config", "fail_on", "json", "quiet", "debug")
+COMPARE: Final = (
+    "presets", "contenders", "write", "output", "force", "in_place", "column", "replace", "dtype",
+    *(name for name in _ARITHMETIC if name not in {"preset", "method", "expr"}), "json", "quiet", "debug",
+)  # fmt: skip

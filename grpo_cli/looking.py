@@ -1,0 +1,76 @@
+"""`inspect` for files and for frames: from options to an Inspection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from grpo_cli.drivers.local import opened
+from grpo_cli.errors import UsageError
+from grpo_cli.inspection import SORT, TOP, Asked, Inspection, look
+from grpo_cli.narrow import Binding, FileTable
+from grpo_cli.settings import binding_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from grpo_cli.narrow import Table
+    from grpo_cli.plan import Plan
+
+# Texts are most of a file: up to this size reading them costs nothing that anybody would notice.
+CHEAP: Final = 32 << 20
+SHOWN: Final = 3  # skipped files that a warning names
+
+
+def of_files(
+    names: Sequence[str],
+    plan: Plan,
+    given: Mapping[str, Any],
+    *,
+    by_steps: bool = False,
+    phase: Callable[..., None] = lambda *_: None,
+) -> Inspection:
+    """Look at files."""
+    phase("reading")
+    tables, skipped = opened(names)
+    found = of_tables(tables, plan, given, by_steps=by_steps, cheap=size_of(tables) <= CHEAP)
+    for table in tables:
+        table.source.check()
+    told = {**found.facts, "inputs": [table.name for table in tables]}
+    if skipped:
+        more = ", ..." if len(skipped) > SHOWN else ""
+        told["warnings"] = [
+            *told["warnings"],
+            f"skipped {len(skipped)} files (own outputs or hidden): {', '.join(skipped[:SHOWN])}{more}",
+        ]
+    return Inspection(
+        facts=told,
+        groups=found.groups,
+        seen=found.seen,
+        scored=found.scored,
+        narrow=found.narrow,
+        columns=found.columns,
+    )
+
+
+def of_tables(
+    tables: Sequence[Table], plan: Plan, given: Mapping[str, Any], *, by_steps: bool = False, cheap: bool
+) -> Inspection:
+    """Look at tables; texts are compared where that is cheap or asked for."""
+    top = given.get("top", TOP)
+    if top < 0:
+        raise UsageError(f"--top cannot be {top}", "it takes 0 or more")
+    asked = Asked(
+        by=given.get("by"),
+        by_steps=by_steps,
+        top=top,
+        sort=given.get("sort", SORT),
+        length=given.get("length_column"),
+        text=given.get("text_column"),
+        duplicates=bool(given.get("duplicates", cheap)),
+    )
+    return look(tables, Binding(**binding_fields(given)), plan, asked)
+
+
+def size_of(tables: Sequence[Table]) -> int:
+    """Bytes of all files."""
+    return sum(table.source.pin.size for table in tables if isinstance(table, FileTable))
