@@ -25,8 +25,8 @@ MISSING: Final = {
     "exclude": "rows without a finite reward are left out",
     "zero": "rows without a finite reward are left out and get 0",
     "as-zero": "rows without a finite reward count as reward 0",
-    "propagate": "a row without a finite reward makes its group NaN",
 }
+FILLED: Final = "rows without a finite reward are left out of their group, then count as 0"
 COMPONENT_MISSING: Final = {
     "zero": "a missing reward of several counts as 0",
     "propagate": "a row that misses one of several rewards has none",
@@ -63,7 +63,21 @@ def rewards(plan: Plan, names: Sequence[str] = ()) -> list[str]:
     summed = len(names) > 1 or rule.weights
     lines = [f"r = {weighted(plan, names, 'r')}"] if summed and rule.combine == "sum" else []
     lines += [text for key, text in COMPONENT_MISSING.items() if key == rule.component_missing]
-    return lines + [text for key, text in MISSING.items() if key == rule.missing]
+    return lines + missing(plan)
+
+
+def missing(plan: Plan) -> list[str]:
+    """What becomes of a row without a reward, and of its neighbours; nothing where it stops the run."""
+    rule = plan.rewards.missing
+    if rule == "propagate":
+        alone = plan.estimator.min_group == 1 and plan.method != "expression"
+        whose = "makes its batch" if plan.uses_batch else "is" if alone else "makes its group"
+        return [f"a row without a finite reward {whose} NaN"]
+    names = [op.name for op in plan.post]
+    filled = "nan_to_zero" in names[: names.index("whiten")] if "whiten" in names else False
+    if rule == "zero" and filled:
+        return [FILLED]
+    return [MISSING[rule]] if rule in MISSING else []
 
 
 def weighted(plan: Plan, names: Sequence[str], letter: str) -> str:
@@ -191,6 +205,8 @@ def alone(plan: Plan) -> list[str]:
     rule = plan.alone
     if rule.result != "keep":
         return [ALONE[rule.result]]
+    if rule.sd == "nan" and plan.divisor.level == "group":
+        return [ALONE["nan"]]
     divided = f", {LONE_STD[plan.divisor.level]} taken as {rule.sd}" if plan.divisor.level in LONE_STD else ""
     return [f"singletons: {ALONE_BASELINE[rule.baseline]}{divided}"]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LABEL: Final = 13
 NAME: Final = 31
 COMMIT: Final = 12  # digits of a commit that are shown
-NULLS: Final = {"error": "stop the run (--missing says otherwise)", **clauses.MISSING}
+STOPS: Final = "stop the run (--missing says otherwise)"
 
 
 def listing(console: Console) -> None:
@@ -126,13 +126,17 @@ def _rules(row: Preset) -> Mapping[str, list[str]]:
     told = dict(formula.parts(plan))
     return {
         "computes": _line(row),
-        "divides": told["divisor"] or ["nothing divides"],
-        "singletons": told["alone"],
+        "divides": told["divisor"] or [_undivided(plan)],
+        "singletons": [line.removeprefix("singletons").lstrip(": ") for line in told["alone"]],
         "constant": [*_constant(plan), *told["groups"]],
-        "null rewards": [NULLS[plan.rewards.missing], *_components(plan)],
+        "null rewards": [*(clauses.missing(plan) or [STOPS]), *_components(plan)],
         "columns": [f"{ROLES[need].flag} COLUMN: {ROLES[need].meaning}" for need in plan.needs]
         or ["only the reward and the key of the group"],
     }
+
+
+def _undivided(plan: Plan) -> str:
+    return f"the constant {exact(plan.divisor.constant)}" if plan.divisor.level == "constant" else "nothing divides"
 
 
 def _constant(plan: Plan) -> list[str]:
