@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from grpo_cli.errors import UsageError
 from grpo_cli.io.packed import suffix_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from grpo_cli.engine import Scored
     from grpo_cli.formats import Format
@@ -38,6 +39,7 @@ class Output:
     in_place: bool = False
     resume: bool = False
     column: str = "advantage"
+    also: tuple[str, ...] = ()  # further columns of advantages
     replace: bool = False
     dtype: Literal["f64", "f32"] = "f64"
     facts: bool = False
@@ -49,7 +51,7 @@ class Output:
     def names(self) -> list[str]:
         """The columns that will be added."""
         extra = [f"{self.column}_{fact}" for fact in FACTS] if self.facts else []
-        return [self.column, *extra, *([f"{self.column}_copy"] if self.duplicate else [])]
+        return [self.column, *self.also, *extra, *([f"{self.column}_copy"] if self.duplicate else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +180,20 @@ def refuse_summary(path: Path, tables: Sequence[FileTable], aims: Sequence[Targe
     _refuse_existing(path, tables, force=force)
 
 
-def added(scored: Scored, output: Output) -> pl.DataFrame:
+def added(scored: Scored, output: Output, others: Mapping[str, Scored] = MappingProxyType({})) -> pl.DataFrame:
     """The new columns, one row per row of the narrow table."""
     frame = scored.frame
-    columns = [frame[".advantage"].cast(DTYPES[output.dtype]).alias(output.column)]
+    told = {output.column: scored, **others}
+    columns = [one.frame[".advantage"].cast(DTYPES[output.dtype]).alias(name) for name, one in told.items()]
     if output.facts:
         values = (frame[".mean"], frame[".std"], frame[".n"].cast(pl.Int64), frame[".status"].cast(pl.String))
         columns += [value.alias(f"{output.column}_{fact}") for fact, value in zip(FACTS, values, strict=True)]
     return pl.DataFrame(columns)
 
 
-def metadata(scored: Scored, narrow: Narrow, output: Output) -> dict[str, str]:
+def metadata(
+    scored: Scored, narrow: Narrow, output: Output, others: Mapping[str, Scored] = MappingProxyType({})
+) -> dict[str, str]:
     """What a Parquet file says of its new column. No times: the same input gives the same bytes."""
     told: dict[str, Any] = {
         "version": 1,
@@ -198,4 +203,6 @@ def metadata(scored: Scored, narrow: Narrow, output: Output) -> dict[str, str]:
         "batch": narrow.batch_name,
         "rewards": list(narrow.reward_names),
     }
+    if others:
+        told["others"] = {name: one.plan.as_dict() for name, one in others.items()}
     return {"grpo_adv": json.dumps(told, sort_keys=True, default=str, allow_nan=False)}

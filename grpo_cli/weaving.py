@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
@@ -33,6 +33,7 @@ class Computed:
     narrow: Narrow
     scored: Scored
     rows: Rows | None
+    others: Mapping[str, Scored] = field(default_factory=dict)  # further columns by name
 
 
 def write(
@@ -45,10 +46,10 @@ def write(
 ) -> list[str]:
     """Write every output and return what there is to say of them."""
     narrow, scored, rows = computed.narrow, computed.scored, computed.rows
-    columns = added(scored, output)
+    columns = added(scored, output, computed.others)
     if output.only:
         columns = _narrow_columns(narrow, columns)
-    told = metadata(scored, narrow, output)
+    told = metadata(scored, narrow, output, computed.others)
     total = len(aims) if len(aims) > 1 else None
     phase("writing", 0, total)
     for table in tables:

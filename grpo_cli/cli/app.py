@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 
 from grpo_cli import __version__
+from grpo_cli.cli.audit import audit
+from grpo_cli.cli.compare import compare
 from grpo_cli.cli.compute import compute
+from grpo_cli.cli.inspect import inspect
 from grpo_cli.cli.methods import methods
 from grpo_cli.cli.presets import presets
 from grpo_cli.cli.verify import verify
@@ -79,6 +82,9 @@ def root(
 
 
 app.command()(guarded(compute))
+app.command()(guarded(inspect))
+app.command()(guarded(audit))
+app.command()(guarded(compare))
 app.command()(guarded(methods))
 app.command()(guarded(presets))
 app.command()(guarded(verify))

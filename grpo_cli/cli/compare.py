@@ -1,0 +1,108 @@
+"""`grpo-adv compare`: several plans on the same rows."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+from grpo_cli.cli.compute import INPUTS
+from grpo_cli.cli.signature import with_options
+from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.options import COMPARE, DIVISOR, METHOD, OPTIONS, POST, REWARDS, SHAPE, SKIPPED
+from grpo_cli.settings import binding_fields, normalized, output_fields, plan_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from grpo_cli.plan import Plan
+
+ARITHMETIC = {METHOD, DIVISOR, SKIPPED, POST, SHAPE, REWARDS}
+
+
+@with_options(COMPARE, [INPUTS])
+def compare(given: dict[str, Any]) -> None:
+    """Compute several plans on the same rows, and show where they differ.
+
+    grpo-adv compare rewards.jsonl --preset trl-grpo --preset verl-grpo
+
+    The other options hold for all of them; those of one stand behind its name: --method grpo,scale=batch.
+    """
+    from rich.console import Console
+
+    from grpo_cli import compare as comparing
+    from grpo_cli.drivers.local import opened
+    from grpo_cli.narrow import Binding
+    from grpo_cli.view import compare as view
+
+    plans = _plans(given)
+    if not given.get("write"):
+        for name in ("output", "force", "in_place", "replace", "dtype", "column"):
+            if name in given:
+                raise UsageError(f"{OPTIONS[name].flag} is about a file, and nothing is written", "add --write")
+    tables, _ = opened(given["inputs"])
+    binding = Binding(**binding_fields(given))
+    if given.get("write"):
+        facts, stream = _written(given, tables, binding, plans)
+    else:
+        facts, stream = dict(comparing.compare(tables, binding, plans).facts), sys.stdout
+    if given.get("json"):
+        print(json.dumps(facts, indent=2, default=str, allow_nan=False), file=stream)
+    elif not given.get("quiet"):
+        view.render(facts, Console(file=stream, highlight=False))
+
+
+def _written(given: dict[str, Any], tables: Any, binding: Any, plans: Mapping[str, Plan]) -> tuple[dict[str, Any], Any]:
+    """Compare, and weave every column into the outputs."""
+    from grpo_cli import compare as comparing
+    from grpo_cli.outputs import Output, refuse_columns, refuse_read_columns, targets
+    from grpo_cli.weaving import Computed, write
+
+    fields = output_fields(given)
+    prefix = fields.pop("column", "advantage")
+    columns = {f"{prefix}_{re.sub(r'[^A-Za-z0-9]+', '_', name).strip('_')}": name for name in plans}
+    if len(columns) < len(plans):
+        raise UsageError("two of the plans would have one column", "give them options that differ in words")
+    first, *also = columns
+    output = Output(column=first, also=tuple(also), **fields)
+    aims = targets(tables, output)
+    refuse_columns(tables, output)
+    found = comparing.compare(tables, binding, plans)
+    refuse_read_columns(found.narrow, output)
+    others = {column: found.scored[columns[column]] for column in also}
+    notes = write(
+        output, Computed(found.narrow, found.scored[columns[first]], None, others), tables, aims, None, _silent
+    )
+    facts = {**found.facts, "columns": {name: column for column, name in columns.items()}}
+    facts |= {"outputs": [aim.name for aim in aims], "warnings": [*facts["warnings"], *notes]}
+    return facts, sys.stderr if "stdout" in facts["outputs"] else sys.stdout
+
+
+def _silent(*_: object) -> None:
+    """Nobody is told of the phases."""
+
+
+def _plans(given: dict[str, Any]) -> dict[str, Plan]:
+    """The plans by the words that they were asked for with."""
+    common = {name: value for name, value in given.items() if name in OPTIONS}
+    asked = [("preset", text) for text in given.get("presets", ())] + [
+        ("method", text) for text in given.get("contenders", ())
+    ]
+    plans: dict[str, Plan] = {}
+    for kind, text in asked:
+        name, *options = (part.strip() for part in text.split(","))
+        if text in plans:
+            raise UsageError(f"{text!r} is named twice", "its options stand behind its name: grpo,scale=batch")
+        plans[text] = plan_of({**common, **dict(_option(option) for option in options), kind: name})
+    return plans
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, sign, value = text.partition("=")
+    known = [one.name.replace("_", "-") for one in OPTIONS.values() if one.panel in ARITHMETIC]
+    if name not in known:
+        raise UnknownName.among("option of a plan", name, known)
+    if not sign:
+        raise UsageError(f"{text!r} has no value", f"write {name}=VALUE")
+    return normalized(name.replace("-", "_"), value)
