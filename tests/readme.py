@@ -70,10 +70,25 @@ def options() -> str:
     return "\n".join(lines) + "\n"
 
 
+def presets() -> str:
+    from grpo_cli.presets import presets as known
+    from grpo_cli.view.presets import as_dict
+
+    lines = ["| preset | framework | computes |", "|---|---|---|"]
+    for row in known().values():
+        told = as_dict(row.name)
+        formula = row.refused or "; ".join(told["formula"]).replace("|", "\\|")
+        lines.append(f"| `{row.name}` | {row.framework} | {formula} |")
+    return "\n".join(lines) + "\n"
+
+
 def gates() -> str:
     from grpo_cli.facts import GATES
 
     return ", ".join(f"`{name}`" for name in GATES) + "\n"
+
+
+TABLES = {"methods": methods, "options": options, "gates": gates, "presets": presets}
 
 
 def regenerated(text: str) -> str:
@@ -81,7 +96,7 @@ def regenerated(text: str) -> str:
 
     def fresh(found: re.Match[str]) -> str:
         kind, what = found.groups()
-        body = captured(what) if kind == "output" else {"methods": methods, "options": options, "gates": gates}[what]()
+        body = captured(what) if kind == "output" else TABLES[what]()
         return f"<!-- {kind}: {what} -->\n{body}<!-- end -->\n"
 
     return BLOCK.sub(fresh, text)
