@@ -102,12 +102,10 @@ def _polars_engine(program: Program, parts: Sequence[pl.DataFrame]) -> EngineTyp
 def _collected(frames: Sequence[pl.LazyFrame], how: EngineType) -> list[pl.DataFrame]:
     if len(frames) == 1 or how == POLARS_ENGINE:  # in which only one thread runs at a time
         return [frame.collect(engine=how) for frame in frames]
-    return list(ahead(partial(pl.LazyFrame.collect, engine=how), frames))
+    return list(ahead(lambda frame: frame.collect(engine=how), frames))
 
 
-def _round(
-    step: Round, collected: Sequence[pl.DataFrame], batches: int
-) -> tuple[list[pl.LazyFrame], set[str]]:
+def _round(step: Round, collected: Sequence[pl.DataFrame], batches: int) -> tuple[list[pl.LazyFrame], set[str]]:
     found = step.finish(reduce(Moments.merge, (_moments(step, frame, batches) for frame in collected)))
 
     def column(frame: pl.DataFrame, key: str) -> pl.Expr:
@@ -223,8 +221,8 @@ class Scored:
     @cached_property
     def frame(self) -> pl.DataFrame:
         """All of it row by row, in the order of the input."""
-        facts = self.groups.select(name for name in self.groups.columns if name not in self.rows.columns)
-        return self.rows.hstack(facts[self.rows[GROUP]])
+        left = [name for name in self.groups.columns if name not in self.rows.columns]
+        return self.rows.hstack(self.groups.select(left)[self.rows[GROUP]]) if left else self.rows
 
 
 def _parts(table: pl.DataFrame) -> list[pl.DataFrame]:

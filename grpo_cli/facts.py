@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine import STATUSES
+from grpo_cli.numbers import FEW, Numbers, counts, few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,39 +23,20 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 LISTED: Final = 10
-BINS: Final = 20
+BINS: Final = FEW
 # A spread of a billionth of the size is rounding in the reward, not information.
 NEARLY: Final = 1e-9
-OF_GROUPS: Final = (
-    "group",
-    "batch",
-    ".n",
-    ".mean",
-    ".std",
-    ".min",
-    ".max",
-    ".constant",
-    ".status",
-    ".kept",
-    ".degenerate",
-)
 
 
 def group_facts(scored: Scored) -> pl.DataFrame:
     """One line per group, in order of first appearance."""
-    codes = scored.frame["group"].to_numpy()
-    frame = scored.frame.select(OF_GROUPS)
-    starts = np.concatenate([[0], np.flatnonzero(codes[1:] != codes[:-1]) + 1])[: len(codes)]
-    if len(starts) == codes.max(initial=0) + 1:  # groups lie one after the other: codes go up
-        first, sizes = frame[pl.Series(starts)], np.diff(np.append(starts, len(codes)))
-    else:
-        first = frame.filter(pl.col("group").is_first_distinct()).sort("group")
-        sizes = np.bincount(codes, minlength=len(first))
+    first = scored.rows.select("group", "batch", ".status", ".kept")[scored.first]
+    first = first.hstack(scored.groups)
     size = pl.max_horizontal(pl.col(".min").abs(), pl.col(".max").abs())
     return first.select(
         code="group",
         batch="batch",
-        size=pl.Series(sizes, dtype=pl.Int64),
+        size=_sizes(scored),
         scored=pl.col(".n").cast(pl.Int64),
         mean=".mean",
         std=".std",
@@ -68,29 +50,33 @@ def group_facts(scored: Scored) -> pl.DataFrame:
     )
 
 
+def _sizes(scored: Scored) -> pl.Series:
+    """Rows of each group."""
+    codes, first = scored.rows["group"].to_numpy(), scored.first.to_numpy()
+    together = bool((codes[1:] >= codes[:-1]).all())  # then a group ends where the next begins
+    sizes = np.diff(first, append=len(codes)) if together else np.bincount(codes, minlength=len(first))
+    return pl.Series(sizes, dtype=pl.Int64)
+
+
 def spread_of(values: pl.Series) -> dict[str, float | None]:
     """Mean, standard deviation and extremes of finite values."""
-    if not len(values):
-        return dict.fromkeys(("mean", "std", "min", "max"))
-    numbers = values.to_numpy()
-    return {
-        "mean": float(numbers.mean()),
-        "std": float(numbers.std(ddof=1)) if len(numbers) > 1 else None,
-        "min": float(numbers.min()),
-        "max": float(numbers.max()),
-    }
+    return Numbers.of(values).facts()
 
 
 def distribution(values: pl.Series) -> dict[str, Any]:
     """Mean, spread, quartiles and a histogram of the finite values."""
-    finite = values.filter(values.is_finite())
-    seen = {"count": len(finite), **spread_of(finite)}
-    if not len(finite):
+    numbers = Numbers.of(values)
+    seen = {"count": numbers.count, **numbers.facts()}
+    if not numbers.count:
         return {**seen, "quartiles": [None] * 3, "histogram": None}
-    if finite.n_unique() <= BINS:
-        counts = finite.value_counts().sort(finite.name)
-        bars = {"values": counts[finite.name].to_list(), "counts": counts["count"].to_list()}
-        return {**seen, "quartiles": _quartiles(bars["values"], bars["counts"]), "histogram": bars}
+    finite = values if numbers.count == len(values) else values.filter(values.is_finite())
+    found = few(finite)
+    if found is not None:
+        return {
+            **seen,
+            "quartiles": _quartiles(*found),
+            "histogram": dict(zip(("values", "counts"), found, strict=True)),
+        }
     quartiles = np.quantile(finite.to_numpy(), [0.25, 0.5, 0.75])
     return {**seen, "quartiles": quartiles.tolist(), "histogram": _histogram(finite)}
 
@@ -181,10 +167,11 @@ def skipped(groups: pl.DataFrame, narrow: Narrow) -> list[dict[str, Any]]:
 
 def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None) -> dict[str, Any]:
     """All that is said of one computation; the command adds what it wrote. `groups` are its facts, where known."""
-    frame = scored.frame
+    frame = scored.rows
     groups = group_facts(scored) if groups is None else groups
     rewards = distribution(frame[".reward"])
     value = frame[".advantage"]
+    numbers = Numbers.of(value)
     return {
         "version": VERSION,
         "rows": len(frame),
@@ -193,18 +180,18 @@ def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None
         "batches": narrow.batches,
         "group_sizes": sizes(groups["size"].value_counts().sort("size").rows()),
         "singletons": int((groups["scored"] == 1).sum()),
-        "unscorable": int((~frame[".scorable"]).sum()),
+        "unscorable": len(frame) - int(frame[".scorable"].sum()),
         "zero_variance": zero_variance(groups),
         "reward": rewards,
         "advantage": {
-            **spread_of(value.filter(value.is_finite())),
+            **numbers.facts(),
             "null": value.null_count(),
-            "nan": int(value.is_nan().sum()),
-            "zero": int((value == 0).sum()),
+            "nan": numbers.nan,
+            "zero": numbers.zero,
         },
-        "status": {name: int((frame[".status"] == name).sum()) for name in STATUSES},
+        "status": dict(zip(STATUSES, counts(frame[".status"].to_physical(), range(len(STATUSES))), strict=True)),
         "skipped": skipped(groups, narrow),
-        "schema": None,
+        "schema": narrow.schema,
         "group_key": list(narrow.group_names),
         "batch_key": narrow.batch_name,
         "reward_columns": list(narrow.reward_names),

@@ -46,6 +46,8 @@ class Output:
     only: bool = False
     duplicate: bool = False
     seed: int = 0
+    long: bool = False  # one row per rollout, whatever the layout of the input
+    word: str = "advantages"  # in the name of an output beside its input
 
     @property
     def names(self) -> list[str]:
@@ -86,7 +88,12 @@ def targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
 
 
 def _themselves(tables: Sequence[FileTable], output: Output) -> list[Target]:
-    for given, what in ((output.to, "-o"), (output.only, "--only"), (output.duplicate, "--duplicate")):
+    for given, what in (
+        (output.to, "-o"),
+        (output.only, "--only"),
+        (output.duplicate, "--duplicate"),
+        (output.long, "--long"),
+    ):
         if given:
             raise UsageError(f"--in-place and {what} are two places", "leave one of them out")
     for table in tables:
@@ -111,19 +118,20 @@ def _named(tables: Sequence[FileTable], output: Output) -> list[Target]:
         if table.source.fd is not None:
             raise UsageError(f"{table.name} is a pipe: there is no name beside it", "give -o FILE, or -o -")
     if to is None:
-        return [Target(_beside(Path(table.name)), table.format) for table in tables]
+        paths = [_beside(Path(table.name), output.word) for table in tables]
+        return [Target(path, formats.like(one.format, path.name)) for path, one in zip(paths, tables, strict=True)]
     if is_folder(to):
         return _in_directory(Path(to), tables)
     if len(tables) > 1:
         raise UsageError(f"{len(tables)} inputs cannot share one file {to}", "give -o DIRECTORY/")
     device = Path(to).exists() and not Path(to).is_file()  # /dev/null and the like have no suffix
-    return [Target(Path(to), tables[0].format if device else formats.of(to))]
+    return [Target(Path(to), tables[0].format if device else formats.like(tables[0].format, to))]
 
 
-def _beside(path: Path) -> Path:
+def _beside(path: Path, word: str) -> Path:
     packed = suffix_of(path.name)
     plain = path.with_name(path.name[: len(path.name) - len(packed)])
-    return path.with_name(f"{plain.stem}.advantages{plain.suffix}{packed}")
+    return path.with_name(f"{plain.stem}.{word}{plain.suffix}{packed}")
 
 
 def _in_directory(top: Path, tables: Sequence[FileTable]) -> list[Target]:
@@ -132,7 +140,7 @@ def _in_directory(top: Path, tables: Sequence[FileTable]) -> list[Target]:
     parents = [os.path.abspath(Path(table.name).parent) for table in tables]  # noqa: PTH100 - links stay links
     common = os.path.commonpath(parents)
     return [
-        Target(top / os.path.relpath(parent, common) / Path(table.name).name, table.format)
+        Target(top / os.path.relpath(parent, common) / Path(table.name).name, formats.like(table.format, table.name))
         for parent, table in zip(parents, tables, strict=True)
     ]
 

@@ -65,6 +65,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     started = time.perf_counter()
     phase("reading")
     tables, skipped = opened(job.inputs)
+    tables = sources.known(tables, job.binding, job.plan)
     aims = [] if job.dry_run else targets(tables, job.output)
     if job.summary is not None:
         refuse_summary(job.summary, tables, aims, force=job.output.force)
@@ -74,13 +75,15 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     refuse_read_columns(narrow, job.output)
     phase("computing")
     scored = score(job.plan, narrow.table, workings=job.dry_run)
-    refuse_unscorable(job.plan, scored.frame[".scorable"], narrow)
-    refuse_singletons(job.plan, scored.frame[".n"], narrow)
+    refuse_unscorable(job.plan, scored.rows[".scorable"], narrow)
+    if job.plan.alone.result == "error":
+        refuse_singletons(job.plan, scored.frame[".n"], narrow)
     found = facts.summarize(scored, narrow)
     rows = _rows(scored, job.output)
     found |= {"preset": job.origin, "inputs": [table.name for table in tables], "advantage_column": job.output.column}
-    found["dropped_rows"] = int((~scored.frame[".kept"]).sum()) + sum(narrow.lengths) - len(scored.frame)
-    found["copied_rows"] = 0 if rows is None else len(rows) - int(scored.frame[".kept"].sum())
+    kept = int(scored.rows[".kept"].sum())
+    found["dropped_rows"] = sum(narrow.lengths) - kept
+    found["copied_rows"] = 0 if rows is None else len(rows) - kept
     found["warnings"] = [*found["warnings"], *_warnings(found, skipped, narrow, job.plan)]
     found["outputs"] = []
     if job.gate is not None and job.gate.holds(facts.gates(found)):
@@ -151,10 +154,11 @@ def _warnings(found: Mapping[str, Any], skipped: Sequence[str], narrow: Narrow, 
 
 def _rows(scored: Scored, output: Output) -> Rows | None:
     """Rows of the narrow table in output order, or None for all of them."""
-    kept = scored.frame[".kept"].to_numpy()
-    if output.duplicate:
-        return refill(scored.frame["group"].to_numpy(), kept, output.seed)
-    return None if kept.all() else np.flatnonzero(kept)
+    kept = scored.rows[".kept"]
+    if kept.all() and not output.duplicate:
+        return None
+    chosen = kept.to_numpy()
+    return refill(scored.rows["group"].to_numpy(), chosen, output.seed) if output.duplicate else np.flatnonzero(chosen)
 
 
 def _ledger(job: Job, tables: Sequence[FileTable]) -> Ledger:

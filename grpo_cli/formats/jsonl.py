@@ -9,7 +9,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells, loose, members
-from grpo_cli.formats.ahead import ahead
+from grpo_cli.ahead import ahead
 from grpo_cli.formats.lines import BOM, blocks, ending, exactly, is_blank, number_at, offsets, raw_lines, taken
 from grpo_cli.formats.paths import absent
 from grpo_cli.formats.pruned import Found, Reader

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.errors import InputChanged
-from grpo_cli.formats.ahead import ahead
+from grpo_cli.ahead import ahead
 from grpo_cli.formats.lines import blocks, is_blank
 from grpo_cli.formats.members import spelt
 
