@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from grpo_cli.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    import polars as pl
 
 _COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = MappingProxyType({
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
@@ -65,6 +67,15 @@ class Filter:
                 raise UnknownName.among("quantity", name, values)
         return bool(_value(self.tree, values))
 
+    def expression(self) -> pl.Expr:
+        """The same as a column of true and false, for a frame that has the quantities as columns; none is NaN."""
+        return _condition(self.tree)
+
+    @property
+    def parts(self) -> list[Filter]:
+        """The conditions that all have to hold, each by itself."""
+        return [Filter(ast.unparse(node), node) for node in _conjuncts(self.tree)]
+
 
 _EXAMPLE: Final = "a condition compares quantities with numbers, as in 'zero_variance_share > 0.5 or groups < 8'"
 _ALLOWED: Final = (
@@ -112,11 +123,12 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
 
 def _calculated(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     try:
-        return None if left is None or right is None else operation(left, right)
+        found = None if left is None or right is None else operation(left, right)
     except (ZeroDivisionError, OverflowError):
         return None
     except TypeError:
         raise UsageError(f"cannot calculate with {left!r} and {right!r}", _EXAMPLE) from None
+    return None if found != found else found  # noqa: PLR0124 - not a number
 
 
 def _compared(node: ast.Compare, values: Mapping[str, Any]) -> bool:
@@ -132,3 +144,58 @@ def _compare(op: ast.cmpop, left: Any, right: Any) -> bool:
         return bool(_COMPARE[type(op)](left, right))
     except TypeError:
         raise UsageError(f"cannot compare {left!r} with {right!r}", _EXAMPLE) from None
+
+
+# --- as columns --------------------------------------------------------------------------------------------
+
+
+def _conjuncts(node: ast.expr) -> Iterator[ast.expr]:
+    match node:
+        case ast.BoolOp(op=ast.And()):
+            for part in node.values:
+                yield from _conjuncts(part)
+        case ast.Compare():
+            terms = [node.left, *node.comparators]
+            for op, left, right in zip(node.ops, terms, terms[1:], strict=False):
+                yield ast.Compare(left, [op], [right])
+        case _:
+            yield node
+
+
+def _condition(node: ast.expr) -> pl.Expr:
+    import polars as pl
+
+    match node:
+        case ast.BoolOp():
+            gather = pl.all_horizontal if isinstance(node.op, ast.And) else pl.any_horizontal
+            return gather(_condition(part) for part in node.values)
+        case ast.UnaryOp(op=ast.Not()):
+            return ~_condition(node.operand)
+        case ast.Compare():
+            terms = [_term(part) for part in (node.left, *node.comparators)]
+            links = zip(node.ops, terms, terms[1:], strict=False)
+            return pl.all_horizontal(
+                _COMPARE[type(op)](left, right).fill_null(value=False) for op, left, right in links
+            )
+    raise TypeError(node)
+
+
+def _term(node: ast.expr) -> pl.Expr:
+    import polars as pl
+
+    match node:
+        case ast.Name():
+            return pl.col(node.id)
+        case ast.Constant():
+            return pl.lit(float(node.value) if isinstance(node.value, (bool, int)) else node.value)
+        case ast.UnaryOp(op=ast.USub()):
+            return _finite(0.0 - _term(node.operand).cast(pl.Float64))
+        case ast.BinOp():
+            left, right = (_term(part).cast(pl.Float64) for part in (node.left, node.right))
+            right = pl.when(right != 0).then(right) if isinstance(node.op, ast.Div) else right
+            return _finite(_ARITHMETIC[type(node.op)](left, right))
+    return _condition(node).cast(pl.Float64)
+
+
+def _finite(value: pl.Expr) -> pl.Expr:
+    return value.fill_nan(None)

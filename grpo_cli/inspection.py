@@ -70,6 +70,12 @@ class Inspection:
 
 def look(tables: Sequence[Table], binding: Binding, plan: Plan, asked: Asked = Asked()) -> Inspection:
     """Read what is needed and say all there is to say."""
+    made = gathered(tables, binding, plan, asked)
+    return replace(made, facts=_facts(made, asked))
+
+
+def gathered(tables: Sequence[Table], binding: Binding, plan: Plan, asked: Asked) -> Inspection:
+    """Rows, groups and advantages, before anything is said of them."""
     plan = replace(plan, rewards=replace(plan.rewards, missing=_never_stopping(plan)))
     columns = _columns([name for table in tables for name in table.columns()], asked, binding)
     narrow = read(tables, _carrying(binding, plan, columns, asked), plan)
@@ -77,8 +83,7 @@ def look(tables: Sequence[Table], binding: Binding, plan: Plan, asked: Asked = A
     seen = score(own, narrow.table)
     scored = seen if own == plan else score(plan, narrow.table)
     groups = _groups(seen, narrow, columns)
-    made = Inspection(facts={}, groups=groups, seen=seen, scored=scored, narrow=narrow, columns=columns)
-    return replace(made, facts=_facts(made, asked))
+    return Inspection(facts={}, groups=groups, seen=seen, scored=scored, narrow=narrow, columns=columns)
 
 
 def _never_stopping(plan: Plan) -> Any:

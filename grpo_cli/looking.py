@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.drivers.local import opened
@@ -35,21 +36,20 @@ def of_files(
     found = of_tables(tables, plan, given, by_steps=by_steps, cheap=size_of(tables) <= CHEAP)
     for table in tables:
         table.source.check()
-    told = {**found.facts, "inputs": [table.name for table in tables]}
-    if skipped:
-        more = ", ..." if len(skipped) > SHOWN else ""
-        told["warnings"] = [
-            *told["warnings"],
-            f"skipped {len(skipped)} files (own outputs or hidden): {', '.join(skipped[:SHOWN])}{more}",
-        ]
-    return Inspection(
-        facts=told,
-        groups=found.groups,
-        seen=found.seen,
-        scored=found.scored,
-        narrow=found.narrow,
-        columns=found.columns,
-    )
+    told = {
+        **found.facts,
+        "inputs": [table.name for table in tables],
+        "warnings": [*found.facts["warnings"], *of_skipped(skipped)],
+    }
+    return replace(found, facts=told)
+
+
+def of_skipped(skipped: Sequence[str]) -> list[str]:
+    """A warning of files that were passed over."""
+    if not skipped:
+        return []
+    more = ", ..." if len(skipped) > SHOWN else ""
+    return [f"skipped {len(skipped)} files (own outputs or hidden): {', '.join(skipped[:SHOWN])}{more}"]
 
 
 def of_tables(

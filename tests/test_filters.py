@@ -5,8 +5,9 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_cli.errors import UnknownName, UsageError
@@ -217,3 +218,63 @@ def test_nothing_is_evaluated_as_python(tmp_path: Any) -> None:
     with pytest.raises(UsageError):
         holds(f"open({str(victim)!r}, 'w') == 0")
     assert not victim.exists()
+
+
+# --- as columns --------------------------------------------------------------------------------------------
+
+CELLS = st.none() | st.sampled_from([-1.5, -1.0, 0.0, 0.25, 0.5, 1.0, 2.0, 8.0])
+NAMES = st.sampled_from(["a", "b", "c", "1", "0", "0.5"])
+
+
+def conditions() -> st.SearchStrategy[str]:
+    terms = st.recursive(
+        NAMES,
+        lambda inner: (
+            st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})")
+            | inner.map(lambda t: f"-{t}")
+        ),
+        max_leaves=4,
+    )
+    links = st.tuples(
+        terms, st.lists(st.tuples(st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), terms), min_size=1, max_size=2)
+    )
+    compared = links.map(lambda t: t[0] + "".join(f" {op} {term}" for op, term in t[1]))
+    return st.recursive(
+        compared,
+        lambda inner: (
+            st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})")
+            | inner.map(lambda t: f"not ({t})")
+        ),
+        max_leaves=4,
+    )
+
+
+@settings(deadline=None)
+@given(
+    text=conditions(),
+    rows=st.lists(st.fixed_dictionaries({"a": CELLS, "b": CELLS, "c": CELLS}), min_size=1, max_size=5),
+)
+def test_a_column_of_a_condition_is_the_condition_of_each_row(text: str, rows: list[dict[str, float | None]]) -> None:
+    condition = Filter.parse(text)
+    frame = pl.DataFrame(rows, schema=dict.fromkeys("abc", pl.Float64))
+    wanted = [condition.holds(row) for row in rows]
+    assert frame.with_columns(found=condition.expression())["found"].to_list() == wanted
+    together = [all(part.holds(row) for part in condition.parts) for row in rows]
+    assert together == wanted
+
+
+def test_the_parts_of_a_condition_are_what_must_all_hold() -> None:
+    parts = Filter.parse("0.1 <= mean <= 0.9 and (std > 0 or size > 4) and not size == 2").parts
+    assert [part.text for part in parts] == ["0.1 <= mean", "mean <= 0.9", "std > 0 or size > 4", "not size == 2"]
+
+
+def test_texts_are_compared_as_texts() -> None:
+    frame = pl.DataFrame({"word": ["solved", None, "failed"]})
+    condition = Filter.parse("word == 'solved'")
+    assert frame.with_columns(found=condition.expression())["found"].to_list() == [True, False, False]
+
+
+def test_what_is_not_a_number_is_missing() -> None:
+    values = {"a": float("inf")}
+    assert not Filter.parse("a - a != 1").holds(values)
+    assert not pl.DataFrame(values).select(Filter.parse("a - a != 1").expression()).item()

@@ -72,7 +72,8 @@ def _compute(given: dict[str, Any], plan: Plan) -> None:
         _tell(given, job, done.facts, sys.stderr if "stdout" in done.facts["outputs"] else sys.stdout)
 
 
-def _save(path: Path, text: str) -> None:
+def save(path: Path, text: str) -> None:
+    """Write a summary to its file."""
     from grpo_cli.io.atomic import replacing
 
     with replacing(path, force=True) as handle:
@@ -123,7 +124,7 @@ def _tell(given: dict[str, Any], job: Job, facts: Mapping[str, Any], stream: Tex
     """The summary goes to stdout unless data goes there."""
     text = json.dumps(dict(facts), indent=2, default=str, allow_nan=False)
     if job.summary is not None:
-        _save(job.summary, text)
+        save(job.summary, text)
     if given.get("json"):
         print(text, file=stream)
     elif not given.get("quiet"):

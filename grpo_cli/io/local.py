@@ -23,7 +23,7 @@ READABLE: Final = (
 )  # fmt: skip
 PACKED: Final = (".gz", ".zst")
 PACKABLE: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
-_OWN_OUTPUT: Final = ".advantages."
+_OWN_OUTPUTS: Final = (".advantages.", ".selected.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def _suffix(path: Path) -> str:
 
 
 def _passed_over(name: str) -> bool:
-    return name.startswith((".", "_")) or _OWN_OUTPUT in name
+    return name.startswith((".", "_")) or any(word in name for word in _OWN_OUTPUTS)
 
 
 def natural(path: Path) -> tuple[list[str | int], ...]:
