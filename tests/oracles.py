@@ -303,7 +303,77 @@ def maxrl(rows: Rows, by: Divisor, *, nonpositive: str = "zero") -> list[float]:
             return [0.0] * len(group)
         return [divide(x, m + by.epsilon) for x in centre(rewards(group))]
 
-    return in_groups(rows, UNDIVIDED, of_group)
+    # The epsilon that is given is the one beside the mean.
+    return in_groups(rows, Divisor(by.scale, 1e-6, by.ddof), of_group)
+
+
+@oracle("conditional")
+def conditional(rows: Rows, by: Divisor, *, baseline: float = 0.0) -> list[float]:
+    """Return r/(m + epsilon) - baseline."""
+
+    def of_group(group: Rows) -> list[float]:
+        m = mean(rewards(group))
+        return [divide(r, m + by.epsilon) - baseline for r in rewards(group)]
+
+    return in_groups(rows, UNDIVIDED, of_group, constant=False)
+
+
+def root(x: float) -> float:
+    """Return the square root, NaN of a negative number."""
+    return math.sqrt(x) if x >= 0 else math.nan
+
+
+@oracle("one-sided")
+def one_sided(rows: Rows, by: Divisor) -> list[float]:
+    """Return (r - m)/(sqrt(m) + epsilon)."""
+
+    def of_group(group: Rows) -> list[float]:
+        below = root(mean(rewards(group))) + by.epsilon
+        return [x / below for x in centre(rewards(group))]
+
+    return in_groups(rows, UNDIVIDED, of_group, constant=False)
+
+
+@oracle("clipped-pnorm")
+def clipped_pnorm(rows: Rows, _by: Divisor, *, floor: float = 0.125) -> list[float]:
+    """Return (r - m)/max(m, floor)/n of the batch's first group."""
+
+    def of_batch(batch: Rows) -> list[float]:
+        first = sum(row.group == batch[0].group for row in batch)
+
+        def of_group(group: Rows) -> list[float]:
+            m = mean(rewards(group))
+            return [x / max(m, floor) / first for x in centre(rewards(group))]
+
+        return in_groups(batch, UNDIVIDED, of_group)
+
+    return in_parts(rows, batches(rows), of_batch)
+
+
+@oracle("a-grae", "group")
+def a_grae(rows: Rows, by: Divisor) -> list[float]:
+    """Return x min(1, M) where x > 0, else x, of x = (1 - M) h + M d.
+
+    d = a/(2 (sqrt(m) + epsilon)), h = a/(2 (1 - sqrt(m) + epsilon)), a = (r - m)/(s + 1e-6), M = mean of the m,
+    which are 0 where n = 1.
+    """
+    std_of = Divisor(by.scale, 1e-6, by.ddof)
+
+    def of_batch(batch: Rows) -> list[float]:
+        parts = [[batch[p].reward for p in places] for places in groups(batch)]
+        overall = math.fsum(mean(part) if len(part) > 1 else 0.0 for part in parts) / len(parts)
+
+        def of_group(group: Rows) -> list[float]:
+            r = rewards(group)
+            a = [x / std_of.of(r) for x in centre(r)]
+            d = [0.5 * x / (root(mean(r)) + by.epsilon) for x in a]
+            h = [0.5 * x / (1 - root(mean(r)) + by.epsilon) for x in a]
+            mixed = [(1 - overall) * y + overall * x for x, y in zip(d, h, strict=True)]
+            return [x * min(1.0, overall) if x > 0 else x for x in mixed]
+
+        return in_groups(batch, UNDIVIDED, of_group, constant=False)
+
+    return in_parts(rows, batches(rows), of_batch)
 
 
 @oracle("gdpo", "group")
@@ -504,6 +574,78 @@ def pkpo(rows: Rows, _by: Divisor, *, k: int = 2) -> list[float]:
     return in_groups(rows, UNDIVIDED, of_group, constant=False)
 
 
+def in_binary_groups(rows: Rows, of_counts: Callable[[int, int, bool], Fraction]) -> list[float]:
+    """Return for every row what its group's size and failures give a success or a failure; r > 0.5 is a success."""
+
+    def of_group(group: Rows) -> list[float]:
+        right = [r > 0.5 for r in rewards(group)]
+        return [float(of_counts(len(right), right.count(False), one)) for one in right]
+
+    return in_groups(rows, UNDIVIDED, of_group, constant=False)
+
+
+@oracle("vr-cond")
+def vr_cond(rows: Rows, _by: Divisor) -> list[float]:
+    """Return f/(c n) where r > 0.5, else -1/n."""
+    return in_binary_groups(rows, lambda n, f, right: Fraction(f, (n - f) * n) if right else Fraction(-1, n))
+
+
+def over_sets(order: int, baseline: Callable[[int, int, int, int], Fraction]) -> Callable[[int, int, bool], Fraction]:
+    """Return success/n - sum over k = 2..order of sum over the sets I of k rows with this row of (F - b)/(k C(n, k)).
+
+    F is whether all of I fail, b = baseline(n, f, k, t) its baseline, t the failures among its rows.
+    """
+
+    def of_counts(n: int, f: int, right: bool) -> Fraction:  # noqa: FBT001
+        total = Fraction(right, n)
+        for k in range(2, min(order, n) + 1):
+            for t in range(k + 1):
+                wrong = 0 if right else 1
+                sets = choose(f - wrong, t - wrong) * choose(n - f - right, k - t - right)
+                total -= sets * (Fraction(t == k) - baseline(n, f, k, t)) / (k * choose(n, k))
+        return total
+
+    return of_counts
+
+
+@oracle("maclaurin")
+def maclaurin(rows: Rows, _by: Divisor, *, order: int = 16) -> list[float]:
+    """Return the sums over sets without a baseline."""
+    return in_binary_groups(rows, over_sets(order, lambda _n, _f, _k, _t: Fraction(0)))
+
+
+@oracle("maclaurin-loo")
+def maclaurin_loo(rows: Rows, _by: Divisor, *, order: int = 16) -> list[float]:
+    """Return the sums over sets, a set's baseline being the mean of the other sets of its size."""
+
+    def baseline(n: int, f: int, k: int, t: int) -> Fraction:
+        return Fraction(choose(f, k) - (t == k), choose(n, k) - 1) if k < n else Fraction(0)
+
+    return in_binary_groups(rows, over_sets(order, baseline))
+
+
+@oracle("maclaurin-cross")
+def maclaurin_cross(rows: Rows, _by: Divisor, *, order: int = 16) -> list[float]:
+    """Return the sums over sets, a set's baseline being the mean of the sets of its size among the other rows."""
+
+    def baseline(n: int, f: int, k: int, t: int) -> Fraction:
+        return Fraction(choose(f - t, k), choose(n - k, k)) if 2 * k <= n else Fraction(0)
+
+    return in_binary_groups(rows, over_sets(order, baseline))
+
+
+@oracle("oversample-subset")
+def oversample_subset(rows: Rows, _by: Divisor, *, order: int = 16) -> list[float]:
+    """Return sum over k of C(c-1,k-1) C(f,T-k)/(k C(n,T)) - 1/n where r > 0.5, else -1/n, T = min(order, n)."""
+
+    def of_counts(n: int, f: int, right: bool) -> Fraction:  # noqa: FBT001
+        size = min(order, n)
+        sets = [Fraction(choose(n - f - 1, k - 1) * choose(f, size - k), k) for k in range(1, size + 1)]
+        return sum(sets, Fraction(0)) / choose(n, size) * right - Fraction(1, n)
+
+    return in_binary_groups(rows, of_counts)
+
+
 # ------------------------------------------------------------------------------------ shaped rewards
 
 
@@ -697,6 +839,24 @@ def ema(rows: Rows, _by: Divisor, *, decay: float = 0.95, start: float = 0.0) ->
         return out
 
     return in_parts(rows, batches(rows), of_batch)
+
+
+@oracle("kalman", epsilon=1e-8)
+def kalman(
+    rows: Rows, by: Divisor, *, process: float = 1e-5, noise: float = 1e-2, variance: float = 1.0
+) -> list[float]:
+    """Return (r - x)/(sqrt(P) + epsilon), x and P the posterior of a random walk seen through noise."""
+
+    def of_group(group: Rows) -> list[float]:
+        level, spread, out = 0.0, variance, []
+        for r in rewards(group):
+            # Precisions add up; the level is the mean of what was known and what is seen, weighted by them.
+            known, seen = 1 / (spread + process), 1 / noise
+            level, spread = (known * level + seen * r) / (known + seen), 1 / (known + seen)
+            out.append((r - level) / (math.sqrt(spread) + by.epsilon))
+        return out
+
+    return in_parts(rows, groups(rows), of_group)
 
 
 @oracle("spo", "batch", epsilon=1e-8)

@@ -40,6 +40,39 @@ def _moving(_: Segments, reward: Vector, stream: Vector, *, decay: float, start:
     return out
 
 
+def kalman(t: Terms, *, process: float, noise: float, variance: float, epsilon: float) -> pl.Expr:
+    """Distance from a Kalman filter's level, which has just seen the reward, in units of its own uncertainty.
+
+        A = (r - x)/(sqrt(P) + epsilon), after  x <- x + K (r - x),  P <- (1 - K) P'
+        K = P'/(P' + noise), P' = P + process; x = 0 and P = variance before the first row
+
+    A group's rows count in file order; the level starts far from certain, so the first row almost sets it.
+    Source: KRPO arXiv:2505.07527.
+    """
+    return t.apply(partial(_filtered, process=process, noise=noise, variance=variance, epsilon=epsilon), t.r)
+
+
+def _filtered(
+    segments: Segments, reward: Vector, *, process: float, noise: float, variance: float, epsilon: float
+) -> Vector:
+    """All groups at once, row by row: gain and uncertainty depend on the place in the group alone."""
+    import numpy as np
+
+    out = np.empty_like(reward)
+    longest_first = np.argsort(-segments.sizes, kind="stable")
+    starts, sizes = segments.starts[longest_first], segments.sizes[longest_first]
+    level = np.zeros(len(sizes))
+    for place in range(int(sizes.max(initial=0))):
+        there = int(np.searchsorted(-sizes, -place))
+        rows = starts[:there] + place
+        before = variance + process
+        gain = before / (before + noise)
+        variance = (1 - gain) * before
+        level[:there] += gain * (reward[rows] - level[:there])
+        out[rows] = (reward[rows] - level[:there]) / (variance**0.5 + epsilon)
+    return out
+
+
 def success_tracker(t: Terms, *, rho: float, prior: float) -> pl.Expr:
     """Reward minus the solve rate that the prompt's earlier batches suggest.
 

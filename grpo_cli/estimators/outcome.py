@@ -63,6 +63,84 @@ def maxrl(t: Terms, *, epsilon: float, nonpositive: str) -> pl.Expr:
     return pl.when(t.mean > 0).then(value).otherwise(t.centred * 0.0)
 
 
+def maxrl_alone(t: Terms, *, epsilon: float, nonpositive: str) -> pl.Expr:
+    """The only row of a group, measured against a mean of 0."""
+    return t.r / epsilon if nonpositive == "keep" else 0.0 * t.r
+
+
+def relative_to_mean(t: Terms, *, epsilon: float, baseline: float) -> pl.Expr:
+    """The reward relative to its group's mean, and a constant below it.
+
+        A = r/(mean + epsilon) - baseline
+
+    Rewards 0/1: the gradient of the expectation given success, n/c for a success. baseline = 1 is MaxRL but for epsilon.
+    Source: MaxRL arXiv:2602.02710, conditional_expectation and vr-cond of its repository.
+    """
+    # Written with r - mean, a large offset costs no digits.
+    return (t.centred + t.mean * (1 - baseline) - baseline * epsilon) / (t.mean + epsilon)
+
+
+def one_sided(t: Terms, *, epsilon: float) -> pl.Expr:
+    """Centred reward relative to the root of its group's mean: between MaxRL and GRPO on rare successes.
+
+        A = (r - mean)/(sqrt(mean) + epsilon)
+
+    A group whose mean is negative has no root: NaN.
+    Source: MaxRL arXiv:2602.02710, one_sided_grpo of its repository.
+    """
+    return t.centred / (t.mean.sqrt() + epsilon)
+
+
+def clipped_mean(t: Terms, *, floor: float) -> pl.Expr:
+    """Centred reward relative to its group's mean, which counts as no less than a floor, and to the group's size.
+
+        A = (r - mean)/(n1 max(mean, floor)), n1 = size of the batch's first group
+
+    Groups of other sizes are divided by the first one's, too: that is the published code.
+    Source: MaxRL arXiv:2602.02710, clipped_pnorm of its repository.
+    """
+    return t.centred / t.mean.clip(lower_bound=floor) / _first_size(t)
+
+
+def clipped_mean_alone(t: Terms, *, floor: float) -> pl.Expr:
+    """The only row of a group, measured against a mean of 0."""
+    return t.r / floor / _first_size(t)
+
+
+def _first_size(t: Terms) -> pl.Expr:
+    """Rows of the first group of the batch that has any."""
+    return t.let(t.n.filter(t.n > 0).first().over("batch"))
+
+
+def asymmetric(t: Terms, *, epsilon: float) -> pl.Expr:
+    """Centred reward, with hard prompts weighing most in a batch that is solved, easy ones in one that is not.
+
+        A = w (r - mean), times min(1, M) where it is above 0
+        w = M/(2 (root + epsilon)) + (1 - M)/(2 (1 - root + epsilon)), root = sqrt(mean)
+        M = mean of the batch's group means, a singleton's counting as 0
+
+    Made for rewards 0..1: a negative mean has no root (NaN), means above 1 turn signs.
+    Source: A-GRAE github.com/Yu7-code/A-GRAE.
+    """
+    return _asymmetric(t, t.centred, epsilon)
+
+
+def asymmetric_alone(t: Terms, *, epsilon: float) -> pl.Expr:
+    """The only row of a group, measured against a mean of 0."""
+    return _asymmetric(t, t.r, epsilon)
+
+
+def _asymmetric(t: Terms, residual: pl.Expr, epsilon: float) -> pl.Expr:
+    import polars as pl
+
+    mean = t.let(pl.when(t.n == 1).then(0.0).otherwise(t.mean))
+    batch = t.let(t.batch(t.per_group(mean)).mean)
+    root = t.let(mean.sqrt())
+    weight = batch / (2 * (root + epsilon)) + (1 - batch) / (2 * (1 - root + epsilon))
+    value = t.let(weight * residual)
+    return pl.when(value > 0).then(value * batch.clip(upper_bound=1.0)).otherwise(value)
+
+
 def beta_normalised(t: Terms, *, min: float, max: float) -> pl.Expr:  # noqa: A002 - the published names
     """Centred 0..1 reward divided by a Beta density fitted to the batch's solve rates.
 

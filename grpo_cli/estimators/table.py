@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from grpo_cli.errors import UsageError
-from grpo_cli.estimators import exponential, mean, ordered, outcome, reference, robust, sets, shrunk
+from grpo_cli.estimators import exponential, mean, ordered, outcome, reference, robust, series, sets, shrunk
 from grpo_cli.estimators.expression import expression
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ BOTH_LEVELS: Final = ("group", "batch")
 ALL: Final = ("none", "group", "batch")
 OWN: Final = ("none",)
 TOKEN_WHITENING: Final = MappingProxyType({"post.whiten.level": "token"})
+BINARY: Final = MappingProxyType({"shape.binary.threshold": 0.5})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,9 @@ class Param:
         """Where its values lie, in words."""
         bounds = (("at least", self.least), ("above", self.above), ("at most", self.most))
         return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+
+
+ORDER: Final = Param(name="order", type=int, default=16, least=1, help="size of the largest sets, T in the formula")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,11 +208,60 @@ _ROWS: Final = (
     Estimator(
         name="maxrl",
         build=outcome.maxrl,
+        lone=outcome.maxrl_alone,
+        scales=("none", "group"),
         shift=None,
         params=(
             Param(name="epsilon", type=float, default=0.0, least=0.0, help="added to the mean"),
             Param(name="nonpositive", type=Literal["zero", "keep"], default="zero", help="groups with mean <= 0"),
         ),
+    ),
+    Estimator(
+        name="conditional",
+        build=outcome.relative_to_mean,
+        centred=False,
+        shift=None,
+        params=(
+            Param(name="epsilon", type=float, default=1e-6, above=0.0, help="added to the mean"),
+            Param(name="baseline", type=float, default=0.0, help="subtracted in the end"),
+        ),
+    ),
+    Estimator(name="vr-cond", build=series.conditional_weights, centred=False, shift=None, sets=BINARY),
+    Estimator(
+        name="one-sided",
+        build=outcome.one_sided,
+        centred=False,
+        shift=None,
+        params=(Param(name="epsilon", type=float, default=1e-6, above=0.0, help="added to the root of the mean"),),
+    ),
+    Estimator(
+        name="clipped-pnorm",
+        build=outcome.clipped_mean,
+        lone=outcome.clipped_mean_alone,
+        batch=True,
+        order_free=False,
+        shift=None,
+        params=(Param(name="floor", type=float, default=0.125, above=0.0, help="the least that a mean counts as"),),
+    ),
+    *(
+        Estimator(name=name, build=build, centred=False, shift=None, sets=BINARY, params=(ORDER,))
+        for name, build in (
+            ("maclaurin", series.maclaurin),
+            ("maclaurin-loo", series.maclaurin_others),
+            ("maclaurin-cross", series.maclaurin_disjoint),
+            ("oversample-subset", series.subset_weights),
+        )
+    ),
+    Estimator(
+        name="a-grae",
+        build=outcome.asymmetric,
+        lone=outcome.asymmetric_alone,
+        scale="group",
+        scales=("none", "group"),
+        centred=False,
+        batch=True,
+        shift=None,
+        params=(Param(name="epsilon", type=float, default=1e-6, above=0.0, help="added to both roots"),),
     ),
     Estimator(
         name="gdpo",
@@ -376,6 +429,22 @@ _ROWS: Final = (
         params=(
             Param(name="min", type=float, default=0.0, help="smallest possible reward"),
             Param(name="max", type=float, default=1.0, help="largest possible reward"),
+        ),
+    ),
+    Estimator(
+        name="kalman",
+        build=ordered.kalman,
+        min_group=1,
+        centred=False,
+        order_free=False,
+        shift=None,
+        params=(
+            Param(
+                name="process", type=float, default=1e-5, least=0.0, help="how much the level drifts from row to row"
+            ),
+            Param(name="noise", type=float, default=1e-2, above=0.0, help="variance of a reward around the level"),
+            Param(name="variance", type=float, default=1.0, above=0.0, help="of the level, before the first row"),
+            Param(name="epsilon", type=float, default=1e-8, least=0.0, help="added to the root of P"),
         ),
     ),
     Estimator(
