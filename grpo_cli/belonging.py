@@ -37,6 +37,7 @@ class Looked:
     group: tuple[str, ...]
     steps: Sequence[str]
     roles: Mapping[str, str]
+    words: str = ""  # the key as its schema calls it
 
     @property
     def rows(self) -> int:
@@ -173,7 +174,7 @@ def check_sizes(
         _refuse_other_sizes(looked, binding, coded, partial)
     lone = coded.size == _units(looked, plan, coded) > 1 and plan.estimator.min_group > 1
     if lone and plan.baseline_level == "group" and not binding.singletons_meant and plan.alone == Alone():
-        key = ", ".join(looked.group) or "the block size"
+        key = looked.words or ", ".join(looked.group) or "the block size"
         raise DataError(
             f"every group has a single {'row' if plan.unit.take == 'each' else 'rollout'}: "
             f"{key} may be an id of the rollout, not of the prompt",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
@@ -67,7 +67,6 @@ class FileTable:
     source: Input
     format: Format
     schema: Schema | None = None
-    looked: bool = False
     gone: tuple[int, ...] = ()  # lines of the file that were left out before it was read
 
     @property
@@ -93,6 +92,18 @@ class FileTable:
     @cached_property
     def _refused(self) -> set[str]:
         return set()
+
+    @cached_property
+    def looked(self) -> set[str]:
+        """What it was found to be of, once that was asked: the name of a schema, or nothing."""
+        return set()
+
+    def of_schema(self, schema: Schema, format_: Format) -> FileTable:
+        """The file as a schema reads it; what no row may hold stays refused."""
+        made = replace(self, schema=schema, format=format_)
+        made.looked.add(schema.name)
+        made.refuse(self._refused)
+        return made
 
     def columns(self) -> list[str]:
         """All top-level names; of JSON lines those that some rows show, and after a scan each that was watched for."""

@@ -74,8 +74,9 @@ def plan_of(given: Given) -> Plan:
     flags = settings(given)
     weaker = preset(given["preset"]).layers if "preset" in given else ()
     plan = Plan.of(*weaker, flags)
-    if "rollout" in given and plan.unit.take == "each" and not {"unit.take", "estimator.count"} & flags.keys():
-        # A rollout that is named counts once, unless the method or the user says otherwise.
+    told = {key for layer in (*weaker, flags) for key in layer}
+    if "rollout" in given and plan.unit.take == "each" and not {"unit.take", "estimator.count"} & told:
+        # A rollout that is named counts once, unless the preset or the user says otherwise.
         plan = Plan.of(*weaker, {**flags, "unit.take": "last"})
     _refuse_idle(given, plan, Plan.of(*weaker, {k: v for k, v in flags.items() if k != "post.whiten.inside"}))
     return plan
@@ -217,7 +218,7 @@ def _refuse_idle(given: Given, plan: Plan, without: Plan) -> None:
 def binding_fields(given: Given) -> dict[str, Any]:
     """Which columns play which part: the keyword arguments of a Binding."""
     flags = {role.flag.removeprefix("--").replace("-", "_"): role.name for role in ROLES.values()}
-    direct = ("group_size", "partial", "expect_size", "group_within", "batch_by")
+    direct = ("group_size", "partial", "expect_size", "group_within", "batch_by", "schema")
     return {
         "group": tuple(name.strip() for item in given.get("group", ()) for name in item.split(",") if name.strip()),
         "rewards": tuple(_split_reward(text)[0] for text in given.get("reward", ())),
@@ -229,5 +230,5 @@ def binding_fields(given: Given) -> dict[str, Any]:
 
 def output_fields(given: Given) -> dict[str, Any]:
     """How to write: the keyword arguments of an Output."""
-    direct = ("force", "in_place", "resume", "column", "replace", "dtype", "facts", "only", "duplicate", "seed")
+    direct = ("force", "in_place", "resume", "column", "replace", "dtype", "facts", "only", "duplicate", "seed", "long")
     return {"to": given.get("output"), **{name: given[name] for name in direct if name in given}}

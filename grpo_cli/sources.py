@@ -13,16 +13,21 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.belonging import Looked, batched, check_sizes, duplicates, grouped, named_columns, refuse_rivals
+from grpo_cli.bound import bound, refuse_steps
+from grpo_cli.detect import recognised
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import Field
 from grpo_cli.formats.cells import canonical
+from grpo_cli.formats.paths import Absent
 from grpo_cli.grouping import STEP_LIKE, Coded, encode
-from grpo_cli.narrow import Narrow
+from grpo_cli.narrow import FileTable, Narrow
 from grpo_cli.roles import ROLES
+from grpo_cli.suspicions import suspicions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from grpo_cli.bound import Bound
     from grpo_cli.formats import Kind
     from grpo_cli.narrow import Binding, Table
     from grpo_cli.plan import Plan
@@ -49,35 +54,54 @@ SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "comple
 
 def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
     """Read what the plan needs and say which rows belong together."""
+    return _read(bound(recognised(tables, binding.schema), binding, plan), plan)
+
+
+def known(tables: Sequence[FileTable], binding: Binding, plan: Plan) -> list[FileTable]:
+    """The files as the schema that they are of reads them, if they are of one."""
+    seen = bound(recognised(tables, binding.schema), binding, plan)
+    return [one for one in seen.tables if isinstance(one, FileTable)]
+
+
+def _read(seen: Bound, plan: Plan) -> Narrow:
+    tables, binding = seen.tables, seen.binding
     names = list(dict.fromkeys(name for table in tables for name in table.columns()))
     group, note = _group_names(binding, names)
+    note = f"group = {seen.words}" if seen.words else note
     rewards = binding.rewards or (_pick("reward", REWARD_TIERS, names, "--reward"),)
     _check_weights(plan, rewards)
-    roles = _roles(binding, plan)
-    steps: list[str] = [name for name in STEP_LIKE if name in names]
+    roles = roles_of(binding, plan)
+    repeats = () if seen.schema is None else seen.schema.repeats
+    steps: list[str] = [name for name in STEP_LIKE if name in names and name not in repeats]
     sample: str | None = next((name for name in SAMPLE_IDS if name in names), None)
     rivals = [name for name in ROW_IDS if name in names] if note.endswith(BY_TEXT) else []
-    looked_for = [*steps, *([sample] if sample else []), *rivals]
+    looked_for = [*steps, *([sample] if sample else []), *rivals, *seen.looked_for]
     asked = _fields(group, rewards, roles, [*looked_for, *named_columns(binding)])
     unasked = {*looked_for} - {*group, *rewards, *roles.values(), *named_columns(binding)}
     carried = {name: kind for name, kind in binding.carried.items() if name not in {one.name for one in asked}}
     asked += [Field(name, kind) for name, kind in carried.items()]
     unasked |= {*carried} & {*names}
+    if seen.logged and seen.logged not in {one.name for one in asked}:
+        asked.append(Field(seen.logged, "number"))
+        unasked.add(seen.logged)
     frames = [_scanned(table, asked, unasked) for table in tables]
     if {*STEP_LIKE} & {name for table in tables for name in table.columns()} - {*names}:
-        return read(tables, binding, plan)  # a step that only late lines hold tells groups apart as well
+        return _read(seen, plan)  # a step that only late lines hold tells groups apart as well
     lengths = tuple(len(frame) for frame in frames)
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
     columns = {one.name: _joined([frame[one.name] for frame in frames]) for one in asked}
     file = pl.Series("file", np.repeat(np.arange(len(tables), dtype=np.uint32), lengths))
-    looked = Looked(tables, lengths, columns, file, group, steps, roles)
+    looked = Looked(tables, lengths, columns, file, group, steps, roles, seen.words)
     refuse_rivals(looked, rivals)
     coded, partial = grouped(looked, binding)
     batch, batch_name = batched(looked, binding, plan, coded)
+    refuse_steps(seen, columns, coded.codes, plan)
     warnings = duplicates(coded, columns[sample]) if sample and sample not in group else ()
     check_sizes(looked, binding, plan, coded, partial)
-    table, rows = _narrow(looked, coded, batch, rewards), None
+    declared = seen.declared(columns, rewards)
+    table, rows = _narrow(looked, coded, batch, rewards, declared), None
+    warnings += suspicions(looked, binding, coded, _logged(seen, columns, table))
     beside = pl.DataFrame([columns[name] for name in binding.carried])
     key = looked.key()
     if partial is not None:
@@ -85,26 +109,43 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
         table = table.filter(~partial)
         key = key.filter(~partial) if key.width else key
         beside = beside.filter(~partial) if beside.width else beside
+        declared = None if declared is None else declared.filter(~partial)
         coded, batch = encode([table["group"]], len(table)), encode([table["batch"]], len(table))
         table = table.with_columns(group=coded.codes, batch=batch.codes)
     key = key[coded.first] if key.width else key
+    own = (note, f"reward = {' + '.join(rewards)}")
     return Narrow(
         table=table, tables=tables, lengths=lengths, groups=coded, key=key, batches=batch.size,
         group_names=group, reward_names=rewards, batch_name=batch_name, roles=roles, warnings=warnings, rows=rows,
-        carried=beside, notes=(note, f"reward = {' + '.join(rewards)}"),
+        carried=beside, notes=(*seen.notes, *own), schema=None if seen.schema is None else seen.schema.title,
+        declared=declared,
     )  # fmt: skip
+
+
+def _logged(seen: Bound, columns: Mapping[str, pl.Series], table: pl.DataFrame) -> pl.Series | None:
+    """The baseline that the trainer's own advantage was made with, where it says so plainly."""
+    known = seen.logged in columns and columns[seen.logged].dtype == pl.Float64 and len(seen.binding.rewards) == 1
+    return table["reward.0"] - columns[seen.logged] if known else None
 
 
 def _scanned(table: Table, asked: Sequence[Field], unasked: set[str]) -> pl.DataFrame:
     """The asked columns; one that only we look for may be missing in some of the files."""
-    missing = unasked - set(table.columns())
-    found = table.scan([one for one in asked if one.name not in missing])
-    return found.with_columns(pl.lit(None).alias(name) for name in sorted(missing))
+    heads = {*table.columns()}
+    missing = {name for name in unasked if name not in heads and name.split(".")[0] not in heads}
+    while True:
+        try:
+            found = table.scan([one for one in asked if one.name not in missing])
+        except Absent as error:
+            if error.column not in unasked - missing:
+                raise
+            missing.add(error.column)
+        else:
+            return found.with_columns(pl.lit(None).alias(name) for name in sorted(missing))
 
 
 def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     """Stop at the first row without a finite reward, when the plan says so."""
-    missing = ~scorable
+    missing = ~scorable if narrow.declared is None else ~(scorable | narrow.declared)
     if plan.rewards.missing != "error" or not missing.any():
         return
     row, count = missing.arg_max() or 0, int(missing.sum())
@@ -154,7 +195,7 @@ def _pick(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag:
     raise DataError(f"no column looks like the {what} (columns: {shown})", f"name it with {flag} NAME")
 
 
-def _roles(binding: Binding, plan: Plan) -> dict[str, str]:
+def roles_of(binding: Binding, plan: Plan) -> dict[str, str]:
     """Column of each extra quantity: those that the plan needs, and the optional ones that were named."""
     bound = dict(binding.roles)
     for role in plan.needs:
@@ -197,14 +238,23 @@ def _joined(parts: Sequence[pl.Series]) -> pl.Series:
 # --- the table -------------------------------------------------------------------------------------------
 
 
-def _narrow(looked: Looked, coded: Coded, batch: Coded, rewards: Sequence[str]) -> pl.DataFrame:
+def _narrow(
+    looked: Looked, coded: Coded, batch: Coded, rewards: Sequence[str], declared: pl.Series | None
+) -> pl.DataFrame:
     columns = [coded.codes.alias("group"), batch.codes.alias("batch")]
-    columns += [looked.columns[name].alias(f"reward.{k}") for k, name in enumerate(rewards)]
+    columns += [_scored(looked.columns[name], declared).alias(f"reward.{k}") for k, name in enumerate(rewards)]
     for role, name in looked.roles.items():
         columns.append(_role_column(looked, coded, role, name))
     return pl.DataFrame(columns).with_columns(
         pl.lit(ROLES[role].default).alias(role) for role in ("input_length", "turns") if role not in looked.roles
     )
+
+
+def _scored(reward: pl.Series, declared: pl.Series | None) -> pl.Series:
+    """The reward of rows that have one."""
+    if declared is None or not declared.any():
+        return reward
+    return pl.select(pl.when(~declared).then(reward)).to_series()
 
 
 def _role_column(looked: Looked, coded: Coded, role: str, name: str) -> pl.Series:

@@ -117,25 +117,41 @@ def _write_one(
     if output.in_place and piece.take is None and table.format.in_place is not None:
         return table.format.in_place(table.source, weaving)
     notes: Sequence[str] = ()
-    with _sink(target, force=output.force or output.in_place) as sink:
+    with sink(target, force=output.force or output.in_place) as handle:
         if output.only:
-            target.format.write(piece.columns, sink, told)
+            target.format.write(piece.columns, handle, told)
+        elif output.long:
+            target.format.write(_long(table, piece), handle, told)
         elif target.format.name == table.format.name:
             # The output's own row of the table: it packs what it writes, whatever the input was packed with.
-            notes = target.format.weave(table.source, sink, weaving)
+            notes = target.format.weave(table.source, handle, weaving)
         else:
-            target.format.write(_converted(table, piece), sink, told)
+            target.format.write(_converted(table, piece), handle, told)
         table.source.check()
     return notes
 
 
 def _converted(table: FileTable, piece: _Piece) -> pl.DataFrame:
-    whole = table.format.read(table.source)
+    if table.format.packed is not None:
+        given = Weaving(added=piece.columns, take=piece.take, replace=True, metadata={})
+        packed = table.format.packed(table.source, given)
+        piece = _Piece(packed.added, packed.take)
+    return _joined(table.format.read(table.source), piece)
+
+
+def _long(table: FileTable, piece: _Piece) -> pl.DataFrame:
+    if table.format.long is None:
+        raise DataError(f"{table.name}: every row is one rollout already", "leave out --long")
+    return _joined(table.format.long(table.source), piece)
+
+
+def _joined(whole: pl.DataFrame, piece: _Piece) -> pl.DataFrame:
     return (whole if piece.take is None else whole[pl.Series(piece.take)]).with_columns(piece.columns.get_columns())
 
 
 @contextmanager
-def _sink(target: Target, *, force: bool) -> Iterator[BinaryIO]:
+def sink(target: Target, *, force: bool) -> Iterator[BinaryIO]:
+    """Where an output is written: a file that appears when it is whole, or standard output."""
     if target.path is None:
         if sys.stdout is None:
             raise UsageError("standard output is closed", "give -o FILE")

@@ -198,7 +198,7 @@ def test_a_wrong_value_of_any_option_is_one_line_and_no_file(option: Option, pla
         ("empty.jsonl", b"", "no rows"),
         ("cut.jsonl", ROWS.encode() + b'{"prompt_id": "a", "rew', "cut.jsonl:3"),
         ("text.jsonl", b"hello\n", "text.jsonl:1"),
-        ("array.json", b'[{"prompt_id": 1, "reward": 1}]', "array"),
+        ("array.json", b'[{"prompt_id": 1, "reward": 1},', "array.json:1"),
         ("bad.parquet", b"PAR1 but not really", "bad.parquet"),
         ("short.parquet", b"PAR1", "short.parquet"),
         ("bad.arrow", b"ARROW1\0\0nonsense", "bad.arrow"),

@@ -40,6 +40,8 @@ EFFECTS: dict[str, Effect] = {
     "dtype": Effect("f32", {"output.dtype": "f32"}),
     "facts": Effect(value=True, changes={"output.facts": True}),
     "only": Effect(value=True, changes={"output.only": True}),
+    "long": Effect(value=True, changes={"output.long": True}),
+    "schema": Effect("verl", {"binding.schema": "verl"}),
     "group": Effect(["a, b", "c.d"], {"binding.group": ("a", "b", "c.d")}),
     "group_size": Effect(4, {"binding.group_size": 4}),
     "partial": Effect("drop", {"binding.partial": "drop"}, {"group_size": 4}),
@@ -101,7 +103,7 @@ EFFECTS: dict[str, Effect] = {
     "turns_column": Effect("n_turns", {"binding.roles.turns": "n_turns"}),
 }  # fmt: skip
 # What only the command itself reads.
-OF_THE_COMMAND = {"config", "stream", "explain", "fail_on", "json", "summary", "quiet", "debug"}
+OF_THE_COMMAND = {"config", "stream", "explain", "fail_on", "on_error", "json", "summary", "quiet", "debug"}
 NAMES = sorted(EFFECTS)
 
 

@@ -27,6 +27,7 @@ from grpo_cli.io.local import Input, Pin
 from grpo_cli.io.spool import arrivals
 from grpo_cli.narrow import FileTable
 from grpo_cli.outputs import STDOUT, added, refuse_columns, refuse_read_columns
+from grpo_cli.schemas import NONE
 from grpo_cli.sources import refuse_singletons, refuse_unscorable
 from grpo_cli.tally import Tally
 
@@ -59,6 +60,8 @@ def _refuse(job: Job) -> None:
     whole = "leave out --stream"
     refusals = (
         (list(job.inputs) != [STDOUT], "--stream reads standard input", "give - as the only input"),
+        (job.binding.schema not in {None, NONE}, "--stream reads one plain row a line", whole),
+        (job.output.long, "--stream gives every line back", f"{whole} and --long"),
         (job.output.to not in {None, STDOUT}, "--stream writes standard output", "leave out -o"),
         (job.output.only or job.output.in_place, "--stream gives every line back", f"{whole}, --only and --in-place"),
         (
@@ -212,7 +215,7 @@ def _weave(job: Job, block: _Block, sink: BinaryIO, tally: Tally) -> None:
     with block.held() as held:
         table = FileTable(held, JSONL)
         refuse_columns([table], job.output)
-        narrow = sources.read([table], replace(job.binding, singletons_meant=True), job.plan)
+        narrow = sources.read([table], replace(job.binding, singletons_meant=True, schema=NONE), job.plan)
         refuse_read_columns(narrow, job.output)
         scored = score(job.plan, narrow.table)
         refuse_unscorable(job.plan, scored.frame[".scorable"], narrow)

@@ -8,8 +8,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.formats import arrow, delimited, jsonl, parquet
+from grpo_cli.formats import arrow, delimited, document, jsonl, parquet
+from grpo_cli.formats.document import Documents
 from grpo_cli.formats.lines import BOM
+from grpo_cli.formats.lists import Lists
 from grpo_cli.formats.model import Field, Format, Kind, Weaving
 from grpo_cli.io.local import Input
 from grpo_cli.io.packed import packing, suffix_of, unpacked
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-__all__ = ["FORMATS", "Field", "Format", "Kind", "Weaving", "of", "sniff"]
+__all__ = ["FORMATS", "Field", "Format", "Kind", "Weaving", "documents", "like", "listed", "nested", "of", "sniff"]
 
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType({
     "jsonl": Format(
@@ -48,6 +50,9 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType({
 _BY_SUFFIX: Final = {suffix: known for known in FORMATS.values() for suffix in known.suffixes}
 _TEXT: Final = ("jsonl", "csv", "tsv")
 _OTHER_PACKERS: Final = (".bz2", ".xz", ".zip")
+_BINARY: Final = dict.fromkeys(
+    (".pt", ".pkl", ".pickle"), "; a pickle runs code when it is opened: write its samples as JSON lines"
+) | {".eval": "; inspect log convert --to json makes a log that can be read"}
 _FIRST: Final = 1 << 16  # bytes that are looked at on a pipe
 
 
@@ -56,22 +61,72 @@ def of(which: str | Input) -> Format:
     if isinstance(which, Input) and which.fd is not None and which.suffix not in _BY_SUFFIX:
         return sniff(which)
     name = which.name if isinstance(which, Input) else which
-    packed = suffix_of(name)
-    suffix = f".{name[: len(name) - len(packed)].rpartition('/')[2].lower().rpartition('.')[2]}"
+    packed, suffix = _suffixes(name)
     found = _BY_SUFFIX.get(suffix)
-    if packed and found is not None and found.name in _TEXT:
-        return _packed(found.name, packed)
-    if packed or found is None:
+    if found is None or (packed and found.name not in _TEXT):
         hint = f"the suffixes are {' '.join(_BY_SUFFIX)}"
         pipe = "; unpack it into a pipe: grpo-adv compute -" if suffix in _OTHER_PACKERS else ""
-        raise UsageError(f"{name}: no format goes by this name", hint + pipe)
-    return found
+        raise UsageError(f"{name}: no format goes by this name", hint + pipe + _BINARY.get(suffix, ""))
+    if isinstance(which, Input) and found.name == "jsonl":
+        with unpacked(which) as handle:
+            found = _json_format(handle.read(_FIRST), json_name=suffix == ".json") or found
+    return _packed(found, packed) if packed else found
+
+
+def _suffixes(name: str) -> tuple[str, str]:
+    """How a file of this name is packed, and the suffix that tells its format."""
+    packed = suffix_of(name)
+    return packed, f".{name[: len(name) - len(packed)].rpartition('/')[2].lower().rpartition('.')[2]}"
+
+
+def _json_format(head: bytes, *, json_name: bool) -> Format | None:
+    """The format of a file that is one JSON document, if it is one."""
+    if not document.is_whole(head, json_name=json_name):
+        return None
+    return nested("[]" if head.removeprefix(BOM).lstrip().startswith(b"[") else "", lined=False)
 
 
 @cache
-def _packed(name: str, suffix: str) -> Format:
+def nested(path: str, *, lined: bool) -> Format:
+    """JSON documents with rollouts at a path: a document is each line, or the whole file."""
+    found = Documents(path, lined)
+    known = FORMATS["jsonl"]
+    return replace(
+        known, path=path, name=known.name if lined else "json", suffixes=known.suffixes if lined else (".json",),
+        columns=found.columns, scan=found.scan, late=found.late, weave=found.weave, read=found.read,
+        write=known.write if lined else document.write, place=found.place, own=found.own,
+        long=found.read if path not in {"", "[]"} else None, difference=found.difference,
+    )  # fmt: skip
+
+
+def documents(known: Format) -> Documents:
+    """The documents that a format reads."""
+    return Documents(known.path or "", known.name == "jsonl")
+
+
+@cache
+def listed(base: Format, items: tuple[str, ...], *, keys_too: bool) -> Format:
+    """Records of a format with lists of rollouts in them."""
+    found = Lists(base, items, keys_too)
+    return replace(
+        base, scan=found.scan, late=found.late, weave=found.weave, place=found.place, packed=found.packed,
+        long=found.long, in_place=found.in_place if base.in_place else None,
+    )  # fmt: skip
+
+
+def like(known: Format, name: str) -> Format:
+    """The format of an output's name: that of the input, layout and all, where the suffix means the same."""
+    known, meant = known.plain or known, of(name)
+    packed, suffix = _suffixes(name)
+    same = meant.name == known.name or (known.name == "json" and suffix == ".json")
+    if not same:
+        return meant
+    return _packed(known, packed) if packed else known
+
+
+@cache
+def _packed(known: Format, suffix: str) -> Format:
     """A text format whose files are written packed. To read them it needs nothing: the first bytes tell."""
-    known = FORMATS[name]
 
     def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         with packing(sink, suffix) as inside:
@@ -81,7 +136,8 @@ def _packed(name: str, suffix: str) -> Format:
         with packing(sink, suffix) as inside:
             known.write(frame, inside, metadata)
 
-    return replace(known, suffixes=tuple(f"{one}{suffix}" for one in known.suffixes), weave=weave, write=write)
+    suffixes = tuple(f"{one}{suffix}" for one in known.suffixes)
+    return replace(known, suffixes=suffixes, weave=weave, write=write, plain=known)
 
 
 def sniff(source: Input) -> Format:
@@ -94,13 +150,10 @@ def sniff(source: Input) -> Format:
         return FORMATS["parquet"]
     if head.startswith((b"ARROW1", b"FEA1", b"\xff\xff\xff\xff")):
         return FORMATS["arrow"]
-    return _text_format(source, head.removeprefix(BOM).lstrip())
+    return _json_format(head, json_name=True) or _text_format(source, head.removeprefix(BOM).lstrip())
 
 
 def _text_format(source: Input, text: bytes) -> Format:
-    if text.startswith(b"["):
-        cure = "write one object a line, for example with jq -c '.[]'"
-        raise DataError(f"{source.name}: this is one JSON array", cure)
     first = text.splitlines()[0] if text else b""
     if text.startswith(b"{"):
         return FORMATS["jsonl"]

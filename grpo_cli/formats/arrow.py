@@ -59,8 +59,13 @@ def _is_file(reader: object) -> bool:
 
 def columns(source: Input) -> list[str]:
     """Names of the top-level columns."""
+    return list(schema_of(source).names)
+
+
+def schema_of(source: Input) -> pa.Schema:
+    """The names and types of the columns."""
     with _opened(source) as reader:
-        return list(reader.schema.names)
+        return reader.schema
 
 
 def scan(source: Input, fields: Sequence[Field]) -> pl.DataFrame:

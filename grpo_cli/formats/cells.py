@@ -36,6 +36,8 @@ def as_number(value: object) -> float | None:
             return _finite_or_inf(value)
         case str():
             return _from_text(value)
+        case [one]:
+            return as_number(one)
     raise ValueError(value)
 
 
@@ -55,7 +57,15 @@ def _from_text(text: str) -> float | None:
         return word
     if "_" in bare or not bare.isascii():  # Python's own spelling of numbers, which no file means
         raise ValueError(text)
-    return float(bare)
+    part, slash, whole = bare.partition("/")
+    return float(part) / _divisor(whole) if slash else float(bare)
+
+
+def _divisor(text: str) -> float:
+    """The lower part of a fraction such as 7/8."""
+    if not text.strip().isdigit() or not float(text):
+        raise ValueError(text)
+    return float(text)
 
 
 def as_numbers(value: object) -> list[float | None] | None:

@@ -29,6 +29,8 @@ def spell(value: object) -> str:
     """JSON text of one cell, in ASCII. JSON has no word for NaN and infinity, so they become null."""
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else "null"
+    if isinstance(value, list):
+        return f"[{','.join(map(spell, value))}]"
     return json.dumps(value)
 
 

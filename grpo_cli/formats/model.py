@@ -52,3 +52,15 @@ class Format:
     in_place: Callable[[Input, Weaving], Sequence[str]] | None = None
     # Where `columns` goes by the look of some rows: scan, and tell which of the watched names any row holds.
     late: Callable[[Input, Sequence[Field], Collection[str]], tuple[pl.DataFrame, frozenset[str]]] | None = None
+    # What a packed file holds.
+    plain: Format | None = None
+    # Where rollouts lie inside of JSON documents.
+    path: str | None = None
+    # Where a row is not a line or a record of the file: how messages call it, and which names its own object has.
+    place: Callable[[Input, int], str] | None = None
+    own: Callable[[Input], list[str]] | None = None
+    # Where rows stand together in one record: the new columns as that record has them, and one row each instead.
+    packed: Callable[[Input, Weaving], Weaving] | None = None
+    long: Callable[[Input], pl.DataFrame] | None = None
+    # The first place where a file is more than another one with new members put in.
+    difference: Callable[[Input, Input, Collection[str]], str | None] | None = None

@@ -36,9 +36,17 @@ def resolve(name: str, top: T, child: Callable[[T, str], T | None]) -> list[str]
     return None
 
 
-def absent(name: str, source: Input, columns: Sequence[str]) -> DataError:
+class Absent(DataError):
+    """No row has this column."""
+
+    column: str = ""
+
+
+def absent(name: str, source: Input, columns: Sequence[str]) -> Absent:
     """Say that no row has the column, which columns there are, and which one may have been meant."""
     listed = ", ".join(columns[:_LISTED]) + (" ..." if len(columns) > _LISTED else "")
     near = get_close_matches(name, columns, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return DataError(f"{source.name}: no column {name!r}", f"{hint}columns: {listed or 'none'}")
+    error = Absent(f"{source.name}: no column {name!r}", f"{hint}columns: {listed or 'none'}")
+    error.column = name
+    return error

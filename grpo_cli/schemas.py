@@ -1,0 +1,221 @@
+"""Schemas: how known tools lay out what they write, as data in `schemas.toml`.
+
+A schema says how a file is recognised, which rows belong together, what the reward is and which rows have none.
+It never says anything about arithmetic. Importing this table loads neither polars nor numpy.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from grpo_cli.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
+
+T = TypeVar("T")
+NONE: Final = "none"
+LAYOUTS: Final = MappingProxyType({
+    "long": "one row per rollout",
+    "lists-of-one": "one row per rollout, every cell in a list",
+    "wide": "one record per prompt, lists of rewards",
+    "columnar": "one record per batch, every column a list",
+    "nested": "rollouts inside larger records",
+    "aggregate": "one number per prompt",
+    "prompts": "prompts without rewards",
+})  # fmt: skip
+LISTED: Final = frozenset({"lists-of-one", "wide", "columnar"})
+REFUSED: Final = frozenset({"aggregate", "prompts"})
+SHAPES: Final = frozenset(
+    {
+        "any",
+        "number",
+        "float",
+        "text",
+        "bool",
+        "list",
+        "numbers",
+        "texts",
+        "objects",
+        "object",
+        "numbers-or-number",
+        "fraction",
+    }
+)
+STATES: Final = frozenset({"null", "filled", "true", "false", "zero"})
+TOLD: Final = ("title", "tool", "layout", "source")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """A column that is made from another one: a part of its text, the sum of its parts, the length of its list."""
+
+    name: str
+    source: str  # the column; @path is the path of the file
+    means: str  # how messages call it
+    pattern: str = ""  # the first bracket of this expression, out of the text
+    otherwise: str | None = None  # what stands where the expression finds nothing
+    total: bool = False  # the sum of a list of numbers
+    count: bool = False  # the length of a list
+    value: str = ""  # of an object (or list) of objects: the sum of this member over them,
+    weight: str = ""  # each times this one
+    alone: bool = False  # there may be one part only
+
+    @classmethod
+    def of(cls, schema: str, name: str, told: Mapping[str, Any]) -> Self:
+        """Read one entry of `[schema.derive]`."""
+        given = {"source" if key == "from" else key: value for key, value in told.items()}
+        return _strict(cls, f"derived column {name} of the schema {schema}", {"name": name, **given})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unscorable:
+    """Rows that a tool marks as without a reward: a column in a certain state."""
+
+    column: str
+    state: str  # one of STATES, or "in"
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """Files that are no rows, or hold them a second time where files that match `beside` are there as well."""
+
+    skip: str
+    beside: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewards:
+    """Reward columns that have no fixed names: those of a shape, or those that a column lists."""
+
+    shape: str = ""
+    named: str = ""
+    excluded: tuple[str, ...] = ()
+    named_in: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """One entry: how a tool's file is recognised and read."""
+
+    name: str
+    title: str
+    tool: str
+    layout: str
+    source: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    file: str = ""  # an expression that the path of the file matches
+    only_file: bool = False  # no file of another name is of this schema
+    rows: str = ""  # nested: where the rollouts are
+    group: tuple[str, ...] = ()
+    within: str = ""  # where a key is unique, as --group-within says it
+    batch: str = ""
+    blocks: bool = False  # groups are blocks of --group-size rows
+    reward: tuple[str, ...] = ()
+    rewards: Rewards | None = None
+    letters: Mapping[str, float] = field(default_factory=dict)
+    derive: Mapping[str, Derived] = field(default_factory=dict)
+    advantage: str = ""
+    centred: bool = False  # the logged advantage is reward - baseline, not divided
+    length: str = ""
+    rollout: str = ""
+    repeats: tuple[str, ...] = ()  # step-like columns that count rollouts and tell no groups apart
+    unscorable: tuple[Unscorable, ...] = ()
+    missing: bool = False  # a null or NaN reward means that the row is unscorable
+    copies: tuple[Copies, ...] = ()
+    refusal: str = ""
+    hint: str = ""
+    note: str = ""
+
+    def words(self, name: str) -> str:
+        """How messages call one of its columns."""
+        return self.derive[name].means if name in self.derive else "record" if name == "@parent" else name
+
+    @property
+    def grouping(self) -> str:
+        """The key in words, the last column within the others."""
+        if self.blocks:
+            return " within ".join(["blocks of --group-size rows", *map(self.words, self.group)])
+        names = [self.words(name) for name in self.group if name != "@file"]
+        outer = [*names[:-1], *(["file"] if "@file" in self.group else [])]
+        return f"{names[-1]} within {', '.join(outer)}" if outer else names[-1]
+
+
+def schema(name: str) -> Schema:
+    """The schema of that name."""
+    known = schemas()
+    if name not in known:
+        raise UnknownName.among("schema", name, [*known, NONE])
+    return known[name]
+
+
+@cache
+def schemas() -> Mapping[str, Schema]:
+    """All schemas by name, in the order of the file."""
+    return parsed((files("grpo_cli") / "schemas.toml").read_text(encoding="utf-8"))
+
+
+def parsed(text: str) -> Mapping[str, Schema]:
+    """Read a file of schemas; unknown keys and missing facts are errors."""
+    return MappingProxyType({name: _schema(name, told) for name, told in tomllib.loads(text).items()})
+
+
+def _schema(name: str, told: Mapping[str, Any]) -> Schema:
+    what = f"schema {name}"
+    made = {"name": name, **told}
+    made["derive"] = {key: Derived.of(name, key, entry) for key, entry in told.get("derive", {}).items()}
+    made["unscorable"] = tuple(_unscorable(what, column, state) for column, state in told.get("unscorable", {}).items())
+    made["copies"] = tuple(_strict(Copies, f"copies of the {what}", entry) for entry in told.get("copies", ()))
+    if "rewards" in told:
+        made["rewards"] = _strict(Rewards, f"rewards of the {what}", told["rewards"])
+    found = _strict(Schema, what, made)
+    _check(found)
+    return found
+
+
+def _unscorable(what: str, column: str, state: Any) -> Unscorable:
+    if isinstance(state, list):
+        return Unscorable(column=column, state="in", values=tuple(state))
+    if state not in STATES:
+        raise UnknownName.among(f"state of {column} in the {what}", str(state), sorted(STATES))
+    return Unscorable(column=column, state=state)
+
+
+def _strict(cls: type[T], what: str, told: Mapping[str, Any]) -> T:
+    known = [one.name for one in fields(cls)]  # type: ignore[arg-type]
+    for key in told:
+        if key not in known:
+            raise UnknownName.among(f"key of the {what}", key, known)
+    try:
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in told.items()})
+    except TypeError:
+        raise UsageError(f"the {what} lacks a key", f"it needs {', '.join(known[:5])}") from None
+
+
+def _check(one: Schema) -> None:
+    """A schema that could never match or say anything is a mistake in the file."""
+    if one.layout not in LAYOUTS:
+        raise UnknownName.among(f"layout of the schema {one.name}", one.layout, LAYOUTS)
+    for shape in one.fields.values():
+        if shape not in SHAPES:
+            raise UnknownName.among(f"shape in the schema {one.name}", shape, sorted(SHAPES))
+    for pattern in (one.file, *(each.pattern for each in one.derive.values()), *(each.skip for each in one.copies)):
+        re.compile(pattern)
+    needs: dict[str, object] = {"fields": one.fields}
+    if one.layout in REFUSED:
+        needs["refusal"] = one.refusal
+    else:
+        needs |= {"group": one.group or one.blocks, "reward": one.reward or one.rewards}
+        needs |= {"rows": one.rows} if one.layout == "nested" else {}
+    for key, value in needs.items():
+        if not value:
+            raise UsageError(f"the schema {one.name} does not say {key!r}", "see grpo_cli/schemas.py")
