@@ -85,10 +85,19 @@ class Plan:
     @property
     def uses_batch(self) -> bool:
         """Whether rows of other groups change a row's advantage."""
+        return self.estimator.batch or self._sums_batch
+
+    @property
+    def spoils(self) -> str:
+        """What a NaN among the rewards makes NaN: its row, the later rows of its group, its group or its batch."""
+        return "batch" if self._sums_batch else self.estimator.spoils
+
+    @property
+    def _sums_batch(self) -> bool:
+        """Whether a mean or a std of the batch enters every advantage, whatever the method."""
         return (
             self.baseline_level == "batch"
             or self.divisor.level == "batch"
-            or self.estimator.batch
             or "batch_" in str(self.params.get("sql", ""))
             or any(isinstance(op, Whiten) for op in self.post)
         )
@@ -126,10 +135,7 @@ def _method(layers: tuple[Mapping[str, Any], ...]) -> Estimator:
 
 
 def _over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
-    """The stronger layer's word counts: it may take an operation away, or set one again that was taken away.
-
-    Where it says that nothing divides, there is nothing left whose std is taken.
-    """
+    """The stronger layer's word counts: it may take an operation (or the division) away, or set it again."""
     undivided = ("divisor.of",) if strong.get("divisor.level") == "none" else ()
     gone = (*undivided, *(f"{key}." for key, value in strong.items() if value is None))
     again = {key.rpartition(".")[0] for key in strong}

@@ -14,6 +14,7 @@ from grpo_cli.plan import Plan
 from grpo_cli.presets import preset
 from grpo_cli.settings import plan_of
 from grpo_cli.view import clauses
+from grpo_cli.view.presets import as_dict
 from tests.oracles import Row
 from tests.tables import narrow
 
@@ -136,3 +137,20 @@ def test_what_is_said_of_missing_rewards_is_what_happens(name: str, wanted: str)
     reach = {"is NaN": [2], "makes its group NaN": [0, 1, 2, 3], "makes its batch NaN": [0, 1, 2, 3, 4, 5]}
     named = next((rows for said, rows in reach.items() if wanted.endswith(said)), [])
     assert [row for row, one in enumerate(nan) if one] == named
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "wanted"),
+    [
+        ("trl-grpo", "singletons", ["0"]),
+        ("trl-gdpo", "singletons", ["0 before whitening"]),
+        ("oat-grpo", "singletons", ["NaN"]),
+        ("twinkle-grpo", "singletons", ["keep r"]),
+        ("openrlhf-reinforce", "singletons", ["like any other row"]),
+        ("trl-sdpo-none", "divides", ["the constant 1.0001"]),
+        ("trl-rloo", "divides", ["nothing divides"]),
+        ("trinity-grpo", "null rewards", ["stop the run (--missing says otherwise)"]),
+    ],
+)
+def test_a_rule_of_a_preset_is_said_in_a_few_words(name: str, rule: str, wanted: list[str]) -> None:
+    assert as_dict(name)["rules"][rule] == wanted

@@ -39,7 +39,7 @@ def listing(console: Console) -> None:
         sheet = Sheet(console, NAME)
         sheet.text(framework, style="bold")
         for row in rows:
-            sheet.row(row.name, "; ".join(_line(row)), hang=2)
+            sheet.row(row.name, "; ".join(_line(row)).replace(":;", ":"), hang=2)
         sheet.blank()
     Sheet(console, NAME).text("grpo-adv presets NAME explains one.")
 
@@ -127,7 +127,7 @@ def _rules(row: Preset) -> Mapping[str, list[str]]:
     return {
         "computes": _line(row),
         "divides": told["divisor"] or [_undivided(plan)],
-        "singletons": [line.removeprefix("singletons").lstrip(": ") for line in told["alone"]],
+        "singletons": [_lone(plan, line) for line in told["alone"]],
         "constant": [*_constant(plan), *told["groups"]],
         "null rewards": [*(clauses.missing(plan) or [STOPS]), *_components(plan)],
         "columns": [f"{ROLES[need].flag} COLUMN: {ROLES[need].meaning}" for need in plan.needs]
@@ -139,9 +139,18 @@ def _undivided(plan: Plan) -> str:
     return f"the constant {exact(plan.divisor.constant)}" if plan.divisor.level == "constant" else "nothing divides"
 
 
+def _lone(plan: Plan, told: str) -> str:
+    valued = plan.alone.result in {"zero", "raw", "keep"} and plan.alone.baseline != "formula"
+    return told.removeprefix("singletons").lstrip(": ") + (_before(plan) if valued else "")
+
+
 def _constant(plan: Plan) -> list[str]:
-    after = " before whitening" if any(op.name == "whiten" for op in plan.post) else ""
-    return [f"a constant group gets 0{after}" if clauses.silences(plan) else "a constant group need not get 0"]
+    return [f"a constant group gets 0{_before(plan)}" if clauses.silences(plan) else "a constant group need not get 0"]
+
+
+def _before(plan: Plan) -> str:
+    """A value that a group has before whitening is not the one that it ends with."""
+    return " before whitening" if any(op.name == "whiten" for op in plan.post) else ""
 
 
 def _components(plan: Plan) -> list[str]:
