@@ -119,7 +119,8 @@ def same(got: float | None, wanted: float | None, tolerance: float) -> bool:
         return got is wanted
     if math.isnan(got) or math.isnan(wanted):
         return math.isnan(got) and math.isnan(wanted)
-    return abs(got - wanted) <= tolerance * max(1.0, abs(wanted))
+    # Deviations are recorded in units of the formula's value, which is what was computed.
+    return abs(got - wanted) <= tolerance * max(1.0, abs(got), abs(wanted))
 
 
 def in_memory() -> Path:

@@ -150,13 +150,25 @@ def beta_normalised(t: Terms, *, min: float, max: float) -> pl.Expr:  # noqa: A0
     Solve rates that say nothing (alpha = beta = 1) give the centred reward. One group, or groups that all have the same
     rate, cannot be fitted: NaN. Source: BNPO arXiv:2506.02864.
     """
+    return _inverse_density(t, min, max) * t.centred / (max - min)
+
+
+def beta_normalised_alone(t: Terms, *, min: float, max: float) -> pl.Expr:  # noqa: A002 - the published names
+    """The only row of a group, measured against a rate of 0."""
+    return _inverse_density(t, min, max) * (t.r - min) / (max - min)
+
+
+def _inverse_density(t: Terms, low: float, high: float) -> pl.Expr:
+    """1/BetaPDF at each group's rate, at most 1e6; rates outside 0..1 have no density. A singleton's rate is 0."""
     import polars as pl
 
-    width = max - min
-    rate = t.let(pl.when(t.n == 1).then(0.0).otherwise((t.mean - min) / width))
+    rate = t.let(pl.when(t.n == 1).then(0.0).otherwise((t.mean - low) / (high - low)))
     alpha, beta, log_b = t.program.batch_facts(t.per_group(rate), _fit_beta, "alpha", "beta", "log_b")
-    density = rate.pow(alpha - 1) * (1 - rate).pow(beta - 1) * (-log_b).exp()
-    return (1 / density).clip(upper_bound=1e6) * t.centred / width
+    # An exponent of 0 takes no logarithm: 0 ** 0 = 1. Without logarithms a sharp density overflows.
+    solved = pl.when(alpha == 1).then(0.0).otherwise((alpha - 1) * rate.log())
+    failed = pl.when(beta == 1).then(0.0).otherwise((beta - 1) * (-rate).log1p())
+    inverse = (log_b - solved - failed).exp().clip(upper_bound=1e6)
+    return pl.when(rate.is_between(0.0, 1.0)).then(inverse).otherwise(float("nan"))
 
 
 def _fit_beta(moments: Moments) -> Mapping[str, Vector]:

@@ -63,7 +63,7 @@ class Estimator:
 
     `centred`: a constant group gives exactly 0. `shift`: the number by which A changes when every reward
     grows by 1 (None: by no law). `linear`: A is multiplied by c > 0 with the rewards, as long as nothing divides.
-    `lone`: what the formula gives a group of one row whose baseline is taken as 0.
+    `lone`: what the formula gives a group of one row whose baseline is taken as 0. `spoils`: how far a NaN reaches.
     """
 
     name: str
@@ -82,6 +82,7 @@ class Estimator:
     shift: float | None = 0.0
     linear: bool = False
     lone: Callable[..., Any] = outcome.raw
+    spoils: Literal["row", "later", "group", "batch"] = "group"
     about: str = ""
 
     @property
@@ -151,10 +152,11 @@ _ROWS: Final = (
         Source: NeMo-RL advantage_estimator.py.
         """,
     ),
-    Estimator(name="reinforce", build=outcome.raw, min_group=1, centred=False, shift=1.0, linear=True),
+    Estimator(name="reinforce", build=outcome.raw, spoils="row", min_group=1, centred=False, shift=1.0, linear=True),
     Estimator(
         name="reinforce++",
         build=outcome.raw,
+        spoils="row",
         min_group=1,
         centred=False,
         sets=TOKEN_WHITENING,
@@ -255,6 +257,7 @@ _ROWS: Final = (
     Estimator(
         name="a-grae",
         build=outcome.asymmetric,
+        spoils="batch",
         lone=outcome.asymmetric_alone,
         scale="group",
         scales=("none", "group"),
@@ -278,7 +281,9 @@ _ROWS: Final = (
         """,
     ),
     Estimator(name="opo", build=mean.length_weighted, scales=ALL, needs=("length",), linear=True),
-    Estimator(name="remax", build=reference.given, needs=("baseline",), min_group=1, centred=False, shift=1.0),
+    Estimator(
+        name="remax", build=reference.given, spoils="row", needs=("baseline",), min_group=1, centred=False, shift=1.0
+    ),
     Estimator(
         name="gpg",
         build=mean.nonzero_rescaled,
@@ -291,6 +296,7 @@ _ROWS: Final = (
     Estimator(
         name="passk",
         build=sets.pass_at_k,
+        spoils="row",
         centred=False,
         shift=None,
         params=(
@@ -375,6 +381,7 @@ _ROWS: Final = (
     Estimator(
         name="james-stein",
         build=shrunk.james_stein,
+        spoils="batch",
         centred=False,
         batch=True,
         params=(Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the two variances"),),
@@ -382,6 +389,7 @@ _ROWS: Final = (
     Estimator(
         name="james-stein++",
         build=shrunk.james_stein_whole,
+        spoils="batch",
         centred=False,
         batch=True,
         params=(Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the two variances"),),
@@ -423,6 +431,8 @@ _ROWS: Final = (
     Estimator(
         name="bnpo",
         build=outcome.beta_normalised,
+        lone=outcome.beta_normalised_alone,
+        spoils="batch",
         centred=False,
         batch=True,
         shift=None,
@@ -434,6 +444,7 @@ _ROWS: Final = (
     Estimator(
         name="kalman",
         build=ordered.kalman,
+        spoils="later",
         min_group=1,
         centred=False,
         order_free=False,
@@ -450,6 +461,7 @@ _ROWS: Final = (
     Estimator(
         name="spo",
         build=ordered.success_tracker,
+        spoils="later",
         min_group=1,
         centred=False,
         order_free=False,
@@ -464,6 +476,7 @@ _ROWS: Final = (
     Estimator(
         name="psr",
         build=outcome.raw,
+        spoils="row",
         min_group=1,
         centred=False,
         shift=1.0,
@@ -475,10 +488,11 @@ _ROWS: Final = (
         Failures get 0. Source: PSR arXiv:2506.01347.
         """,
     ),
-    Estimator(name="nsr", build=outcome.failures_only, min_group=1, centred=False, shift=1.0),
+    Estimator(name="nsr", build=outcome.failures_only, spoils="row", min_group=1, centred=False, shift=1.0),
     Estimator(
         name="w-reinforce",
         build=outcome.weighted_reinforce,
+        spoils="row",
         min_group=1,
         centred=False,
         shift=None,
@@ -510,6 +524,7 @@ _ROWS: Final = (
     Estimator(
         name="reference",
         build=reference.reference_mean,
+        spoils="row",
         needs=("references",),
         min_group=1,
         centred=False,
@@ -518,6 +533,7 @@ _ROWS: Final = (
     Estimator(
         name="a-star-po",
         build=reference.reference_value,
+        spoils="row",
         needs=("references",),
         min_group=1,
         centred=False,
@@ -527,6 +543,7 @@ _ROWS: Final = (
     Estimator(
         name="ema",
         build=ordered.moving_average,
+        spoils="later",
         min_group=1,
         centred=False,
         batch=True,
