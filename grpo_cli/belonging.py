@@ -15,6 +15,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats.cells import canonical
 from grpo_cli.grouping import Coded, blocks, encode, refuse_merge, refuse_nulls, sizes, spanning, within
 from grpo_cli.narrow import label
+from grpo_cli.numbers import rows_where
 from grpo_cli.parts import Alone
 
 if TYPE_CHECKING:
@@ -207,6 +208,8 @@ def _units(looked: Looked, plan: Plan, coded: Coded) -> int:
 
 def duplicates(coded: Coded, sample: pl.Series) -> tuple[str, ...]:
     """A warning when a group holds the same sample twice."""
+    if _ascending(coded, sample):
+        return ()
     known = sample.is_not_null()
     codes, samples = coded.codes.filter(known), sample.filter(known)
     if not samples.dtype.is_integer():
@@ -217,3 +220,11 @@ def duplicates(coded: Coded, sample: pl.Series) -> tuple[str, ...]:
     if not twice:
         return ()
     return (f"{twice:,} rows repeat a {sample.name} inside their group: rollouts may have been written twice",)
+
+
+def _ascending(coded: Coded, sample: pl.Series) -> bool:
+    """Tell that samples count up inside of groups that lie one after the other, so that no two are the same."""
+    if not sample.dtype.is_integer() or sample.null_count() or len(coded.runs[0]) != coded.size:
+        return False
+    falls = rows_where(lambda before, here: here <= before, sample)
+    return bool(np.isin(falls, np.cumsum(coded.runs[1])).all())

@@ -7,6 +7,7 @@ names three keys and both cures.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,9 +15,13 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats.cells import canonical
+from grpo_cli.numbers import rows_where
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from grpo_cli.moments import Codes
+    from grpo_cli.segments import Index
 
 STEP_LIKE: Final = (
     "step", "global_step", "training_step", "train_step", "gen_step", "iteration", "iter", "epoch",
@@ -24,7 +29,7 @@ STEP_LIKE: Final = (
 SHOWN: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Coded:
     """A dense code for every row, in order of first appearance, and the row where each code first stands."""
 
@@ -36,23 +41,37 @@ class Coded:
         """How many codes there are."""
         return len(self.first)
 
+    @cached_property
+    def runs(self) -> tuple[Codes, Index]:
+        """Where rows of one code follow each other: the code of each run and its length."""
+        codes, starts = self.codes.to_numpy(), _starts([self.codes])
+        return codes[starts], np.diff(starts, append=len(codes))
+
 
 def encode(keys: Sequence[pl.Series], rows: int) -> Coded:
-    """Number the distinct combinations of the keys; rows that follow each other with one key are cheap."""
+    """Number the distinct combinations of the keys; of rows that follow each other with one key only the first counts."""
     if not keys:
         zero = pl.zeros(rows, dtype=pl.UInt32, eager=True)
         return Coded(zero, pl.Series([0] if rows else [], dtype=pl.UInt32))
-    frame = pl.DataFrame([_flat(key).alias(str(i)) for i, key in enumerate(keys)])
-    run = (frame.to_series() if len(keys) == 1 else frame.to_struct()).rle_id()
-    ids = run.to_numpy()
-    starts = pl.Series(np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1])[:rows].astype(np.uint32))
-    heads = frame[starts]
+    flat = [_flat(key).alias(str(i)) for i, key in enumerate(keys)]
+    found = _starts(flat)
+    starts = pl.Series(found, dtype=pl.UInt32)
+    lengths = np.diff(found, append=rows)
+    heads = pl.DataFrame([key.gather(starts) for key in flat])
     if heads.n_unique() == len(heads):
-        return Coded(run, starts)
-    distinct = heads.with_columns(first=starts).unique(frame.columns, keep="first", maintain_order=True)
+        return Coded(pl.Series(np.repeat(np.arange(len(found), dtype=np.uint32), lengths)), starts)
+    distinct = heads.with_columns(first=starts).unique(heads.columns, keep="first", maintain_order=True)
     numbered = distinct.with_row_index("code")
-    codes = heads.join(numbered, on=frame.columns, how="left", maintain_order="left", nulls_equal=True)["code"]
-    return Coded(codes.gather(run).cast(pl.UInt32), numbered["first"])
+    codes = heads.join(numbered, on=heads.columns, how="left", maintain_order="left", nulls_equal=True)["code"]
+    return Coded(pl.Series(np.repeat(codes.to_numpy().astype(np.uint32), lengths)), numbered["first"])
+
+
+def _starts(keys: Sequence[pl.Series]) -> Index:
+    """The rows where a key differs from that of the row before, and row 0."""
+    # On all cores, 10M texts in 0.06 s: finding runs in one go took 0.18 s, numbering every row by itself 0.5 s.
+    changes = [rows_where(lambda before, here: here.ne_missing(before), key) for key in keys]
+    first = np.zeros(min(len(keys[0]), 1), np.int64)
+    return np.concatenate([first, *changes] if len(keys) == 1 else [first, reduce(np.union1d, changes)])
 
 
 def _flat(key: pl.Series) -> pl.Series:
@@ -71,18 +90,21 @@ def blocks(coded: Coded, size: int) -> Coded:
     return within(coded, [place // size])
 
 
-def sizes(coded: Coded) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def sizes(coded: Coded) -> Index:
     """Rows of each group."""
-    return np.bincount(coded.codes.to_numpy(), minlength=coded.size)
+    codes, lengths = coded.runs
+    if len(codes) == coded.size:
+        return lengths
+    return np.bincount(codes, weights=lengths, minlength=coded.size).astype(np.int64)
 
 
 def spanning(coded: Coded, other: pl.Series) -> list[int]:
     """The codes whose rows have more than one value of `other`."""
-    if other.n_unique() <= 1:
+    flat = _flat(other)
+    if not flat.ne_missing(flat.head(1)).any():
         return []
-    frame = pl.DataFrame({"code": coded.codes, "other": _flat(other)})
-    differs = ~pl.col("other").eq_missing(pl.col("other").first().over("code"))
-    return frame.filter(differs)["code"].unique(maintain_order=True).to_list()
+    differs = flat.ne_missing(flat.gather(coded.first).gather(coded.codes))
+    return coded.codes.filter(differs).unique(maintain_order=True).to_list()
 
 
 def refuse_nulls(name: str, key: pl.Series, place: str) -> None:

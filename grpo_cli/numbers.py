@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from grpo_cli.segments import Index
+
     T = TypeVar("T")
 
 PIECE: Final = 1 << 17  # rows
@@ -35,6 +37,18 @@ def pieces(values: pl.Series) -> Iterator[pl.Series]:
 def each(work: Callable[[pl.Series], T], values: pl.Series) -> list[T]:
     """Work on the pieces, in order."""
     return list(map(work, pieces(values)) if len(values) <= PIECE else ahead(work, pieces(values)))
+
+
+def rows_where(test: Callable[[pl.Series, pl.Series], pl.Series], values: pl.Series) -> Index:
+    """The rows for which a test of (the values before, the values here) holds; row 0 has none before it."""
+    rows = len(values)
+
+    def there(at: int) -> Index:
+        found = test(values[at : min(at + PIECE, rows - 1)], values[at + 1 : at + 1 + PIECE])
+        return np.flatnonzero(found.to_numpy()) + (at + 1)
+
+    starts = range(0, rows - 1, PIECE)
+    return np.concatenate([np.zeros(0, np.int64), *(map(there, starts) if rows <= PIECE else ahead(there, starts))])
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,8 @@ def _parts(sizes: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _encode(table: pa.Table, sizes: Sequence[int], compression: str) -> Batch:
-    sink = io.BytesIO()
+    # pyarrow ends a page where an array ends: how the columns came in pieces must not be seen in the file.
+    table, sink = table.combine_chunks(), io.BytesIO()
     first = table.slice(0, min(next(filter(None, sizes), 0), _SAMPLE))
     options: dict[str, Any] = {
         "compression": compression,
