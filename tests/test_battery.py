@@ -364,6 +364,24 @@ def test_parts_that_share_no_group_give_the_numbers_of_the_whole(method: str, ro
         assert close(got, wanted, 1e-9 if method != "entropic-adaptive" else 1e-3)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_nan_reaches_as_far_as_the_method_says(method: str) -> None:
+    rows = [
+        Row(group=group, reward=r, length=i + 3, logprob=-0.1 * i, references=(0.2, 0.7), rollout=str(i), state="s")
+        for group in "abc"
+        for i, r in enumerate((0.0, 1.0, 1.0, 0.0, 1.0 if group == "a" else 0.25))
+    ]
+    rows[7] = replace(rows[7], reward=math.nan)
+    settings = {"estimator.name": method, "rewards.missing": "propagate"}
+    spoilt = {i for i, value in enumerate(advantages(rows, settings)) if value is None or math.isnan(value)}
+    said = Plan.of(settings).spoils
+    if said == "later":
+        assert min(spoilt) == 7
+        assert spoilt > {7, 8}
+    else:
+        assert spoilt == {"row": {7}, "group": set(range(5, 10)), "batch": set(range(15))}[said]
+
+
 BITS = """
 import sys, random, struct, hashlib
 sys.path.insert(0, {root!r})

@@ -36,8 +36,13 @@ UNSCORED: Final = {
     "exclude": "left out of their groups, null",
     "zero": "left out of their groups, advantage 0",
     "as-zero": "counted as reward 0",
-    "propagate": "their groups are NaN",
     "error": "left out of their groups",
+}
+SPOILT: Final = {
+    "row": "they are NaN",
+    "later": "they and the later rows that build on them are NaN",
+    "group": "their groups are NaN",
+    "batch": "their batches are NaN",
 }
 
 
@@ -178,7 +183,8 @@ def others(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str
             [f"{count(small['groups'], 'group')} {fewer}", *_skipped(facts, "small-group", "mean")],
         )
     if facts["unscorable"]:
-        told = f"{count(facts['unscorable'], 'row')} without a finite reward: {UNSCORED[plan.rewards.missing]}"
+        fate = UNSCORED.get(plan.rewards.missing, SPOILT[plan.spoils])
+        told = f"{count(facts['unscorable'], 'row')} without a finite reward: {fate}"
         empty = next((one["groups"] for one in facts["skipped"] if one["reason"] == "unscorable"), 0)
         lines = [f"{count(empty, 'group')} {'has' if empty == 1 else 'have'} no reward at all"] if empty else []
         yield "unscorable", [told, *lines, *_skipped(facts, "unscorable", "")]
