@@ -135,7 +135,10 @@ class Binary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divisor:
-    """What the residual is divided by: sqrt(max(var + inside, floor)) + epsilon."""
+    """What the residual is divided by: sqrt(max(var + inside, floor)) + epsilon.
+
+    Where `least` is given, a spread that is not above it (or NaN) makes the advantage 0.
+    """
 
     level: Level = "group"
     of: Literal["reward", "residual", "others"] = "reward"
@@ -144,6 +147,7 @@ class Divisor:
     floor: float = 0.0
     epsilon: float = 1e-6
     only_positive: bool = False
+    least: float | None = None
     constant: float = 1.0
 
     def __post_init__(self) -> None:
@@ -153,8 +157,8 @@ class Divisor:
             raise UsageError("the spread of the others is a group quantity", "use --scale group")
         if self.constant == 0:
             raise UsageError("nothing can be divided by divisor.constant=0", "--scale none divides by nothing")
-        for name in ("inside", "floor", "epsilon"):
-            if getattr(self, name) < 0:
+        for name in ("inside", "floor", "epsilon", "least"):
+            if (getattr(self, name) or 0.0) < 0:
                 raise UsageError(f"divisor.{name} cannot be negative", "it keeps the divisor above zero")
 
 

@@ -152,6 +152,9 @@ def _divided(plan: Plan, residual: pl.Expr, divisor: pl.Expr) -> pl.Expr:
     if plan.divisor.level == "none":
         return residual
     quotient = residual / divisor
+    if plan.divisor.least is not None and plan.divisor.level != "constant":
+        wide = (divisor > plan.divisor.least + plan.divisor.epsilon) & divisor.is_not_nan()
+        return pl.when(wide).then(quotient).when(residual.is_not_null()).then(0.0)
     if plan.divisor.only_positive:
         return pl.when(divisor > plan.divisor.epsilon).then(quotient).otherwise(residual)
     # 0 / 0 with epsilon 0: a constant group stays at 0.

@@ -27,6 +27,12 @@ MISSING: Final = {
     "as-zero": "rows without a finite reward count as reward 0",
 }
 FILLED: Final = "rows without a finite reward are left out of their group, then count as 0"
+SPOILS: Final = {
+    "row": "is",
+    "later": "and the later rows that build on it are",
+    "group": "makes its group",
+    "batch": "makes its batch",
+}
 COMPONENT_MISSING: Final = {
     "zero": "a missing reward of several counts as 0",
     "propagate": "a row that misses one of several rewards has none",
@@ -70,9 +76,8 @@ def missing(plan: Plan) -> list[str]:
     """What becomes of a row without a reward, and of its neighbours; nothing where it stops the run."""
     rule = plan.rewards.missing
     if rule == "propagate":
-        alone = plan.estimator.min_group == 1 and plan.method != "expression"
-        whose = "makes its batch" if plan.uses_batch else "is" if alone else "makes its group"
-        return [f"a row without a finite reward {whose} NaN"]
+        caught = plan.divisor.least is not None and plan.divisor.level in LONE_STD
+        return [f"a row without a finite reward {SPOILS[plan.spoils]} {'0' if caught else 'NaN'}"]
     names = [op.name for op in plan.post]
     filled = "nan_to_zero" in names[: names.index("whiten")] if "whiten" in names else False
     if rule == "zero" and filled:

@@ -119,7 +119,8 @@ def _divides(plan: Plan, _: Sequence[str]) -> Clauses:
         told += ", before the rank penalty"
     if rule.level == "batch" and plan.groups.statistics == "kept":
         told += ", groups that are skipped left out"
-    return [told, *([_undivided(plan)] if rule.only_positive else [])]
+    flat = [] if rule.least is None else [f"A = 0 where that std is not above {exact(rule.least)}, or NaN"]
+    return [told, *flat, *([_undivided(plan)] if rule.only_positive else [])]
 
 
 def _undivided(plan: Plan) -> str:
@@ -165,7 +166,7 @@ def _unread_of_divisor(plan: Plan) -> frozenset[str]:
     constant = {"constant", "only_positive"} if plan.divisor.level == "constant" else set()
     ddof = {"ddof"} if plan.divisor.level == "none" else set()
     return frozenset(
-        {"of", "ddof", "inside", "floor", "epsilon", "only_positive", "constant"} - named - constant - ddof
+        {"of", "ddof", "inside", "floor", "epsilon", "only_positive", "least", "constant"} - named - constant - ddof
     )
 
 
