@@ -83,7 +83,8 @@ def estimate(program: Program, plan: Plan, own: Terms, raw: pl.Expr, name: str) 
 def _lone(plan: Plan, t: Terms) -> pl.Expr:
     """The only row of a group, measured against 0."""
     build = plan.estimator.lone
-    return build(t) if build is outcome.raw else build(t, **_arguments(plan))
+    value: pl.Expr = build(t) if build is outcome.raw else build(t, **_arguments(plan))
+    return value
 
 
 def _arguments(plan: Plan) -> dict[str, object]:
