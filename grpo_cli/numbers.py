@@ -80,8 +80,9 @@ class Numbers:
             return cls(nan=nan)
         mean = float(numbers.mean())
         away = numbers - mean
+        away *= away  # not `away @ away`: OpenBLAS would start threads of its own
         zero = len(numbers) - int(np.count_nonzero(numbers))
-        return cls(len(numbers), nan, zero, mean, float(away @ away), float(numbers.min()), float(numbers.max()))
+        return cls(len(numbers), nan, zero, mean, float(away.sum()), float(numbers.min()), float(numbers.max()))
 
     def _merge(self, other: Self) -> Self:
         count = self.count + other.count

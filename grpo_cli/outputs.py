@@ -97,6 +97,8 @@ def _themselves(tables: Sequence[FileTable], output: Output) -> list[Target]:
         if given:
             raise UsageError(f"--in-place and {what} are two places", "leave one of them out")
     for table in tables:
+        if table.gone:
+            raise UsageError(f"{table.name} has lines to leave out: not in place", "give -o FILE")
         if table.source.fd is not None:
             raise UsageError(f"{table.name} is a pipe: there is no place to write into", "leave out --in-place")
     return [Target(Path(table.source.path), table.format) for table in tables]
@@ -115,7 +117,7 @@ def _named(tables: Sequence[FileTable], output: Output) -> list[Target]:
             raise UsageError(f"{len(tables)} inputs cannot share standard output", "give -o DIRECTORY/")
         return [Target(None, tables[0].format)]
     for table in tables if to is None else ():
-        if table.source.fd is not None:
+        if table.source.fd is not None and not table.gone:
             raise UsageError(f"{table.name} is a pipe: there is no name beside it", "give -o FILE, or -o -")
     if to is None:
         paths = [_beside(Path(table.name), output.word) for table in tables]
@@ -148,7 +150,7 @@ def _in_directory(top: Path, tables: Sequence[FileTable]) -> list[Target]:
 def _refuse_existing(path: Path, tables: Sequence[FileTable], *, force: bool) -> None:
     if not path.exists():
         return
-    if any(table.name != STDOUT and path.samefile(table.source.path) for table in tables):
+    if any(table.name != STDOUT and path.samefile(table.name if table.gone else table.source.path) for table in tables):
         own = " (an own output, matched by the shell? quote the pattern)" if ".advantages" in path.name else ""
         raise UsageError(f"{path} is an input: it is never overwritten{own}", "give another name with -o")
     if not path.is_file() and not path.is_dir():
@@ -190,10 +192,10 @@ def refuse_summary(path: Path, tables: Sequence[FileTable], aims: Sequence[Targe
 
 def added(scored: Scored, output: Output, others: Mapping[str, Scored] = MappingProxyType({})) -> pl.DataFrame:
     """The new columns, one row per row of the narrow table."""
-    frame = scored.frame
     told = {output.column: scored, **others}
-    columns = [one.frame[".advantage"].cast(DTYPES[output.dtype]).alias(name) for name, one in told.items()]
+    columns = [one.rows[".advantage"].cast(DTYPES[output.dtype]).alias(name) for name, one in told.items()]
     if output.facts:
+        frame = scored.frame
         values = (frame[".mean"], frame[".std"], frame[".n"].cast(pl.Int64), frame[".status"].cast(pl.String))
         columns += [value.alias(f"{output.column}_{fact}") for fact, value in zip(FACTS, values, strict=True)]
     return pl.DataFrame(columns)
