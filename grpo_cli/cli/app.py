@@ -17,6 +17,8 @@ from grpo_cli.cli.compute import compute
 from grpo_cli.cli.inspect import inspect
 from grpo_cli.cli.methods import methods
 from grpo_cli.cli.presets import presets
+from grpo_cli.cli.schemas import schemas
+from grpo_cli.cli.report import report
 from grpo_cli.cli.select import select
 from grpo_cli.cli.verify import verify
 from grpo_cli.errors import GrpoError
@@ -84,11 +86,13 @@ def root(
 
 app.command()(guarded(compute))
 app.command()(guarded(inspect))
+app.command()(guarded(report))
 app.command()(guarded(select))
 app.command()(guarded(audit))
 app.command()(guarded(compare))
 app.command()(guarded(methods))
 app.command()(guarded(presets))
+app.command()(guarded(schemas))
 app.command()(guarded(verify))
 
 

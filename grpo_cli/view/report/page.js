@@ -1,0 +1,140 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const config = {
+    background: "transparent", font: "system-ui, sans-serif",
+    axis: { labelColor: "currentColor", titleColor: "currentColor", tickColor: "currentColor", domainColor: "currentColor", gridColor: "currentColor", gridOpacity: 0.15, titleFontWeight: 500 },
+    legend: { labelColor: "currentColor", titleColor: "currentColor" },
+    view: { stroke: null },
+    bar: { stroke: "currentColor", strokeWidth: 0.4 },
+  };
+  const options = { mode: "vega-lite", actions: false, renderer: "svg", config, tooltip: { disableDefaultStyle: true } };
+  const drawn = [...document.querySelectorAll("[data-chart]")].map((place) =>
+    window.vegaEmbed(place, data.charts[place.dataset.chart], options));
+  Promise.all(drawn).then(() => { document.documentElement.dataset.drawn = drawn.length; });
+
+  // --- light and dark ---
+  document.getElementById("theme").addEventListener("click", () => {
+    const root = document.documentElement;
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+  });
+
+  // --- the table of groups ---
+  const { columns, lines } = data.groups;
+  const STEP = 200;
+  let sorted = null, down = true, most = STEP;
+  const cell = (row, text, kind) => {
+    const made = row.insertCell();
+    made.textContent = text;
+    if (kind) made.className = kind;
+    return made;
+  };
+  const shown = (value) => value === null || value === undefined ? "" :
+    typeof value === "number" ? (Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(4)))) : String(value);
+
+  // A condition as the command line knows it, as far as it is a chain of comparisons; else words of a key.
+  const compare = { "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b, "==": (a, b) => a === b, "!=": (a, b) => a !== b };
+  const chain = (text) => {
+    const terms = text.split(/(<=|>=|==|!=|<|>)/).map((part) => part.trim());
+    if (terms.length < 3 || terms.length % 2 === 0) return null;
+    const values = terms.filter((_, i) => i % 2 === 0).map((term) =>
+      columns.includes(term) ? (line) => line[columns.indexOf(term)] : term !== "" && Number.isFinite(Number(term)) ? () => Number(term) : null);
+    if (values.includes(null)) return null;
+    const signs = terms.filter((_, i) => i % 2 === 1);
+    return (line) => signs.every((sign, i) => {
+      const left = values[i](line), right = values[i + 1](line);
+      return left !== null && right !== null && compare[sign](left, right);
+    });
+  };
+  const condition = (text) => {
+    const parts = text.split(/\band\b/).map(chain);
+    return parts.every((part) => part) ? (line) => parts.every((part) => part(line)) : null;
+  };
+  const matching = () => {
+    const text = document.getElementById("search").value.trim();
+    const places = lines.map((_, i) => i);
+    if (!text) return places;
+    const holds = condition(text);
+    const words = text.toLowerCase().split(/\s+/);
+    return places.filter((i) => holds ? holds(lines[i]) : words.every((word) => lines[i][0].toLowerCase().includes(word)));
+  };
+  const ordered = (places) => {
+    if (sorted === null) return places;
+    const value = (i) => lines[i][sorted];
+    const size = (a, b) => typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+    return places.sort((a, b) => {
+      const x = value(a), y = value(b);
+      if (x === null || y === null) return (x === null) - (y === null);
+      return (down ? -1 : 1) * size(x, y) || a - b;
+    });
+  };
+  const heads = () => {
+    const head = document.querySelector("#table thead");
+    const row = document.createElement("tr");
+    columns.forEach((name, i) => {
+      const th = document.createElement("th");
+      th.scope = "col";
+      if (i === 0) th.className = "key";
+      th.ariaSort = sorted === i ? (down ? "descending" : "ascending") : "none";
+      const button = document.createElement("button");
+      button.type = "button";
+      button.dataset.column = name;
+      button.textContent = name.replace("_", " ") + (sorted === i ? (down ? " ▾" : " ▴") : "");
+      button.addEventListener("click", () => {
+        down = sorted === i ? !down : i !== 0;
+        sorted = i;
+        draw();
+        document.querySelector(`#table [data-column="${name}"]`).focus();
+      });
+      th.append(button);
+      row.append(th);
+    });
+    head.replaceChildren(row);
+  };
+  const draw = () => {
+    heads();
+    const places = ordered(matching());
+    const body = document.createElement("tbody");
+    for (const i of places.slice(0, most)) {
+      const row = body.insertRow();
+      const key = document.createElement("button");
+      key.type = "button";
+      key.textContent = lines[i][0];
+      key.addEventListener("click", () => open(i));
+      cell(row, "", "key").append(key);
+      lines[i].slice(1).forEach((value) => cell(row, shown(value)));
+    }
+    document.querySelector("#table tbody").replaceWith(body);
+    document.getElementById("matches").textContent = `${places.length.toLocaleString("en")} of ${lines.length.toLocaleString("en")} groups`;
+    document.getElementById("more").hidden = places.length <= most;
+  };
+  document.getElementById("search").addEventListener("input", () => { most = STEP; draw(); });
+  document.getElementById("more").addEventListener("click", () => { most += STEP; draw(); });
+
+  // --- one group ---
+  const open = (i) => {
+    const told = data.groups.rows[i];
+    document.getElementById("group-key").textContent = lines[i][0];
+    document.getElementById("group-prompt").textContent = told.prompt || "";
+    document.getElementById("group-facts").textContent = columns.slice(1).map((name, k) => `${name.replace("_", " ")} ${shown(lines[i][k + 1]) || "-"}`).join(" · ") + (told.more ? ` · the first ${told.lines.length} rows` : "");
+    const head = document.createElement("tr");
+    for (const name of data.groups.heads) {
+      const th = document.createElement("th");
+      th.scope = "col";
+      th.textContent = name;
+      if (name === "text") th.className = "text";
+      head.append(th);
+    }
+    document.querySelector("#group-rows thead").replaceChildren(head);
+    const body = document.createElement("tbody");
+    for (const line of told.lines) {
+      const row = body.insertRow();
+      line.forEach((value, k) => cell(row, shown(value), data.groups.heads[k] === "text" ? "text" : ""));
+    }
+    document.querySelector("#group-rows tbody").replaceWith(body);
+    document.getElementById("group").showModal();
+  };
+  addEventListener("beforeprint", () => { most = lines.length; draw(); });
+  draw();
+})();
