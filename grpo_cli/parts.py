@@ -166,8 +166,8 @@ class Divisor:
 class Alone:
     """What happens to a group with one scorable row.
 
-    `baseline`: its own reward (residual 0), zero (residual r) or whatever the formula gives; `sd` for a group
-    divisor; `result` then keeps that value or replaces it.
+    `baseline`: its own reward (residual 0), zero (mostly: residual r) or whatever the formula gives; `sd` for a
+    group divisor; `result` then keeps that value or replaces it.
     """
 
     baseline: Literal["own", "zero", "formula"] = "own"

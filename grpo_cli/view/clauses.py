@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from grpo_cli.estimators import outcome
 from grpo_cli.parts import Affine, Binary, Clip, Kl, Length, NanToZero, Overlong, Rank, Truncated, Whiten
 from grpo_cli.view.words import exact
 
@@ -50,7 +51,8 @@ ALONE: Final = {
     "drop": "singletons are dropped",
     "error": "a singleton stops the run",
 }
-ALONE_BASELINE: Final = {"own": "residual 0", "zero": "residual r", "formula": "like any other row"}
+ALONE_BASELINE: Final = {"zero": "residual r", "formula": "like any other row"}
+OWN_FORMULA: Final = "the formula with a mean of 0"
 LONE_STD: Final = {"group": "std", "batch": "std of a batch of one row"}
 ZERO_VARIANCE: Final = {"drop": "constant groups are dropped", "null": "constant groups get null"}
 SMALL: Final = {"null": "get null", "zero": "get 0", "drop": "are dropped"}
@@ -212,8 +214,11 @@ def alone(plan: Plan) -> list[str]:
         return [ALONE[rule.result]]
     if rule.sd == "nan" and plan.divisor.level == "group":
         return [ALONE["nan"]]
+    if rule.baseline == "own":
+        return [ALONE["zero"]]
     divided = f", {LONE_STD[plan.divisor.level]} taken as {rule.sd}" if plan.divisor.level in LONE_STD else ""
-    return [f"singletons: {ALONE_BASELINE[rule.baseline]}{divided}"]
+    own = rule.baseline == "zero" and plan.estimator.lone is not outcome.raw
+    return [f"singletons: {OWN_FORMULA if own else ALONE_BASELINE[rule.baseline]}{divided}"]
 
 
 def groups(plan: Plan) -> list[str]:
