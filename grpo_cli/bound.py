@@ -9,7 +9,7 @@ import polars as pl
 
 from grpo_cli import formats
 from grpo_cli.derived import OWN
-from grpo_cli.detect import Sight, reward_names
+from grpo_cli.detect import Sight, recognised, reward_names
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats.cells import canonical
 from grpo_cli.formats.document import PARENT
@@ -63,8 +63,19 @@ def _no_number() -> pl.Expr:
     return pl.all_horizontal(pl.all().is_null() | ~pl.all().is_finite())
 
 
-def bound(tables: Sequence[Table], binding: Binding, plan: Plan) -> Bound:
+def laid_out(tables: Sequence[Table], binding: Binding) -> Sequence[Table]:
+    """The tables as the schema of their files reads them, one row per rollout."""
+    seen = recognised(tables, binding.schema)
+    first = next((one for one in seen if isinstance(one, FileTable)), None)
+    if first is None or first.schema is None or first.schema.layout not in LISTED:
+        return seen
+    rewards = binding.rewards or _rewards(first.schema, first)
+    return [_listed(one, first.schema, rewards) if isinstance(one, FileTable) else one for one in seen]
+
+
+def bound(given: Sequence[Table], binding: Binding, plan: Plan) -> Bound:
     """Fill in what the flags leave open, from the schema that the files are of."""
+    tables = laid_out(given, binding)
     files = [one for one in tables if isinstance(one, FileTable)]
     schema = files[0].schema if files else None
     if schema is None:
@@ -87,7 +98,7 @@ def bound(tables: Sequence[Table], binding: Binding, plan: Plan) -> Bound:
         *([schema.note] if _noted(schema, binding) else []),
     )
     marks = tuple(one for one in schema.unscorable if one.column.split(".")[0] in names)
-    return Bound([_listed(one, schema, rewards) for one in files], filled, schema, notes, words, marks)
+    return Bound(tables, filled, schema, notes, words, marks)
 
 
 def _words(schema: Schema, binding: Binding) -> str:
@@ -137,7 +148,7 @@ def _roles(schema: Schema, plan: Plan, names: Collection[str]) -> dict[str, str]
 
 def _listed(table: FileTable, schema: Schema, rewards: Sequence[str]) -> FileTable:
     """A file whose lists become rows: those of its rewards say how many."""
-    if schema.layout not in LISTED or table.format.packed is not None:
+    if table.format.packed is not None:
         return table
     items = tuple(name for name in rewards if name not in schema.derive)
     if not items:

@@ -13,7 +13,7 @@ from grpo_cli.looking import of_skipped
 from grpo_cli.narrow import Binding, FileTable
 from grpo_cli.outputs import Output, refuse_summary, targets
 from grpo_cli.plan import Plan
-from grpo_cli.select import Chosen, Wanted, choose, summary_of, write
+from grpo_cli.selection import Chosen, Wanted, choose, summary_of, write
 from grpo_cli.settings import binding_fields, settings
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def run(
     started = time.perf_counter()
     wanted = wanted_of(given)
     phase("reading")
-    tables, skipped = opened(names)
+    tables, skipped = opened(names, Binding(**binding_fields(given)), skip_broken=given.get("on_error") == "skip")
     output = Output(to=given.get("output"), force=given.get("force", False), word="selected")
     aims = targets(tables, output)
     if "summary" in given:

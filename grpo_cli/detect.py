@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli import formats
@@ -16,6 +17,7 @@ from grpo_cli.formats.lines import raw_lines
 from grpo_cli.formats.prototype import row_of
 from grpo_cli.formats.records import records, text_of
 from grpo_cli.formats.rows import ABSENT, rows, value_of
+from grpo_cli.io.spool import pinned
 from grpo_cli.narrow import FileTable
 from grpo_cli.schemas import LISTED, NONE, REFUSED, schema, schemas
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from grpo_cli.narrow import Table
     from grpo_cli.schemas import Schema
 
+_NEAR: Final = 3  # schemas that nearly fit
 _ROWS: Final = 20
 _BYTES: Final = 4 << 20
 _SCORED: Final = frozenset({"reward", "rewards", "score", "scores", "total_reward", "advantage", "advantages"})
@@ -120,6 +123,26 @@ def _refuse(found: Schema, table: FileTable) -> None:
     if bases is not None and table.format.name not in bases:
         told = f"{table.name}: the schema {found.name} is not read from {table.format.name}"
         raise DataError(told, f"it is read from {', '.join(sorted(bases))}; --schema none reads plain rows")
+
+
+def explained(name: str) -> dict[str, Any]:
+    """Which schema a file is of, what speaks for it, and what against the nearest others, as plain data."""
+    source = pinned(Path(name))
+    found = matches(Sight.of(FileTable(source, formats.of(source))))
+    fitting = sorted((one for one in found if not one.against), key=lambda one: -one.score)
+    near = sorted((one for one in found if one.against and one.by), key=lambda one: (len(one.against), -one.score))
+    best = _best(found, name)
+    return {
+        "file": name,
+        "schema": None if best is None else best.name,
+        "because": [] if best is None else list(fitting[0].by),
+        "also": [_told(one) for one in fitting[1:]],
+        "nearly": [_told(one) for one in near if len(one.against) == 1][:_NEAR],
+    }
+
+
+def _told(one: Match) -> dict[str, Any]:
+    return {"schema": one.schema.name, "score": one.score, "by": list(one.by), "against": list(one.against)}
 
 
 def _laid(table: FileTable, found: Schema | None) -> FileTable:

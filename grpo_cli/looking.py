@@ -32,7 +32,7 @@ def of_files(
 ) -> Inspection:
     """Look at files."""
     phase("reading")
-    tables, skipped = opened(names)
+    tables, skipped = opened(names, Binding(**binding_fields(given)), skip_broken=given.get("on_error") == "skip")
     found = of_tables(tables, plan, given, by_steps=by_steps, cheap=size_of(tables) <= CHEAP)
     for table in tables:
         table.source.check()
@@ -49,7 +49,7 @@ def of_skipped(skipped: Sequence[str]) -> list[str]:
     if not skipped:
         return []
     more = ", ..." if len(skipped) > SHOWN else ""
-    return [f"skipped {len(skipped)} files (own outputs or hidden): {', '.join(skipped[:SHOWN])}{more}"]
+    return [f"skipped {len(skipped)} files (own outputs, hidden or second copies): {', '.join(skipped[:SHOWN])}{more}"]
 
 
 def of_tables(

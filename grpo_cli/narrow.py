@@ -223,6 +223,16 @@ class Narrow:
         return label(self.key, code, int(self.groups.first[code]))
 
 
+def broken(tables: Sequence[Table]) -> tuple[str, ...]:
+    """A warning for each file of which lines were left out."""
+    return tuple(
+        f"{one.name}: {len(one.gone)} {'line is' if len(one.gone) == 1 else 'lines are'} no JSON object and left out "
+        f"(line {', '.join(map(str, one.gone[:3]))}{', ...' if len(one.gone) > 3 else ''})"  # noqa: PLR2004
+        for one in tables
+        if isinstance(one, FileTable) and one.gone
+    )
+
+
 def label(key: pl.DataFrame, at: int, row: int) -> str:
     """A line of keys in words, short enough for a message; a block without a key is called by its first row."""
     texts = [str(value) for value in key.row(at)] if key.width else [f"block at row {row + 1}"]

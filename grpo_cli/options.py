@@ -187,13 +187,13 @@ _ARITHMETIC: Final = tuple(row.name for row in _ROWS if row.name in ON_FRAMES an
 _FACTS: Final = tuple(name for name in _ARITHMETIC if OPTIONS[name].panel in {GROUPS, REWARDS})
 # The options of each command that has not all of them, in the order of its help.
 INSPECT: Final = (
-    "by", "show", "top", "sort", "format", "text_column", "duplicates", *_ARITHMETIC, "config", "json", "quiet", "debug",
+    "by", "show", "top", "sort", "format", "text_column", "duplicates", *_ARITHMETIC, "on_error", "config", "json", "quiet", "debug",
 )  # fmt: skip
 SELECT: Final = (
-    "where", "limit", "per_group", "pick", "seed", "output", "force", *_FACTS, "length_column", "config", "json", "summary", "quiet", "debug",
+    "where", "limit", "per_group", "pick", "seed", "output", "force", *_FACTS, "length_column", "on_error", "config", "json", "summary", "quiet", "debug",
 )  # fmt: skip
 REPORT: Final = (
-    "output", "force", "by", "methods", "text_column", "duplicates", *_ARITHMETIC, "config", "quiet", "debug",
+    "output", "force", "by", "methods", "text_column", "duplicates", *_ARITHMETIC, "on_error", "config", "quiet", "debug",
 )  # fmt: skip
 AUDIT: Final = ("column", *_ARITHMETIC, "config", "fail_on", "json", "quiet", "debug")
 COMPARE: Final = (

@@ -50,7 +50,7 @@ SHAPES: Final = frozenset(
     }
 )
 STATES: Final = frozenset({"null", "filled", "true", "false", "zero"})
-TOLD: Final = ("title", "tool", "layout", "source")
+_WORDS: Final = MappingProxyType({"@parent": "record", "@file": "file"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,16 +138,15 @@ class Schema:
 
     def words(self, name: str) -> str:
         """How messages call one of its columns."""
-        return self.derive[name].means if name in self.derive else "record" if name == "@parent" else name
+        return self.derive[name].means if name in self.derive else _WORDS.get(name, name)
 
     @property
     def grouping(self) -> str:
         """The key in words, the last column within the others."""
         if self.blocks:
             return " within ".join(["blocks of --group-size rows", *map(self.words, self.group)])
-        names = [self.words(name) for name in self.group if name != "@file"]
-        outer = [*names[:-1], *(["file"] if "@file" in self.group else [])]
-        return f"{names[-1]} within {', '.join(outer)}" if outer else names[-1]
+        *outer, last = map(self.words, self.group)
+        return f"{last} within {', '.join(outer)}" if outer else last
 
 
 def schema(name: str) -> Schema:

@@ -14,13 +14,12 @@ import polars as pl
 
 from grpo_cli.belonging import Looked, batched, check_sizes, duplicates, grouped, named_columns, refuse_rivals
 from grpo_cli.bound import bound, refuse_steps
-from grpo_cli.detect import recognised
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import Field
 from grpo_cli.formats.cells import canonical
 from grpo_cli.formats.paths import Absent
 from grpo_cli.grouping import STEP_LIKE, Coded, encode
-from grpo_cli.narrow import FileTable, Narrow
+from grpo_cli.narrow import Narrow, broken
 from grpo_cli.roles import ROLES
 from grpo_cli.suspicions import suspicions
 
@@ -54,13 +53,7 @@ SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "comple
 
 def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
     """Read what the plan needs and say which rows belong together."""
-    return _read(bound(recognised(tables, binding.schema), binding, plan), plan)
-
-
-def known(tables: Sequence[FileTable], binding: Binding, plan: Plan) -> list[FileTable]:
-    """The files as the schema that they are of reads them, if they are of one."""
-    seen = bound(recognised(tables, binding.schema), binding, plan)
-    return [one for one in seen.tables if isinstance(one, FileTable)]
+    return _read(bound(tables, binding, plan), plan)
 
 
 def _read(seen: Bound, plan: Plan) -> Narrow:
@@ -90,7 +83,7 @@ def _read(seen: Bound, plan: Plan) -> Narrow:
     lengths = tuple(len(frame) for frame in frames)
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
-    columns = {one.name: _joined([frame[one.name] for frame in frames]) for one in asked}
+    columns = {one.name: _joined([frame.drop_in_place(one.name) for frame in frames]) for one in asked}
     file = pl.Series("file", np.repeat(np.arange(len(tables), dtype=np.uint32), lengths))
     looked = Looked(tables, lengths, columns, file, group, steps, roles, seen.words)
     refuse_rivals(looked, rivals)
@@ -101,6 +94,7 @@ def _read(seen: Bound, plan: Plan) -> Narrow:
     check_sizes(looked, binding, plan, coded, partial)
     declared = seen.declared(columns, rewards)
     table, rows = _narrow(looked, coded, batch, rewards, declared), None
+    warnings += broken(tables)
     warnings += suspicions(looked, binding, coded, _logged(seen, columns, table))
     beside = pl.DataFrame([columns[name] for name in binding.carried])
     key = looked.key()
@@ -227,6 +221,8 @@ def _fields(group: Sequence[str], rewards: Sequence[str], roles: Mapping[str, st
 
 def _joined(parts: Sequence[pl.Series]) -> pl.Series:
     """One column from all files; keys of different types are compared as JSON text, so 1 is not "1"."""
+    if len(parts) == 1:
+        return parts[0]
     dtypes = {part.dtype for part in parts if part.dtype != pl.Null}
     if len(dtypes) > 1:
         parts = [canonical(part) for part in parts]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _GIANT: Final = 64  # rows of a single group that is more than one prompt's samples
 _MANY: Final = 2  # groups of one size that make it the usual one
+_SURE: Final = 4  # a smaller common size has to be that of several groups
 _NEAR: Final = 1e-4  # two baselines that differ by less are one, rounded
 
 
@@ -37,15 +38,9 @@ def suspicions(looked: Looked, binding: Binding, coded: Coded, baseline: pl.Seri
     return ()
 
 
-def _runs(codes: Ints) -> tuple[Ints, Ints]:
-    """Where rows of one code follow each other: the code of each run and its length."""
-    starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
-    return codes[starts], np.diff(np.append(starts, len(codes)))
-
-
 def _again(coded: Coded, rows: Ints) -> tuple[str, int] | None:
     """Keys that come back in blocks of one size, with other groups between them."""
-    codes, lengths = _runs(coded.codes.to_numpy())
+    codes, lengths = coded.runs
     size = int(lengths[0])
     back = int((np.bincount(codes[lengths == size], minlength=coded.size) > 1).sum())
     if not back or size == 1 or (lengths[:-1] != size).any() or lengths[-1] > size or rows.max() == size:
@@ -56,13 +51,14 @@ def _again(coded: Coded, rows: Ints) -> tuple[str, int] | None:
 
 def _multiples(coded: Coded, rows: Ints) -> tuple[str, int] | None:
     """Sizes that are multiples of the usual one, in groups whose rows stand together."""
-    counts = np.bincount(coded.codes.to_numpy(), minlength=coded.size)
-    whole = rows[:-1] if len(rows) > 1 else rows  # the last group of a file may be cut short
+    usual_last = len(rows) == 1 or rows[-1] >= rows[:-1].min()
+    whole = rows if usual_last else rows[:-1]  # the last group of a file may be cut short
     common = int(np.gcd.reduce(whole))
     usual = int(np.bincount(whole).argmax())
     larger = int((rows > usual).sum())
-    grouped = len(_runs(coded.codes.to_numpy())[0]) == len(counts)
-    if common < _MANY or usual != common or not larger or not grouped:
+    grouped = len(coded.runs[0]) == coded.size
+    sure = common >= _SURE or int((rows == usual).sum()) > 1
+    if common < _MANY or usual != common or not larger or not grouped or not sure:
         return None
     most = int(rows.max())
     return f"group sizes are multiples of {usual} (up to {most}): two draws of one prompt in one group?", usual

@@ -6,15 +6,18 @@ formats, value by value. Same rows, same order; the first difference is told.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from grpo_cli import formats
+from grpo_cli.bound import laid_out
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import members, parquet_splice
 from grpo_cli.formats.lines import BOM, is_blank, raw_lines
 from grpo_cli.io.spool import pinned
+from grpo_cli.narrow import Binding, FileTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -39,17 +42,30 @@ def verify(output: Path, against: Path, columns: Sequence[str] = ()) -> Verified
     """Compare an output with its input; `columns` are those that were added or replaced (default: the new names)."""
     new, old = pinned(output), pinned(against)
     kind, of_old = formats.of(new), formats.of(old)
-    if kind is not of_old:
+    if kind.name != of_old.name:
         raise UsageError(f"{new.name} is {kind.name} and {old.name} is {of_old.name}", "verify compares one format")
-    known = of_old.columns(old)
-    added = tuple(columns) or tuple(name for name in kind.columns(new) if name not in known)
+    kind = _laid_out(old, kind)
+    names = kind.own or kind.columns
+    known = names(old)
+    added = tuple(columns) or tuple(name for name in names(new) if name not in known)
     by, difference = _compared(kind, new, old, added)
     if difference is not None:
         raise DataError(difference, "name a replaced column with --column" if not columns else "")
     return Verified(by, added)
 
 
+def _laid_out(old: Input, kind: Format) -> Format:
+    """The format as the schema of the file reads it, where rollouts are inside of records."""
+    with suppress(DataError):
+        (table,) = laid_out([FileTable(old, kind)], Binding())
+        if isinstance(table, FileTable):
+            return table.format
+    return kind
+
+
 def _compared(kind: Format, new: Input, old: Input, added: Collection[str]) -> tuple[str, str | None]:
+    if kind.difference is not None:
+        return BYTES, kind.difference(new, old, added)
     if kind.name == "jsonl":
         return BYTES, _lines(new, old, tuple(added))
     if kind.name == "parquet":

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "grpo_cli"
 ROOMS = [
     ["errors"],
     ["moments", "typed", "filters", "roles", "schemas", "ahead"],
-    ["segments", "numbers"],
+    ["copies", "segments", "numbers"],
     ["grouped"],
     ["estimators"],
     ["parts"],
@@ -49,11 +49,12 @@ ROOMS = [
     ["resume", "tally"],
     ["weaving", "verify"],
     ["drivers"],
-    ["picks", "select"],
+    ["picks", "selection"],
     ["looking"],
-    ["choosing"],
+    ["choosing", "figures", "sampled"],
     ["api", "twinkle"],
     ["view"],
+    ["notebook"],
     ["cli"],
     ["__init__", "__main__"],
 ]

@@ -35,7 +35,7 @@ def audit(typed: dict[str, Any]) -> None:
     claim = _claim(given)
     gate = Filter.parse(given["fail_on"], auditing.GATES) if "fail_on" in given else None
     weights = settings({"reward": given.get("reward", [])}).get("rewards.weights", ())
-    tables, _ = opened(given["inputs"])
+    tables, _ = opened(given["inputs"], Binding(**binding_fields(given)))
     facts = auditing.audit(tables, Binding(**binding_fields(given)), given.get("column"), weights, claim)
     if given.get("json"):
         print(json.dumps(facts, indent=2, default=str, allow_nan=False))

@@ -41,8 +41,8 @@ def compare(given: dict[str, Any]) -> None:
         for name in ("output", "force", "in_place", "replace", "dtype", "column"):
             if name in given:
                 raise UsageError(f"{OPTIONS[name].flag} is about a file, and nothing is written", "add --write")
-    tables, _ = opened(given["inputs"])
     binding = Binding(**binding_fields(given))
+    tables, _ = opened(given["inputs"], binding)
     if given.get("write"):
         facts, stream = _written(given, tables, binding, plans)
     else:

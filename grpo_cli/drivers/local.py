@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from grpo_cli import facts, formats, sources
+from grpo_cli.bound import laid_out
+from grpo_cli.copies import without_copies
 from grpo_cli.engine import Scored, score
 from grpo_cli.errors import GateError, UsageError
+from grpo_cli.formats.broken import without_broken
 from grpo_cli.io.local import expand
 from grpo_cli.io.spool import pinned, spool
 from grpo_cli.narrow import Binding, FileTable, Narrow
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from grpo_cli.filters import Filter
+    from grpo_cli.io.local import Input
     from grpo_cli.plan import Plan
     from grpo_cli.weaving import Phase
 
@@ -48,6 +52,7 @@ class Job:
     gate: Filter | None = None
     summary: Path | None = None
     dry_run: bool = False
+    skip_broken: bool = False  # lines that are no JSON objects are left out
     origin: Mapping[str, Any] | None = None  # the preset that the plan was made from
 
 
@@ -64,8 +69,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     """Do the job; nothing is renamed into place before every check has passed."""
     started = time.perf_counter()
     phase("reading")
-    tables, skipped = opened(job.inputs)
-    tables = sources.known(tables, job.binding, job.plan)
+    tables, skipped = opened(job.inputs, job.binding, skip_broken=job.skip_broken)
     aims = [] if job.dry_run else targets(tables, job.output)
     if job.summary is not None:
         refuse_summary(job.summary, tables, aims, force=job.output.force)
@@ -97,18 +101,34 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     return Done(facts=found, scored=scored, narrow=narrow)
 
 
-def opened(names: Sequence[str]) -> tuple[list[FileTable], list[str]]:
-    """Pin the files that are meant, and name those that were passed over."""
+def opened(
+    names: Sequence[str], binding: Binding | None = None, *, skip_broken: bool = False
+) -> tuple[list[FileTable], list[str]]:
+    """Pin the files that are meant, as their schema reads them, and name those that were passed over."""
+    found, passed = _files(names)
+    tables = [_table(one, skip_broken=skip_broken) for one in found]
+    seen = laid_out(tables, Binding() if binding is None else binding)
+    return [one for one in seen if isinstance(one, FileTable)], passed
+
+
+def _files(names: Sequence[str]) -> tuple[list[Input], list[str]]:
     if STDOUT in names:
         if len(names) > 1:
             raise UsageError("standard input cannot be read together with files", "name it alone")
         if sys.stdin is None:
             raise UsageError("standard input is closed", "pipe something in, or name a file")
-        source = spool(sys.stdin.buffer)
-        return [FileTable(source, formats.of(source))], []
+        return [spool(sys.stdin.buffer)], []
     found = expand(names)
-    inputs = [pinned(path) for path in found.files]
-    return [FileTable(one, formats.of(one)) for one in inputs], [str(path) for path in found.skipped]
+    files, copies = without_copies(found.files, {Path(name) for name in names})
+    return [pinned(path) for path in files], [str(path) for path in (*found.skipped, *copies)]
+
+
+def _table(source: Input, *, skip_broken: bool) -> FileTable:
+    known = formats.of(source)
+    if not skip_broken or known.name != "jsonl":
+        return FileTable(source, known)
+    kept, gone = without_broken(source)
+    return FileTable(kept, known, gone=gone)
 
 
 def _refuse_duplicates(job: Job, tables: Sequence[FileTable]) -> None:
@@ -139,7 +159,9 @@ def _warnings(found: Mapping[str, Any], skipped: Sequence[str], narrow: Narrow, 
         told.append("no row is left: every group was dropped")
     if skipped:
         more = ", ..." if len(skipped) > SHOWN else ""
-        told.append(f"skipped {len(skipped)} files (own outputs or hidden): {', '.join(skipped[:SHOWN])}{more}")
+        told.append(
+            f"skipped {len(skipped)} files (own outputs, hidden or second copies): {', '.join(skipped[:SHOWN])}{more}"
+        )
     if found["zero_variance"]["nearly"]:
         told.append(f"{found['zero_variance']['nearly']} groups are nearly constant: rounding, not information?")
     if found["advantage"]["nan"]:

@@ -150,8 +150,13 @@ class Lists:
         records = self.base.read(source)
         sizes = self.sizes(source)
         of = pl.Series(np.repeat(np.arange(len(sizes)), sizes))
-        columns = [_unpacked(series, sizes, of) for series in records]
-        return pl.DataFrame(columns)
+        lists = self.base.scan(source, [Field(name, "numbers") for name in self.items])
+        return pl.DataFrame(
+            self._numbers(source, series.name, lists[series.name], sizes)
+            if series.name in self.items
+            else _unpacked(series, sizes, of)
+            for series in records
+        )
 
 
 def _lengths(column: pl.Series) -> Ints:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ABSENT: Final = object()
 _PARSE: Final = json.JSONDecoder().decode
+_SKIP: Final = "--on-error skip leaves such lines out"
 _ONE_A_LINE: Final = "write one object a line, for example with jq -c '.[]'"
 
 
@@ -50,8 +51,10 @@ def _not_json(place: str, text: str, error: json.JSONDecodeError) -> DataError:
     if text.strip() in {"[", "{"}:
         return DataError(f"{place}: one JSON value over several lines", _ONE_A_LINE)
     if not text.endswith("\n"):
-        return DataError(f"{place}: the last line is cut short", "was its writer stopped? remove that line")
-    return DataError(f"{place}: not JSON: {error.msg[:1].lower()}{error.msg[1:]} at column {error.colno}")
+        return DataError(
+            f"{place}: the last line is cut short", "was its writer stopped? --on-error skip leaves that line out"
+        )
+    return DataError(f"{place}: not JSON: {error.msg[:1].lower()}{error.msg[1:]} at column {error.colno}", _SKIP)
 
 
 def value_of(row: Mapping[str, Any], name: str) -> Any:
