@@ -23,7 +23,9 @@ from grpo_cli.settings import binding_fields, normalized, plan_of, settings
 from grpo_cli.sources import read, refuse_singletons, refuse_unscorable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from grpo_cli.compare import Compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,7 @@ def compute(frame: Any, plan: Plan | None = None, **options: Any) -> Result:
     if plan is not None and not isinstance(plan, Plan):
         raise UsageError(f"a plan cannot be {plan!r}", "options have names: method='rloo', scale='batch'")
     given = _given(options)
-    table, back = _opened(frame)
+    table, back = opened(frame)
     made = plan_of(given) if plan is None else _bound(plan, given)
     narrow = read([table], Binding(**binding_fields(given)), made)
     scored = score(made, narrow.table)
@@ -69,6 +71,32 @@ def compute(frame: Any, plan: Plan | None = None, **options: Any) -> Result:
         groups=_keyed(narrow, group_facts(scored)),
         plan=made,
     )
+
+
+def audit(frame: Any, column: str | None = None, plan: Plan | None = None, **options: Any) -> dict[str, Any]:
+    """Which formula made the advantages of a frame: what `grpo-adv audit --json` tells, as plain data.
+
+    `plan` (or the options of one, as preset="trl-grpo") is a claim that is checked. Rows and groups that
+    disagree, ties and likely causes are in the answer.
+    """
+    from grpo_cli.audit import audit as audited
+
+    given = _given(options)
+    arithmetic = {key for key in settings(given) if not key.startswith("rewards.")}
+    claim = plan_of(given) if plan is None and (arithmetic or "preset" in given) else plan
+    weights = settings({"reward": given.get("reward", [])}).get("rewards.weights", ())
+    return audited([opened(frame)[0]], Binding(**binding_fields(given)), column, weights, claim)
+
+
+def compare(frame: Any, plans: Mapping[str, Plan], **options: Any) -> Compared:
+    """Several plans on the same rows, the first being what the others are measured against.
+
+    The answer has `facts` (plain data) and `scored`, the rows of each plan by its name.
+    """
+    from grpo_cli.compare import compare as compared
+
+    given = _given(options)
+    return compared([opened(frame)[0]], Binding(**binding_fields(given)), plans)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +138,7 @@ def _keyed(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:
 # --- kinds of frames ---------------------------------------------------------------------------------------
 
 
-def _opened(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
+def opened(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
     """The frame as a table, and how a series becomes one of its kind; pandas is never imported for it."""
     home = type(frame).__module__.partition(".")[0]
     if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):

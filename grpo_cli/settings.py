@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, get_origin
 
 from grpo_cli.errors import DataError, UnknownName, UsageError
-from grpo_cli.options import OPTIONS
+from grpo_cli.options import EVERY, OPTIONS
 from grpo_cli.plan import Plan
 from grpo_cli.presets import differences, preset
 from grpo_cli.roles import ROLES
@@ -59,7 +59,7 @@ def with_config(given: Given) -> dict[str, Any]:
 
 def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
     """An option's value as the command line would have given it."""
-    hint = OPTIONS[name].type
+    hint = EVERY[name].type
     if get_origin(hint) is list:
         if isinstance(value, Mapping):
             return name, [f"{inner}={outer}" for inner, outer in value.items()]

@@ -19,7 +19,7 @@ from grpo_cli.choosing import run
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.filters import Filter
 from grpo_cli.picks import Pick, picked
-from grpo_cli.select import Wanted
+from grpo_cli.selection import Wanted
 from tests.jobs import rows_of, write
 
 if TYPE_CHECKING:
