@@ -55,22 +55,22 @@ def kalman(t: Terms, *, process: float, noise: float, variance: float, epsilon: 
 def _filtered(
     segments: Segments, reward: Vector, *, process: float, noise: float, variance: float, epsilon: float
 ) -> Vector:
-    """All groups at once, row by row: gain and uncertainty depend on the place in the group alone."""
+    """Gain and uncertainty depend on the place in the group alone: they are worked out once."""
     import numpy as np
 
-    out = np.empty_like(reward)
-    longest_first = np.argsort(-segments.sizes, kind="stable")
-    starts, sizes = segments.starts[longest_first], segments.sizes[longest_first]
-    level = np.zeros(len(sizes))
-    for place in range(int(sizes.max(initial=0))):
-        there = int(np.searchsorted(-sizes, -place))
-        rows = starts[:there] + place
+    places = []
+    for _ in range(int(segments.sizes.max(initial=0))):
         before = variance + process
         gain = before / (before + noise)
         variance = (1 - gain) * before
-        level[:there] += gain * (reward[rows] - level[:there])
-        out[rows] = (reward[rows] - level[:there]) / (variance**0.5 + epsilon)
-    return out
+        places.append((gain, variance**0.5 + epsilon))
+    values, out = reward.tolist(), []
+    for start, size in zip(segments.starts.tolist(), segments.sizes.tolist(), strict=True):
+        level = 0.0
+        for r, (gain, width) in zip(values[start : start + size], places, strict=False):
+            level += gain * (r - level)
+            out.append((r - level) / width)
+    return np.array(out, dtype=np.float64)
 
 
 def success_tracker(t: Terms, *, rho: float, prior: float) -> pl.Expr:
