@@ -6,7 +6,7 @@ all that the other rows of the batch can change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,7 +17,7 @@ from grpo_cli.engine import score
 from grpo_cli.estimators.table import ESTIMATORS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -56,28 +56,71 @@ class Fit:
         return self.mismatched == best.mismatched and self.typical <= SAME * best.typical + LEAST
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Rows that plans are tried on; one that differs only in rules which these rows never need is not tried again.
+
+    `loose` allows each batch a factor and an offset of its own.
+    """
+
+    table: pl.DataFrame
+    logged: Floats
+    loose: bool = False
+    tolerance: float = TOLERANCE
+    known: dict[Any, Fit] = field(default_factory=dict)
+
+    def fits(self, tried: Iterable[Candidate]) -> list[Fit]:
+        """Compute each plan and measure it, in their order."""
+        missing, lone = _odd(self.table)
+        return [self._fit(one, _essence(one.plan, missing=missing, lone=lone)) for one in tried]
+
+    def _fit(self, candidate: Candidate, essence: Any) -> Fit:
+        if essence not in self.known:
+            got = computed(candidate.plan, self.table)
+            if self.loose and candidate.plan.uses_batch:
+                got = _adjusted(got, self.logged, self.table["batch"].to_numpy())
+            self.known[essence] = _measured(candidate, got, self.logged, self.tolerance)
+        return replace(self.known[essence], candidate=candidate)
+
+
+def _odd(table: pl.DataFrame) -> tuple[bool, bool]:
+    """Whether any reward is missing, and whether any group may have one row that counts."""
+    rewards = [table[name] for name in table.columns if name.startswith("reward.")]
+    missing = any(bool((~one.is_finite()).fill_null(value=True).any()) for one in rewards)
+    lone = missing or "rollout" in table.columns or bool((np.bincount(table["group"].to_numpy()) == 1).any())
+    return missing, lone
+
+
+def _essence(plan: Plan, *, missing: bool, lone: bool) -> Any:
+    """What of a plan these rows can show."""
+    rules = (plan.rewards.missing, plan.rewards.component_missing) if missing else ()
+    alone = (plan.alone, plan.groups) if lone else (replace(plan.groups, small="null"),)
+    formula = plan.estimator.build, str(plan.params), plan.baseline_level, plan.unit, plan.rewards.combine
+    return *formula, plan.shape, plan.divisor, plan.post, rules, alone
+
+
 def searched(narrow: Narrow, all_logged: Floats, weights: Sequence[float]) -> tuple[list[Fit], float, int]:
     """Every plan on a sample, the likely ones on all rows: best first, what counts as equal, rows of the sample."""
     rows = _sample(narrow)
     whole = len(rows) == len(narrow.table)
-    table = narrow.table if whole else _part(narrow.table, rows)
-    logged = all_logged if whole else all_logged[rows]
+    every = Trial(narrow.table, all_logged)
+    trial = every if whole else Trial(_part(narrow.table, rows), all_logged[rows], loose=True)
     roles = {*narrow.roles, "input_length", "turns"}
-    tried = candidates(roles, weights, len(narrow.reward_names))
-    first = sorted((_fit(one, table, logged, loose=not whole) for one in tried), key=lambda fit: fit.rank)
+    first = trial.fits(candidates(roles, weights, len(narrow.reward_names)))
     for fit in _families(first, loose=not whole):
-        first += [_fit(one, table, logged, loose=not whole) for one in refined(fit.candidate)]
+        first += trial.fits(refined(fit.candidate))
     first.sort(key=lambda fit: fit.rank)
-    fits = first if whole else _confirmed(first, narrow.table, all_logged)
-    tolerance = _tolerance(fits[0], narrow.table if not whole else table, all_logged)
+    fits = first if whole else _confirmed(first, every)
+    tolerance = _tolerance(fits[0], narrow.table, all_logged)
     if tolerance > TOLERANCE:
-        fits = [_fit(fit.candidate, narrow.table, all_logged, tolerance=tolerance) for fit in fits[:MANY]]
-        fits.sort(key=lambda fit: fit.rank)
+        rounded = Trial(narrow.table, all_logged, tolerance=tolerance)
+        fits = sorted(rounded.fits(fit.candidate for fit in fits[:MANY]), key=lambda fit: fit.rank)
     ties = [fit for fit in fits if fit.ties(fits[0])]
+    others = [fit for fit in fits if not fit.ties(fits[0])]
     # Of those that the data cannot tell apart a preset speaks first, then the plainest method.
     methods = list(ESTIMATORS)
     ties.sort(key=lambda fit: (not fit.candidate.presets, methods.index(fit.candidate.plan.method)))
-    return [*ties, *(fit for fit in fits if fit not in ties)], tolerance, len(rows)
+    return [*ties, *others], tolerance, len(rows)
 
 
 def _sample(narrow: Narrow) -> NDArray[np.int64]:
@@ -106,16 +149,6 @@ def computed(plan: Plan, table: pl.DataFrame) -> Floats:
     """The advantages that a plan gives; None where it drops the row."""
     frame = score(plan, table).frame
     return frame.select(pl.when(pl.col(".kept")).then(".advantage")).to_series().to_numpy().astype(np.float64)
-
-
-def _fit(
-    candidate: Candidate, table: pl.DataFrame, logged: Floats, *, loose: bool = False, tolerance: float = TOLERANCE
-) -> Fit:
-    """Compute one plan and measure it; `loose` allows each batch a factor and an offset of its own."""
-    got = computed(candidate.plan, table)
-    if loose and candidate.plan.uses_batch:
-        got = _adjusted(got, logged, table["batch"].to_numpy())
-    return _measured(candidate, got, logged, tolerance)
 
 
 def _measured(candidate: Candidate, got: Floats, logged: Floats, tolerance: float) -> Fit:
@@ -175,17 +208,29 @@ def _family(plan: Plan) -> tuple[Any, ...]:
     return plan.estimator.build, str(plan.params), plan.baseline_level, plan.unit, plan.shape, divisor, post
 
 
-def _confirmed(fits: list[Fit], table: pl.DataFrame, logged: Floats) -> list[Fit]:
+def _confirmed(fits: list[Fit], every: Trial) -> list[Fit]:
     """The plans that the sample speaks for, on all rows; as many as fit into a few seconds."""
     likely = [fit for fit in fits if fit.mismatched <= 2 * fits[0].mismatched + FEW]
-    budget = max(FEW, min(CONFIRMED // len(table), MANY))
-    alone = [fit for fit in likely if not fit.candidate.plan.uses_batch][:budget]
-    batch = [fit for fit in likely if fit.candidate.plan.uses_batch][: 2 * budget]
-    found = [_fit(fit.candidate, table, logged) for fit in (*alone, *batch) or fits[:1]]
+    budget = max(FEW, min(CONFIRMED // len(every.table), MANY))
+    alone = _distinct([fit for fit in likely if not fit.candidate.plan.uses_batch], budget)
+    batch = _distinct([fit for fit in likely if fit.candidate.plan.uses_batch], 2 * budget)
+    found = every.fits(fit.candidate for fit in (*alone, *batch) or fits[:1])
     nearest = min(found, key=lambda fit: fit.rank).candidate
     if nearest.plan.uses_batch:
-        found += [_fit(one, table, logged) for one in refined(nearest)]
+        found += every.fits(refined(nearest))
     return sorted(found, key=lambda fit: fit.rank)
+
+
+def _distinct(fits: list[Fit], budget: int) -> list[Fit]:
+    """The first so many that have to be computed, and those that come for nothing with them."""
+    seen: dict[Any, None] = {}
+    kept = []
+    for fit in fits:
+        essence = _essence(fit.candidate.plan, missing=True, lone=True)
+        if essence in seen or len(seen) < budget:
+            seen.setdefault(essence)
+            kept.append(fit)
+    return kept
 
 
 def _tolerance(best: Fit, table: pl.DataFrame, logged: Floats) -> float:

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+import grpo_cli
 from grpo_cli.audit import audit
 from grpo_cli.cli.app import app
 from grpo_cli.errors import DataError, UnknownName
@@ -224,6 +225,13 @@ def test_the_numbers_of_a_framework_lead_back_to_its_preset(case: str, preset: s
     told = found(frame)
     assert told["match"]["mismatched_rows"] == 0
     assert preset in {*told["match"]["preset_names"], *told["ties"]}
+
+
+def test_a_frame_is_audited_in_python() -> None:
+    groups = drawn(20, 4)
+    told = grpo_cli.audit(rows(groups, [standard(stdev, 1e-4)(group) for group in groups]), preset="verl-grpo")
+    assert told["match"]["preset_names"][0] == "trl-grpo"
+    assert told["claim"]["differs"] == {"divisor.epsilon": {"claimed": 1e-6, "logged": 1e-4}}
 
 
 def test_the_command_tells_the_match_and_obeys_the_gate(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+import grpo_cli
 from grpo_cli.cli.app import app
 from tests.jobs import rows_of, write
 
@@ -122,3 +123,13 @@ def test_the_table_fits_a_narrow_terminal(source: Path) -> None:
     assert told.exit_code == 0
     assert "rank corr." in told.stdout
     assert max(map(len, told.stdout.splitlines())) <= 80
+
+
+def test_plans_are_compared_in_python() -> None:
+    plans = {
+        "centred": grpo_cli.Plan.of({"estimator.name": "dr-grpo"}),
+        "twice": grpo_cli.Plan.of({"shape.affine.scale": 2.0}),
+    }
+    told = grpo_cli.compare(pl.DataFrame(ROWS), plans)
+    assert told.scored["centred"].frame[".advantage"].to_list() == pytest.approx(centred())
+    assert told.facts["differences"][0]["sign_flips"] == 0

@@ -75,7 +75,7 @@ def _where(sheet: Sheet, first: str, one: Mapping[str, Any]) -> None:
 
 
 def _change(row: Mapping[str, Any]) -> str:
-    values = f"{number(row['first'])} becomes {number(row['other'])}"
+    values = f"{number(row['first'], digits=6)} becomes {number(row['other'], digits=6)}"
     return f"{clean(row['key'])}: reward {number(row['reward'])}, {values} ({clean(row['place'])})"
 
 

@@ -29,6 +29,7 @@ def render(plan: Plan, facts: Mapping[str, Any], scored: Scored, narrow: Narrow,
     for role, name in facts["role_columns"].items():
         sheet.row(role.replace("_", " "), clean("every response counts the same" if name == "equal" else name), hang=2)
     sheet.blank()
+    summary.show([summary.preset], facts, plan, sheet)
     sheet.row("method", f"{plan.method}: {plan.estimator.summary}", hang=2)
     for part, lines in formula.full(plan, facts["reward_columns"]):
         sheet.row(f"  {part}", lines, hang=2)

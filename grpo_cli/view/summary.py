@@ -69,12 +69,13 @@ def show(sections: Iterable[Section], facts: Mapping[str, Any], plan: Plan, shee
 
 def method(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
     """The formula with its constants, and where it differs from a plain one."""
-    yield from _preset(facts.get("preset"))
+    yield from preset(facts, plan)
     yield "method", [plan.method, *(f"  {line}" for line in formula.describe(plan, facts["reward_columns"]))]
 
 
-def _preset(told: Mapping[str, Any] | None) -> Iterator[tuple[str, list[str]]]:
-    """The preset, and what flags changed of it."""
+def preset(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
+    """The preset that was named, and what flags changed of it."""
+    told = facts.get("preset")
     if told is not None:
         changed = [f"{key} {exact(one['plan'])}, not {exact(one['preset'])}" for key, one in told["overridden"].items()]
         yield "preset", [told["name"], *([f"overridden: {'; '.join(changed)}"] if changed else [])]
