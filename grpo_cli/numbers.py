@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from grpo_cli.segments import Index
 
+    Words = np.ndarray[tuple[int], np.dtype[np.uint64]]
+
     T = TypeVar("T")
 
 PIECE: Final = 1 << 17  # rows
@@ -134,3 +136,12 @@ def few(finite: pl.Series) -> tuple[list[float], list[int]] | None:
         known = (finite.unique() + 0.0).sort().to_list()
         found = counts(finite, known)
     return known, found
+
+
+def distinct(words: Words) -> Words:
+    """The different words in ascending order. Mostly there are few, and one after the other is taken out."""
+    left, known = words, list[np.uint64]()
+    while len(left) and len(known) < 2 * FEW:
+        known.append(left[0])
+        left = left[left != left[0]]
+    return np.unique(np.concatenate([np.array(known, np.uint64), left]))

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from grpo_cli import sources
+from grpo_cli import ahead, sources
 from grpo_cli.errors import DataError, InputChanged
-from grpo_cli.formats import FORMATS, Field, Weaving, ahead, jsonl, lines, members, pruned
+from grpo_cli.formats import FORMATS, Field, Weaving, jsonl, lines, members, mould, pruned
 from grpo_cli.io.spool import spool
 from grpo_cli.narrow import Binding, FileTable
 from grpo_cli.plan import Plan
@@ -49,7 +49,10 @@ def outcome(data: bytes, fields: Sequence[Field] = FIELDS, watched: Sequence[str
 
 
 def exactly(data: bytes, fields: Sequence[Field] = FIELDS, watched: Sequence[str] = WATCHED) -> Any:
-    with mock.patch.object(pruned.Reader, "_fast", return_value=None):
+    with (
+        mock.patch.object(pruned.Reader, "_fast", return_value=None),
+        mock.patch.object(mould, "read", return_value=None),
+    ):
         return outcome(data, fields, watched)
 
 

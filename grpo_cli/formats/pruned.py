@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats import cells
+from grpo_cli.formats import cells, mould
 from grpo_cli.formats.doubts import doubted
 from grpo_cli.formats.lines import BOM
 from grpo_cli.formats.routes import plain, routes, schema
@@ -91,6 +91,11 @@ class Reader:
         return Found(columns, frozenset(late), len(where))
 
     def _pieces(self, block: bytes, place: Place) -> Iterator[Found]:
+        cast = mould.read(block, self.fields, self.watched, place)
+        if cast is not None:
+            columns, late, height = cast
+            yield Found(tuple((column,) for column in columns), late, height)
+            return
         names = [part for one in self.fields for part in one.name.split(".")]
         fast = all(map(plain, (*names, *self.watched)))
         whole = self._fast(block, place) if fast else None
