@@ -109,14 +109,10 @@ def read(
     cast = _Cast.of(block, mould)
     if cast is None:
         return None
-    columns = []
-    for field, number in zip(fields, asked, strict=True):
-        column = cast.column(field, int(number), place)
-        if column is None:
-            return None
-        columns.append(column)
+    found = [cast.column(field, int(number), place) for field, number in zip(fields, asked, strict=True)]
+    columns = [column for column in found if column is not None]
     rest = {number for number, value in enumerate(mould.values) if not value.text} - {int(one) for one in asked}
-    if not all(cast.is_scalar(number) for number in rest):
+    if len(columns) < len(found) or not all(cast.is_scalar(number) for number in rest):
         return None
     return columns, watched.intersection(mould.row), len(cast.ends)
 
@@ -227,8 +223,7 @@ class _Cast:
             return None
         if column.dtype not in (pl.Int64, pl.Float64):
             return None
-        places = pl.Series(np.searchsorted(known, texts), dtype=pl.UInt32)
-        return column.gather(places)
+        return column.gather(pl.Series(np.searchsorted(known, texts), dtype=pl.UInt32))
 
     def _parsed(self, start: Ints, end: Ints) -> tuple[Words, Words, list[Any]] | None:
         """The texts of scalars as numbers (short ones are their bytes), those that there are, and their values."""
@@ -241,10 +236,10 @@ class _Cast:
             told = [word.to_bytes(_WORD, "little").rstrip(b"\x00") for word in known.tolist()]
         else:
             spelt = self._texts(start, end)
-            distinct = spelt.unique().sort()
-            told = [text.encode() for text in distinct.to_list()]
+            unique = spelt.unique().sort()
+            told = [text.encode() for text in unique.to_list()]
             known = np.arange(len(told), dtype=np.uint64)
-            texts = spelt.replace_strict(distinct, pl.Series(known), return_dtype=pl.UInt64).to_numpy()
+            texts = spelt.replace_strict(unique, pl.Series(known), return_dtype=pl.UInt64).to_numpy()
         try:
             values = json.loads(b"[%b]" % b",".join(told))
         except (ValueError, RecursionError):
