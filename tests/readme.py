@@ -9,10 +9,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grpo_cli.estimators.table import ESTIMATORS
-from grpo_cli.options import OPTIONS
+from grpo_cli.options import CHOICE, EVERY, LOOK, OPTIONS, Option
 from grpo_cli.roles import ROLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -61,8 +65,16 @@ def needed(name: str) -> tuple[str, ...]:
 
 
 def options() -> str:
+    return _options(OPTIONS.values())
+
+
+def looks() -> str:
+    return _options(row for row in EVERY.values() if row.panel in {LOOK, CHOICE})
+
+
+def _options(rows: Iterable[Option]) -> str:
     lines = ["| option | takes | meaning |", "|---|---|---|"]
-    for row in OPTIONS.values():
+    for row in rows:
         takes = row.metavar or " ".join(map(str, getattr(row.type, "__args__", ())))
         short = f", `{row.short}`" if row.short else ""
         other = f", `{row.other}`" if row.other else ""
@@ -88,7 +100,7 @@ def gates() -> str:
     return ", ".join(f"`{name}`" for name in GATES) + "\n"
 
 
-TABLES = {"methods": methods, "options": options, "gates": gates, "presets": presets}
+TABLES = {"methods": methods, "options": options, "looks": looks, "gates": gates, "presets": presets}
 
 
 def regenerated(text: str) -> str:
