@@ -60,6 +60,9 @@ def blank(table: pa.Table) -> Footer:
 
 def encoded(table: pa.Table, sizes: Sequence[int], compression: str) -> Iterator[Batch]:
     """Encode in order, a few batches ahead of whoever writes them."""
+    if sizes and sum(sizes) <= _BATCH_ROWS and len(sizes) <= _BATCH_GROUPS:
+        yield _encode(table, sizes, compression)  # a small file: no threads to start, of thousands of files a third
+        return
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     waiting: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(threads) as pool:
