@@ -100,7 +100,20 @@ def gates() -> str:
     return ", ".join(f"`{name}`" for name in GATES) + "\n"
 
 
-TABLES = {"methods": methods, "options": options, "looks": looks, "gates": gates, "presets": presets}
+def schemas() -> str:
+    from grpo_cli.schemas import REFUSED
+    from grpo_cli.schemas import schemas as known
+    from grpo_cli.view.schemas import reward_of
+
+    lines = ["| schema | written by | layout | group | reward |", "|---|---|---|---|---|"]
+    for row in known().values():
+        refused = row.layout in REFUSED
+        group, reward = (f"refused: {row.refusal}", "") if refused else (row.grouping, reward_of(row))
+        lines.append(f"| `{row.name}` | {row.tool} | {row.layout} | {group} | {reward} |".replace("_", "\\_"))
+    return "\n".join(lines) + "\n"
+
+
+TABLES = {"schemas": schemas, "methods": methods, "options": options, "looks": looks, "gates": gates, "presets": presets}
 
 
 def regenerated(text: str) -> str:

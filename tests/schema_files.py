@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-Rewards = list[float | None]
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Written:
 
     path: Path
     sizes: Sequence[int]
-    rewards: Rewards
+    rewards: Sequence[float | None]
     flags: dict[str, Any] = field(default_factory=dict)
 
 
@@ -55,7 +54,7 @@ def trl(folder: Path) -> Written:
 
 
 def ms_swift(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "step": [str(step)] * 4, "prompt": ["a", "a", "b", "b"], "completion": list("wxyz"),
             "Accuracy": [1.0, 0.0, 1.0, 1.0], "Format": [0.5, None, 0.25, 0.25], "advantages": [0.0] * 4,
@@ -66,7 +65,7 @@ def ms_swift(folder: Path) -> Written:
 
 
 def ms_swift_megatron(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "gen_step": step,
             "prompt": ["a", "a"],
@@ -80,14 +79,14 @@ def ms_swift_megatron(folder: Path) -> Written:
 
 
 def ms_swift_ray(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"gen_step": s, "prompt": "a", "completion": c, "reward": r} for s in (0, 1) for c, r in (("x", 1), ("y", 0))
     ]
     return Written(lines(folder / "completions.jsonl", rows), [2, 2], [1.0, 0.0] * 2)
 
 
 def verl(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"input": f"user\nq{p}", "output": str(k), "gts": "4", "score": [1, 0.5, "0.0"][k], "step": 12, "acc": "True"}
         for p in range(2)
         for k in range(3)
@@ -96,7 +95,7 @@ def verl(folder: Path) -> Written:
 
 
 def verl_v1(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"input": "same", "output": str(k), "gts": None, "score": float(k), "step": 3, "uid": f"{p}_9_{k}_0"}
         for p in range(2)
         for k in range(2)
@@ -105,7 +104,7 @@ def verl_v1(folder: Path) -> Written:
 
 
 def trinity(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"eid": {"batch": b, "task": t, "run": r, "step": 0, "suffix": "x"}, "reward": float(r), "response_length": 3}
         for b in (0, 1)
         for t in (0, 1)
@@ -115,7 +114,7 @@ def trinity(folder: Path) -> Written:
 
 
 def nemo_rl(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "content": ["text"], "rewards": [float(i % 2)], "input_lengths": [5], "token_ids": [[1, 2]],
             "token_loss_mask": [[0, 1]], "sample_loss_mask": [0.0 if i == 7 else 1.0], "advantages": [[0.0, 0.5]],
@@ -128,7 +127,7 @@ def nemo_rl(folder: Path) -> Written:
 
 
 def nemo_gym(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "responses_create_params": {},
             "response": {"usage": {}},
@@ -143,7 +142,7 @@ def nemo_gym(folder: Path) -> Written:
 
 
 def areal(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "task_id": 4, "sample_idx": k, "seqlen": 9, "prompt_len": 3, "head_version": 2, "tail_version": 2,
             "reward": float(k), "prompt": "p", "completion": "c",
@@ -154,7 +153,7 @@ def areal(folder: Path) -> Written:
 
 
 def skyrl(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"input_prompt": chat(p), "output_response": "o", "score": s, "stop_reason": "stop", "env_class": "gsm8k",
          "env_extras": {}, "data_source": "gsm8k"}
         for p, s in (("a", 1.0), ("a", [0.0, 0.0, 0.5]), ("b", [0.25]), ("b", 0))
@@ -183,7 +182,7 @@ def prime_rl(folder: Path) -> Written:
 
 
 def prime_rl_rollouts(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "example_id": e,
             "prompt": chat("q"),
@@ -199,7 +198,7 @@ def prime_rl_rollouts(folder: Path) -> Written:
 
 
 def prime_platform(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "run_id": "r", "step": 4, "tag": "", "problem_id": 9, "sample_id": i, "prompt": "[]", "completion": "[]",
             "env_name": "env", "task": "default", "info": "", "metrics": "{}", "timing": "{}",
@@ -212,7 +211,7 @@ def prime_platform(folder: Path) -> Written:
 
 
 def verifiers(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"example_id": e, "prompt": chat("same"), "completion": chat("c"), "answer": "4", "reward": r, "error": error}
         for r, error in ((1.0, None), (0.0, None), (0.0, {"error": "TimeoutError"}))
         for e in (0, 1)
@@ -222,7 +221,7 @@ def verifiers(folder: Path) -> Written:
 
 
 def verifiers_id(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": e, "prompt": chat(""), "completion": [], "task": "default", "reward": float(k), "answer": "C"}
         for k in (0, 1)
         for e in (0, 1)
@@ -231,7 +230,7 @@ def verifiers_id(folder: Path) -> Written:
 
 
 def verifiers_prompt(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"prompt": chat(p), "completion": chat("c"), "answer": "a", "reward": r, "task": "default"}
         for p, r in (("x", 1.0), ("y", 0.0), ("x", 0.0), ("y", 0.0))
     ]
@@ -239,7 +238,7 @@ def verifiers_prompt(folder: Path) -> Written:
 
 
 def tinker(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "schema_version": 1, "split": "train", "iteration": i, "group_idx": g, "traj_idx": k, "tags": [],
             "total_reward": float(k), "final_reward": 0.0, "trajectory_metrics": {},
@@ -253,7 +252,7 @@ def tinker(folder: Path) -> Written:
 
 
 def slime(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "group_index": i // 3, "index": i, "prompt": "p", "response": "r", "response_length": 7, "label": "4",
             "reward": [1, 0.0, None, 1, 1, 0][i], "status": "aborted" if i == 3 else "completed", "remove_sample": i == 4,
@@ -290,7 +289,7 @@ def rllm(folder: Path) -> Written:
 
 
 def open_instruct(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "step": s, "sample_idx": i, "prompt_idx": i // 2, "prompt_tokens": [1], "response_tokens": [1] * (2 + i),
             "reward": float(i % 2), "advantage": 0.0, "finish_reason": "stop", "dataset": "gsm8k", "logprobs": [],
@@ -303,7 +302,7 @@ def open_instruct(folder: Path) -> Written:
 
 
 def lm_eval(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "doc_id": d, "doc": {}, "target": "4", "arguments": {}, "resps": [["x"]], "filtered_resps": ["x"],
             "filter": f, "metrics": ["exact_match"], "doc_hash": "h", "prompt_hash": "p", "target_hash": "t",
@@ -357,7 +356,7 @@ def eval_protocol(folder: Path) -> Written:
 
 def openr1(folder: Path) -> Written:
     verdicts = [[True, False], None, [True, True, False]]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "problem": "p",
             "uuid": f"u{i}",
@@ -371,7 +370,7 @@ def openr1(folder: Path) -> Written:
 
 
 def graded_completions(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "index": i,
             "prompt": "p",
@@ -396,7 +395,7 @@ def wide(folder: Path) -> Written:
 
 
 def atropos(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"tokens": [[1, 2], [3]], "masks": [[-100, 2], [3]], "scores": s, "ref_logprobs": None, "messages": ["m", "m"]}
         for s in ([0, 0.25], [1, 0])
     ]
@@ -404,7 +403,7 @@ def atropos(folder: Path) -> Written:
 
 
 def atropos_trajectories(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "request_id": f"q{i}",
             "prompt_used": "move",
@@ -418,7 +417,7 @@ def atropos_trajectories(folder: Path) -> Written:
 
 
 def human_eval(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"task_id": f"HumanEval/{t}", "completion": "return 1", "result": "passed" if p else "failed", "passed": p}
         for p in (True, False)
         for t in (0, 1)
@@ -427,7 +426,7 @@ def human_eval(folder: Path) -> Written:
 
 
 def tau_bench(folder: Path) -> Written:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"task_id": t, "reward": float(k == t), "info": {"reward_info": {"reward": 9}}, "traj": chat("x"), "trial": k}
         for k in range(2)
         for t in range(2)

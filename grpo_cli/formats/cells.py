@@ -101,7 +101,9 @@ def _not_a_number(field: Field, value: object, place: str) -> DataError:
     expected = "a number" if field.kind == "number" else "a list of numbers"
     text = repr(value)
     shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
-    return DataError(f"{place}: {field.name} is {shown}, expected {expected}")
+    parts = " ".join(f"--reward {field.name}.{name}" for name in value) if isinstance(value, dict) else ""
+    cure = f"name its parts, as {parts}" if parts else ""
+    return DataError(f"{place}: {field.name} is {shown}, expected {expected}", cure)
 
 
 def typed(field: Field, series: pl.Series, place: Place) -> pl.Series:

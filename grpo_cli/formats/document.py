@@ -90,7 +90,12 @@ class Documents:
             for row in one.rows:
                 for far, scope in enumerate((row.value, *reversed(row.scopes))):
                     names.setdefault(far, {}).update(dict.fromkeys(scope))
+        if not names:
+            raise self._no_rows(source)
         return list(dict.fromkeys(name for far in sorted(names) for name in names[far]))
+
+    def _no_rows(self, source: Input) -> DataError:
+        return DataError(f"{source.name}: no rows", f"there is nothing at {self.path}" if self.path else "")
 
     def own(self, source: Input) -> list[str]:
         """Names in the rollouts alone: where a new one would stand."""
@@ -120,7 +125,7 @@ class Documents:
                 for field, values in zip(asked, found, strict=True):
                     values.append(row.value_of(field.name))
         if not lines:
-            raise DataError(f"{source.name}: no rows", f"nothing at {self.path}" if self.path else "")
+            raise self._no_rows(source)
         columns = {
             field.name: self._column(source, field, values, lines) for field, values in zip(asked, found, strict=True)
         }

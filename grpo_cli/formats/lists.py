@@ -16,6 +16,7 @@ import pyarrow as pa
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells, loose
 from grpo_cli.formats.document import PARENT
+from grpo_cli.formats.lines import line_of
 from grpo_cli.formats.model import Field
 
 if TYPE_CHECKING:
@@ -110,7 +111,13 @@ class Lists:
 
     def base_place(self, source: Input, record: int) -> str:
         """How messages call a record."""
-        return self.base.place(source, record) if self.base.place else f"{source.name} row {record + 1}"
+        if self.base.place is not None:
+            return self.base.place(source, record)
+        return (
+            f"{source.name}:{line_of(source, record)}"
+            if self.base.name == "jsonl"
+            else f"{source.name} row {record + 1}"
+        )
 
     def place(self, source: Input, row: int) -> str:
         """How messages call a rollout: by its record, and its number in it."""

@@ -55,8 +55,8 @@ def rows_of(text: str, path: Sequence[str]) -> list[Row]:
         end = _walk(text, skip(text, 0), tuple(path), (), -1, rows)
     except (StopIteration, IndexError):
         raise _refused(text) from None
-    if skip(text, end) != len(text):
-        raise json.JSONDecodeError("Extra data", text, end)
+    if (behind := skip(text, end)) != len(text):
+        raise json.JSONDecodeError("Extra data", text, behind)
     return rows
 
 
