@@ -9,12 +9,13 @@ import polars as pl
 
 from grpo_cli import formats
 from grpo_cli.derived import OWN
-from grpo_cli.detect import Sight, recognised, reward_names
+from grpo_cli.detect import recognised
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats.cells import canonical
 from grpo_cli.formats.document import PARENT
 from grpo_cli.narrow import FileTable
 from grpo_cli.schemas import LISTED
+from grpo_cli.sight import Sight, reward_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -18,13 +18,14 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import Field
 from grpo_cli.formats.cells import canonical
 from grpo_cli.formats.paths import Absent
-from grpo_cli.grouping import STEP_LIKE, Coded, encode
+from grpo_cli.grouping import STEP_LIKE, encode, firsts
 from grpo_cli.narrow import Narrow, broken
+from grpo_cli.narrowing import narrow_table
 from grpo_cli.roles import ROLES
 from grpo_cli.suspicions import suspicions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from grpo_cli.bound import Bound
     from grpo_cli.formats import Kind
@@ -93,7 +94,7 @@ def _read(seen: Bound, plan: Plan) -> Narrow:
     warnings = duplicates(coded, columns[sample]) if sample and sample not in group else ()
     check_sizes(looked, binding, plan, coded, partial)
     declared = seen.declared(columns, rewards)
-    table, rows = _narrow(looked, coded, batch, rewards, declared), None
+    table, rows = narrow_table(looked, coded, batch, rewards, declared), None
     warnings += broken(tables)
     warnings += suspicions(looked, binding, coded, _logged(seen, columns, table))
     beside = pl.DataFrame([columns[name] for name in binding.carried])
@@ -106,7 +107,7 @@ def _read(seen: Bound, plan: Plan) -> Narrow:
         declared = None if declared is None else declared.filter(~partial)
         coded, batch = encode([table["group"]], len(table)), encode([table["batch"]], len(table))
         table = table.with_columns(group=coded.codes, batch=batch.codes)
-    key = key[coded.first] if key.width else key
+    key = firsts(key, coded) if key.width else key
     own = (note, f"reward = {' + '.join(rewards)}")
     return Narrow(
         table=table, tables=tables, lengths=lengths, groups=coded, key=key, batches=batch.size,
@@ -229,54 +230,3 @@ def _joined(parts: Sequence[pl.Series]) -> pl.Series:
     elif dtypes:
         parts = [part.cast(next(iter(dtypes))) if part.dtype == pl.Null else part for part in parts]
     return pl.concat(list(parts), rechunk=True)
-
-
-# --- the table -------------------------------------------------------------------------------------------
-
-
-def _narrow(
-    looked: Looked, coded: Coded, batch: Coded, rewards: Sequence[str], declared: pl.Series | None
-) -> pl.DataFrame:
-    columns = [coded.codes.alias("group"), batch.codes.alias("batch")]
-    columns += [_scored(looked.columns[name], declared).alias(f"reward.{k}") for k, name in enumerate(rewards)]
-    for role, name in looked.roles.items():
-        columns.append(_role_column(looked, coded, role, name))
-    return pl.DataFrame(columns).with_columns(
-        pl.lit(ROLES[role].default).alias(role) for role in ("input_length", "turns") if role not in looked.roles
-    )
-
-
-def _scored(reward: pl.Series, declared: pl.Series | None) -> pl.Series:
-    """The reward of rows that have one."""
-    if declared is None or not declared.any():
-        return reward
-    return pl.select(pl.when(~declared).then(reward)).to_series()
-
-
-def _role_column(looked: Looked, coded: Coded, role: str, name: str) -> pl.Series:
-    if role == "length" and name == "equal":
-        return pl.ones(looked.rows, dtype=pl.Float64, eager=True).alias(role)
-    column = looked.columns[name]
-    for what, wrong in _unusable(column, role):
-        if wrong.any():
-            row = wrong.arg_max() or 0
-            raise DataError(f"{looked.place(row)}: {name} is {what}", f"it is read as {ROLES[role].meaning}")
-    if ROLES[role].kind != "key":
-        return column.cast(pl.Boolean).alias(role) if role == "truncated" else column.alias(role)
-    keys = [coded.codes, column] if role == "rollout" else [column]
-    return encode(keys, looked.rows).codes.alias(role)
-
-
-def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
-    """What an extra column must not hold: there is no number to compute with."""
-    yield "null", column.is_null()
-    if column.dtype == pl.Float64:
-        yield "not finite", ~column.is_finite()
-        if role in {"length", "input_length", "turns"}:
-            yield "negative", column < 0
-    if column.dtype == pl.List(pl.Float64):
-        yield (
-            "a list with null or NaN in it",
-            column.list.eval(~pl.element().is_finite().fill_null(value=False)).list.any(),
-        )
-        yield "an empty list", column.list.len() == 0
