@@ -40,7 +40,7 @@ OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".degene
 RESULTS: Final = (*OF_ROWS, *OF_GROUPS)
 # One engine by name: its windows are bit-stable whatever the number of threads; group_by().agg is not.
 POLARS_ENGINE: Final = "in-memory"
-PART: Final = 1 << 19  # rows
+PART: Final = 1 << 18  # rows
 SMALL: Final = 1 << 15  # rows below which polars' streaming engine takes longer to start than to run
 
 

@@ -79,6 +79,16 @@ def _flat(key: pl.Series) -> pl.Series:
     return canonical(key) if key.dtype.is_nested() else key
 
 
+def firsts(key: pl.DataFrame, coded: Coded) -> pl.DataFrame:
+    """A line of keys for each group; a text of its own, or the texts of all rows would stay in memory behind it."""
+    heads = key[coded.first]
+    return heads.with_columns(
+        pl.Series(one.name, one.to_arrow(compat_level=pl.CompatLevel.oldest()))
+        for one in heads
+        if one.dtype == pl.String
+    )
+
+
 def within(coded: Coded, more: Sequence[pl.Series]) -> Coded:
     """The same groups, cut further by other columns."""
     return encode([coded.codes, *more], len(coded.codes))
