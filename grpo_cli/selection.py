@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli import facts
-from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli import facts, formats
+from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.formats import Weaving
 from grpo_cli.io.local import PACKED
 from grpo_cli.io.packed import is_packed
@@ -188,20 +188,38 @@ def write(
 
 def _write_one(table: FileTable, aim: Target, rows: Rows, length: int, handle: Any) -> Sequence[str]:
     """Rows as their file has them; all of them are the file."""
-    same, long = aim.format.name == table.format.name, table.format.long
-    packed = aim.format.suffixes[0].endswith(PACKED)
-    if same and len(rows) == length and is_packed(table.source) == packed:
+    same, packed = aim.format.name == table.format.name, aim.format.suffixes[0].endswith(PACKED)
+    if not same:
+        whole = table.format.read if table.format.long is None else table.format.long
+        aim.format.write(whole(table.source)[pl.Series(rows)], handle, {})
+    elif len(rows) == length and is_packed(table.source) == packed:
         with table.source.open() as source:
             shutil.copyfileobj(source, handle)
-        return ()
-    if long is not None:
-        aim.format.write(long(table.source)[pl.Series(rows)], handle, {})
-        return [f"{table.name}: rows stand together in one record there, they are written as one row each"]
-    if same:
-        weaving = Weaving(added=pl.DataFrame(height=len(rows)), take=rows, replace=False, metadata={})
-        return aim.format.weave(table.source, handle, weaving)
-    aim.format.write(table.format.read(table.source)[pl.Series(rows)], handle, {})
+    elif table.format.packed is None:
+        return aim.format.weave(table.source, handle, _of_rows(rows))
+    else:
+        return _records(table, aim, rows, handle)
     return ()
+
+
+def _of_rows(rows: Rows) -> Weaving:
+    return Weaving(added=pl.DataFrame(height=len(rows)), take=rows, replace=False, metadata={})
+
+
+def _records(table: FileTable, aim: Target, rows: Rows, handle: Any) -> Sequence[str]:
+    """Records that hold several rows stay as they are where all of their rows stay."""
+    packed, long = table.format.packed, table.format.long
+    try:
+        records = None if packed is None else packed(table.source, _of_rows(rows)).take
+    except DataError:
+        records = None
+    if records is not None:
+        plain = formats.FORMATS[table.format.name] if aim.path is None else formats.of(str(aim.path))
+        return plain.weave(table.source, handle, _of_rows(records))
+    if long is None:
+        raise DataError(f"{table.name}: a record holds rows that stay and rows that go", "leave out --per-group")
+    aim.format.write(long(table.source)[pl.Series(rows)], handle, {})
+    return [f"{table.name}: of some records not all rows are kept, so they are written as one row each"]
 
 
 def summary_of(chosen: Chosen, aims: Sequence[Target], notes: Sequence[str]) -> Mapping[str, Any]:

@@ -16,15 +16,11 @@ if TYPE_CHECKING:
     from grpo_cli.inspection import Inspection
 
 
-def shown(inspection: Inspection, key: str) -> dict[str, Any]:
-    """A group with its facts and all of its rows."""
-    return of_code(inspection, excerpts.code_of(inspection.narrow, key))
-
-
-def of_code(inspection: Inspection, code: int) -> dict[str, Any]:
-    """The same for the group of this number."""
+def shown(inspection: Inspection, key: str, most: int | None = None) -> dict[str, Any]:
+    """A group with its facts and its rows, all of them or the first so many."""
     narrow, columns = inspection.narrow, inspection.columns
-    rows = np.flatnonzero(narrow.table["group"].to_numpy() == code)
+    code = excerpts.code_of(narrow, key)
+    rows = np.flatnonzero(narrow.table["group"].to_numpy() == code)[:most]
     (facts,) = described(inspection, inspection.groups[code : code + 1])
     texts: Sequence[str | None] = [None] * len(rows)
     if "text" in columns:

@@ -32,7 +32,7 @@ def _unscorable(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _lone(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["groups"] and facts["singletons"] == facts["groups"] > 1:
-        key = ", ".join(facts["group_key"]) or "the block size"
+        key = next((note[8:] for note in facts["notes"] if note.startswith("group = ")), "the key")
         yield f"Every group has a single reward: {key} is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."
     elif facts["singletons"]:
         share = _share(facts["singletons"] / facts["groups"])
@@ -73,7 +73,7 @@ def _larger_groups(facts: Mapping[str, Any]) -> Iterator[str]:
     if better:
         size, alive = better[0]["size"], _share(better[0]["alive"])
         yield f"With {size} rows a group about {alive} of the groups would carry one, instead of {_share(now)}."
-    elif seen["observed"] >= MANY and facts["at_size"] and facts["at_size"][-1]["size"] > sizes["median"]:
+    elif MANY <= seen["observed"] < 1 and facts["at_size"][-1]["found"] == "model":
         yield "More rows a group would hardly help: prompts differ in difficulty more than rows differ in luck."
 
 

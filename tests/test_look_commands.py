@@ -128,6 +128,13 @@ def test_a_trend_of_many_values_shows_some_and_says_so(place: Path) -> None:
     assert len(adv("inspect", "long.jsonl", "--by", "step", "--format", "csv", cwd=place).out.splitlines()) == 51
 
 
+def test_of_a_large_group_the_first_rows_are_shown(place: Path) -> None:
+    (place / "large.jsonl").write_text("".join(f'{{"prompt_id": 1, "reward": {i % 2}}}\n' for i in range(500)))
+    done = adv("inspect", "large.jsonl", "--show", "1", cwd=place)
+    assert done.out.splitlines()[-1] == "64 of 500 rows; --format csv has all"
+    assert len(adv("inspect", "large.jsonl", "--show", "1", "--format", "csv", cwd=place).out.splitlines()) == 501
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [

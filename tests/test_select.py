@@ -20,7 +20,9 @@ from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.filters import Filter
 from grpo_cli.picks import Pick, picked
 from grpo_cli.selection import Wanted
+from grpo_cli.settings import normalized
 from tests.jobs import rows_of, write
+from tests.schema_files import WRITERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -286,3 +288,44 @@ def test_a_choice_is_described_by_plain_data(tmp_path: Path) -> None:
     _, facts = selected(tmp_path, where="std > 0", per_group=2)
     assert json.loads(json.dumps(facts, allow_nan=False))["kept_groups"] == 2
     assert Wanted(limit=1).pick == "spread"
+
+
+# --- layouts of other tools --------------------------------------------------------------------------------
+
+
+def wide(folder: Path) -> tuple[Path, list[bytes]]:
+    """A prompt a line, its rollouts in lists; the second prompt is always solved."""
+    lines = [
+        json.dumps({"uuid": key, "problem": f"what is {key}?", "generations": [f"{key} one", f"{key} two"],
+                    "correctness_math_verify": list(solved), "is_reasoning_complete": [True, True]}).encode() + b"\n"
+        for key, solved in (("a", (True, False)), ("b", (True, True)), ("c", (False, True)))
+    ]  # fmt: skip
+    path = folder / "wide.jsonl"
+    path.write_bytes(b"".join(lines))
+    return path, lines
+
+
+def test_a_line_that_holds_a_whole_group_stays_as_it_is(tmp_path: Path) -> None:
+    source, lines = wide(tmp_path)
+    facts = run([str(source)], {"where": "std > 0", "output": str(tmp_path / "out.jsonl")})
+    assert (facts["rows"], facts["kept_rows"]) == (6, 4)
+    assert (tmp_path / "out.jsonl").read_bytes() == lines[0] + lines[2]
+
+
+def test_a_line_of_which_rows_are_missing_becomes_rows(tmp_path: Path) -> None:
+    source, _ = wide(tmp_path)
+    facts = run([str(source)], {"per_group": 1, "pick": "best", "output": str(tmp_path / "out.jsonl")})
+    assert [row["generations"] for row in rows_of(tmp_path / "out.jsonl")] == ["a one", "b one", "c two"]
+    assert "written as one row each" in facts["warnings"][-1]
+
+
+@pytest.mark.parametrize("name", sorted(WRITERS))
+def test_a_group_of_every_known_layout_can_be_chosen(name: str, tmp_path: Path) -> None:
+    written = WRITERS[name](tmp_path)
+    source = written.path
+    target = tmp_path / "chosen" / source.name
+    target.parent.mkdir()
+    flags = dict(normalized(flag, value) for flag, value in written.flags.items())
+    facts = run([str(source)], {**flags, "limit": 1, "output": f"{target}/" if source.is_dir() else str(target)})
+    assert (facts["kept_groups"], facts["kept_rows"]) == (1, written.sizes[0])
+    assert facts["groups"] == len(written.sizes)

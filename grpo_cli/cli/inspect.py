@@ -64,7 +64,7 @@ def _group(found: Inspection, key: str) -> None:
     from grpo_cli.shown import shown
     from grpo_cli.view import listed
 
-    listed.group(shown(found, key), Console(highlight=False))
+    listed.group(shown(found, key, listed.ROWS), Console(highlight=False))
 
 
 def _table(found: Inspection, given: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 KEY: Final = 28
 LINES: Final = 20  # of a trend; more are thinned out
 SPARKS: Final = 60
+ROWS: Final = 64  # of a group
 NARROWEST: Final = 12  # of a text beside its numbers
 HEADS: Final = {
     "unscorable": "missing",
@@ -120,6 +121,8 @@ def group(told: Mapping[str, Any], console: Console) -> None:
     beside = any(texts[1:]) and room >= NARROWEST
     for line, text in zip(lines, texts, strict=True):
         sheet.text(f"{line}  {' ' * (max(map(len, lines)) - len(line))}{_head(text, room)}" if beside else line)
+    if told["size"] > len(told["rows"]):
+        sheet.text(f"{len(told['rows']):,} of {told['size']:,} rows; --format csv has all", style="dim")
 
 
 def row_cells(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
