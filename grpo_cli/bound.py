@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from grpo_cli import formats
-from grpo_cli.derived import OWN
+from grpo_cli.derived import FILE, OWN
 from grpo_cli.detect import recognised
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats.cells import canonical
@@ -83,7 +83,7 @@ def bound(given: Sequence[Table], binding: Binding, plan: Plan) -> Bound:
         return Bound(tables, binding)
     names = set(files[0].columns())
     rewards = binding.rewards or _rewards(schema, files[0])
-    group = binding.group or _group(schema, binding, names)
+    group = binding.group or _group(schema, binding, names, alone=len(files) == 1)
     filled = replace(
         binding,
         group=group,
@@ -122,13 +122,13 @@ def _rewards(schema: Schema, table: FileTable) -> tuple[str, ...]:
     return found
 
 
-def _group(schema: Schema, binding: Binding, names: Collection[str]) -> tuple[str, ...]:
-    """The key as far as its columns are there; the last one has to be."""
+def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: bool) -> tuple[str, ...]:
+    """The key as far as its columns are there; the last one has to be. A single file need not be told from others."""
     if schema.blocks and binding.group_size is None:
         cure = "give --group-size N, the number of rollouts of a prompt"
         raise DataError(f"a {schema.title} names no prompt: groups are blocks of rows", cure)
-    *outer, last = schema.group
-    return (*(name for name in outer if _there(schema, name, names)), last)
+    *outer, last = [name for name in schema.group if not (alone and name == FILE)] or [""]
+    return (*(name for name in outer if _there(schema, name, names)), *([last] if last else []))
 
 
 def _there(schema: Schema, name: str, names: Collection[str]) -> bool:

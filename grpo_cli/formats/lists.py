@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells, loose
@@ -186,6 +185,8 @@ def _spread(name: str, flat: pl.Series | None, here: Ints, sizes: Ints) -> pl.Se
 
 
 def _listed(series: pl.Series, sizes: Ints, null: np.ndarray) -> pl.Series:
+    import pyarrow as pa
+
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
     mask = pa.array(null) if null.any() else None
     values = series.to_arrow(compat_level=pl.CompatLevel.oldest())

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from grpo_cli.formats.arrow import schema_of
-
 if TYPE_CHECKING:
     from grpo_cli.io.local import Input
 
@@ -16,14 +11,20 @@ if TYPE_CHECKING:
 def row_of(source: Input, kind: str) -> dict[str, Any]:
     """One value of its type for each column."""
     if kind == "parquet":
+        import pyarrow.parquet as pq
+
         with source.open() as handle:
             schema = pq.read_schema(handle)
     else:
+        from grpo_cli.formats.arrow import schema_of
+
         schema = schema_of(source)
     return {one.name: _value(one.type) for one in schema}
 
 
 def _value(dtype: Any) -> Any:
+    import pyarrow as pa
+
     if pa.types.is_struct(dtype):
         inner = (dtype.field(at) for at in range(dtype.num_fields))
         return {one.name: _value(one.type) for one in inner}
@@ -41,5 +42,7 @@ def _value(dtype: Any) -> Any:
 
 
 def _is_list(dtype: Any) -> bool:
+    import pyarrow as pa
+
     tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     return any(test(dtype) for test in tests) or "list_view" in str(dtype)
