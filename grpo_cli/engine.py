@@ -11,37 +11,34 @@ the role columns that the plan needs. Columns that the engine adds start with a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.ahead import ahead
 from grpo_cli.estimators.steps import same_state
-from grpo_cli.estimators.terms import BATCH, GROUP, ROLLOUT, Let, Program, Round, Terms
-from grpo_cli.moments import Moments, spread
+from grpo_cli.estimators.terms import BATCH, GROUP, ROLLOUT, Program, Terms
+from grpo_cli.moments import spread
 from grpo_cli.parts import Clip, NanToZero, PostOp, Whiten
+from grpo_cli.running import run, run_each
 from grpo_cli.scaling import base, estimate, skipped, terms
 from grpo_cli.shaping import NULL, rewards, shape, weighted, weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from polars._typing import EngineType
+    from collections.abc import Callable
 
     from grpo_cli.plan import Plan
+
+__all__ = ["OF_GROUPS", "OF_ROWS", "RESULTS", "STATUSES", "Scored", "compile_plan", "run", "score"]
 
 STATUSES: Final = ("scored", "unscorable", "singleton", "zero-variance", "small-group")
 # What a result is made of: the row's answer, and the facts of its group.
 OF_ROWS: Final = (".advantage", ".status", ".kept", ".scorable", ".reward")
 OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".degenerate")
 RESULTS: Final = (*OF_ROWS, *OF_GROUPS)
-# One engine by name: its windows are bit-stable whatever the number of threads; group_by().agg is not.
-POLARS_ENGINE: Final = "in-memory"
 PART: Final = 1 << 18  # rows
-SMALL: Final = 1 << 15  # rows below which polars' streaming engine takes longer to start than to run
 
 
 def compile_plan(plan: Plan, components: int, columns: frozenset[str]) -> Program:
@@ -71,57 +68,6 @@ def _component(program: Program, plan: Plan, k: int, columns: frozenset[str]) ->
     name = f".component.{k}"
     shaped = program.let(shape(program, plan, pl.col(name)), f"{name}.r")
     return terms(program, shaped, columns, f"{name}.")
-
-
-def run(program: Program, parts: Sequence[pl.DataFrame], batches: int, keep: Iterable[str]) -> list[pl.DataFrame]:
-    """Execute the steps and return the columns in `keep`.
-
-    Moments are collected in every part and merged in the order of the parts. Between two rounds only the
-    columns that a later step reads are held.
-    """
-    frames, wanted, how = [part.lazy() for part in parts], set(keep), _polars_engine(program, parts)
-    there = set(parts[0].columns)
-    for at, step in enumerate(program.steps):
-        if isinstance(step, Let):
-            frames = [frame.with_columns(step.value.alias(step.name)) for frame in frames]
-            there.add(step.name)
-        else:
-            there &= wanted | {BATCH} | program.read_from(at)
-            collected = _collected([frame.select(sorted(there)) for frame in frames], how)
-            frames, new = _round(step, collected, batches)
-            there |= new
-    return _collected([frame.select(sorted(there & wanted)) for frame in frames], how)
-
-
-def _polars_engine(program: Program, parts: Sequence[pl.DataFrame]) -> EngineType:
-    """What goes row by row goes in small pieces, three times as fast and on all cores; windows have one engine."""
-    windows = any(".over(" in str(step.value) for step in program.steps)
-    return POLARS_ENGINE if windows or max(map(len, parts)) < SMALL else "streaming"
-
-
-def _collected(frames: Sequence[pl.LazyFrame], how: EngineType) -> list[pl.DataFrame]:
-    if len(frames) == 1 or how == POLARS_ENGINE:  # in which only one thread runs at a time
-        return [frame.collect(engine=how) for frame in frames]
-    return list(ahead(lambda frame: frame.collect(engine=how), frames))
-
-
-def _round(step: Round, collected: Sequence[pl.DataFrame], batches: int) -> tuple[list[pl.LazyFrame], set[str]]:
-    found = step.finish(reduce(Moments.merge, (_moments(step, frame, batches) for frame in collected)))
-
-    def column(frame: pl.DataFrame, key: str) -> pl.Expr:
-        values = found[key]
-        spread_out = pl.lit(float(values[0])) if batches == 1 else pl.lit(pl.Series(values[frame[BATCH].to_numpy()]))
-        return spread_out.alias(f"{step.name}.{key}")
-
-    attached = [frame.lazy().with_columns(column(frame, key) for key in found) for frame in collected]
-    return attached, {f"{step.name}.{key}" for key in found}
-
-
-def _moments(step: Round, frame: pl.DataFrame, batches: int) -> Moments:
-    weight = pl.lit(1.0) if step.weight is None else step.weight.cast(pl.Float64)
-    rows = frame.select(batch=pl.col(BATCH), value=step.value.cast(pl.Float64), weight=weight).drop_nulls("value")
-    arrays = (rows["value"].to_numpy(), rows["batch"].to_numpy(), batches)
-    return Moments.of(*arrays) if step.weight is None else Moments.of(*arrays, rows["weight"].to_numpy())
 
 
 # --- selection, post, status -----------------------------------------------------------------------------
@@ -245,13 +191,17 @@ def score(plan: Plan, table: pl.DataFrame, *, workings: bool = False) -> Scored:
     program = compile_plan(plan, components, frozenset(table.columns))
     whole = workings or (plan.estimator.batch and not plan.estimator.order_free)
     parts = [table] if whole else _parts(table)
-    made = run(program, parts, batches, {*RESULTS, *(program.names if workings else ())})
+    keep = [*OF_ROWS, *(program.names if workings else ())]
     firsts = [_firsts(part) for part in parts]
-    groups = pl.concat(frame.select(OF_GROUPS)[first] for frame, first in zip(made, firsts, strict=True))
+
+    def split(at: int, frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        rows = [name for name in frame.columns if name in keep]
+        return frame.select(rows), frame.select(OF_GROUPS)[firsts[at]]
+
+    rows, groups = zip(*run_each(program, parts, batches, {*RESULTS, *keep}, split), strict=True)
     starts = np.cumsum([0, *map(len, parts)])
     first = pl.concat(one + start for one, start in zip(firsts, starts.tolist(), strict=False))
-    rows = made[0].columns if workings else OF_ROWS
-    return Scored(plan, table.hstack(pl.concat(frame.select(rows) for frame in made)), groups, first)
+    return Scored(plan, table.hstack(pl.concat(rows)), pl.concat(groups), first)
 
 
 def _firsts(part: pl.DataFrame) -> pl.Series:
