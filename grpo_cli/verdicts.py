@@ -32,7 +32,10 @@ def _unscorable(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _lone(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["groups"] and facts["singletons"] == facts["groups"] > 1:
-        key = next((note[8:] for note in facts["notes"] if note.startswith("group = ")), "the key")
+        key = next(
+            (note[8:].removesuffix(" (found by name)") for note in facts["notes"] if note.startswith("group = ")),
+            "the key",
+        )
         yield f"Every group has a single reward: {key} is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."
     elif facts["singletons"]:
         share = _share(facts["singletons"] / facts["groups"])
