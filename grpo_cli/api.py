@@ -25,7 +25,7 @@ from grpo_cli.sources import read, refuse_singletons, refuse_unscorable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from grpo_cli.compare import Compared
+    from grpo_cli.comparing import Compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ def audit(frame: Any, column: str | None = None, plan: Plan | None = None, **opt
     `plan` (or the options of one, as preset="trl-grpo") is a claim that is checked. Rows and groups that
     disagree, ties and likely causes are in the answer.
     """
-    from grpo_cli.audit import audit as audited
+    from grpo_cli.auditing import audit as audited
 
     given = _given(options)
     arithmetic = {key for key in settings(given) if not key.startswith("rewards.")}
@@ -93,7 +93,7 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Any) -> Compared:
 
     The answer has `facts` (plain data) and `scored`, the rows of each plan by its name.
     """
-    from grpo_cli.compare import compare as compared
+    from grpo_cli.comparing import compare as compared
 
     given = _given(options)
     return compared([opened(frame)[0]], Binding(**binding_fields(given)), plans)

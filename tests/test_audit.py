@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import grpo_cli
-from grpo_cli.audit import audit
+from grpo_cli.auditing import audit
 from grpo_cli.cli.app import app
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.narrow import Binding, FrameTable

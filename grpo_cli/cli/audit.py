@@ -25,7 +25,7 @@ def audit(typed: dict[str, Any]) -> None:
     """
     from rich.console import Console
 
-    from grpo_cli import audit as auditing
+    from grpo_cli import auditing
     from grpo_cli.drivers.local import opened
     from grpo_cli.filters import Filter
     from grpo_cli.narrow import Binding

@@ -31,7 +31,7 @@ def compare(given: dict[str, Any]) -> None:
     """
     from rich.console import Console
 
-    from grpo_cli import compare as comparing
+    from grpo_cli import comparing
     from grpo_cli.drivers.local import opened
     from grpo_cli.narrow import Binding
     from grpo_cli.view import compare as view
@@ -55,7 +55,7 @@ def compare(given: dict[str, Any]) -> None:
 
 def _written(given: dict[str, Any], tables: Any, binding: Any, plans: Mapping[str, Plan]) -> tuple[dict[str, Any], Any]:
     """Compare, and weave every column into the outputs."""
-    from grpo_cli import compare as comparing
+    from grpo_cli import comparing
     from grpo_cli.outputs import Output, refuse_columns, refuse_read_columns, targets
     from grpo_cli.weaving import Computed, write
 
