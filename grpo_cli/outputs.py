@@ -77,13 +77,14 @@ def targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
     folder = is_folder(output.to)
     if output.resume and not folder:
         raise UsageError("--resume keeps its notes in the output directory", "give -o DIRECTORY/")
+    inputs = _identities(tables)
     for target in found:
         if target.path is not None and not folder and not target.path.absolute().parent.is_dir():
             raise UsageError(
                 f"{target.path}: there is no directory {target.path.parent}", f"mkdir -p {target.path.parent}"
             )
         if target.path is not None:
-            _refuse_existing(target.path, tables, force=output.force)
+            _refuse_existing(target.path, inputs, force=output.force)
     return found
 
 
@@ -147,10 +148,21 @@ def _in_directory(top: Path, tables: Sequence[FileTable]) -> list[Target]:
     ]
 
 
-def _refuse_existing(path: Path, tables: Sequence[FileTable], *, force: bool) -> None:
+def _identities(tables: Sequence[FileTable]) -> frozenset[tuple[int, int]]:
+    """Device and inode of every input: of thousands of outputs none is compared with thousands of inputs."""
+    named = [Path(table.name if table.gone else table.source.path) for table in tables if table.name != STDOUT]
+    return frozenset(map(_identity, named))
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino
+
+
+def _refuse_existing(path: Path, inputs: frozenset[tuple[int, int]], *, force: bool) -> None:
     if not path.exists():
         return
-    if any(table.name != STDOUT and path.samefile(table.name if table.gone else table.source.path) for table in tables):
+    if _identity(path) in inputs:
         own = " (an own output, matched by the shell? quote the pattern)" if ".advantages" in path.name else ""
         raise UsageError(f"{path} is an input: it is never overwritten{own}", "give another name with -o")
     if not path.is_file() and not path.is_dir():
@@ -187,7 +199,7 @@ def refuse_summary(path: Path, tables: Sequence[FileTable], aims: Sequence[Targe
         raise UsageError(f"--summary {path}: there is no directory {path.parent}", f"mkdir -p {path.parent}")
     if any(aim.path is not None and aim.path.absolute() == path.absolute() for aim in aims):
         raise UsageError(f"--summary and -o both name {path}", "give the summary another name")
-    _refuse_existing(path, tables, force=force)
+    _refuse_existing(path, _identities(tables), force=force)
 
 
 def added(scored: Scored, output: Output, others: Mapping[str, Scored] = MappingProxyType({})) -> pl.DataFrame:
