@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.facts import plain, worst_and_best
+from grpo_cli.numbers import Numbers, each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -120,14 +121,17 @@ class Ties:
         return n, c, times
 
 
-def ties(groups: pl.DataFrame, rows: pl.DataFrame) -> Ties:
-    """Count equal rewards. `rows` has `group` and `.reward`; of two values the means of the groups tell it all."""
+def ties(groups: pl.DataFrame, rows: pl.DataFrame, rewards: Mapping[str, Any]) -> Ties:
+    """Count equal rewards. `rows` has `group` and `.reward`; `rewards` is the histogram of all.
+
+    Where only two values occur, the means of the groups tell it all.
+    """
     seen = comparable(groups)
     low: Any = seen["min"].min()
     high: Any = seen["max"].max()
     if low is None:
         return Ties(pl.DataFrame(schema=dict.fromkeys(("n", "c", "times"), pl.Int64)), None)
-    two = low != high and bool(((rows[".reward"] == low) | (rows[".reward"] == high)).all())
+    two = low != high and {*rewards.get("values", ())} == {low, high}
     if two:
         rates = (seen["mean"] - low) / (high - low)
         best = (rates * seen["scored"]).round().cast(pl.Int64)
@@ -230,9 +234,16 @@ def _one_rate(seen: pl.DataFrame, rewards: Mapping[str, Any]) -> float:
 
 def effective(advantages: pl.Series) -> float | None:
     """How many rows of equal weight would pull as hard: (sum |A|)^2 / sum A^2; none where nothing pulls."""
-    sizes = np.abs(advantages.filter(advantages.is_finite()).to_numpy())
-    top = float(sizes.max(initial=0.0))
+    seen = Numbers.of(advantages)
+    if not seen.count:
+        return None
+    top = max(abs(seen.least or 0.0), abs(seen.most or 0.0))
     if top == 0.0:
-        return 0.0 if len(sizes) else None
-    sizes = sizes / top
-    return plain(float(sizes.sum()) ** 2 / float((sizes**2).sum()))
+        return 0.0
+
+    def sums(piece: pl.Series) -> tuple[float, float]:
+        sizes = np.abs(piece.filter(piece.is_finite()).to_numpy()) / top
+        return float(sizes.sum()), float((sizes * sizes).sum())
+
+    total, squares = (sum(column) for column in zip(*each(sums, advantages), strict=True))
+    return plain(total**2 / squares)

@@ -67,7 +67,7 @@ def outcomes(found: Inspection) -> np.ndarray[Any, np.dtype[np.int8]]:
 
 
 def _rewards(found: Inspection) -> Figure:
-    frame = found.seen.frame
+    frame = found.seen.rows
     kinds = outcomes(found)[frame["group"].to_numpy()]
     lines = _counted(frame[".reward"], kinds, OUTCOMES)
     name = " + ".join(found.narrow.reward_names)
@@ -127,7 +127,7 @@ def _sizes(found: Inspection) -> Figure:
 
 def advantages(found: Inspection, methods: Sequence[str] = METHODS) -> dict[str, pl.Series]:
     """The advantages of these methods, first those of the run's own plan, by name."""
-    told = {found.scored.plan.method: found.scored.frame[".advantage"]}
+    told = {found.scored.plan.method: found.scored.rows[".advantage"]}
     for name in methods:
         if name not in ESTIMATORS:
             raise UnknownName.among("method", name, ESTIMATORS)
@@ -139,13 +139,13 @@ def advantages(found: Inspection, methods: Sequence[str] = METHODS) -> dict[str,
                     raise UsageError(
                         f"{name} needs {ROLES[need].meaning}", f"name the column with {ROLES[need].flag} COLUMN"
                     )
-            told[name] = score(plan, found.narrow.table).frame[".advantage"]
+            told[name] = score(plan, found.narrow.table).rows[".advantage"]
     return told
 
 
 def _advantages(found: Inspection, told: Mapping[str, pl.Series]) -> list[Figure]:
     made = []
-    kinds = outcomes(found)[found.seen.frame["group"].to_numpy()]
+    kinds = outcomes(found)[found.seen.rows["group"].to_numpy()]
     for name, values in told.items():
         zero = int((values == 0).sum())
         says = f"What each row would be pushed by with {name}; {zero:,} of {len(values):,} are exactly 0."

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import polars as pl
 
 from grpo_cli import curriculum, facts, likeness
@@ -30,6 +31,8 @@ SORT: Final = "std"
 # What groups can be listed by, and what a line of the list says.
 GROUP_FACTS: Final = ("size", "scored", "mean", "std", "min", "max", "solve_rate", "length")
 FILE: Final = "file"
+Places = np.ndarray[tuple[int], np.dtype[np.int64]]
+Keys = np.ndarray[tuple[int], np.dtype[np.float64]]
 UNSAID: Final = ("advantage", "status", "skipped", "plan", "batches", "batch_key")
 
 
@@ -62,10 +65,11 @@ class Inspection:
 
     @property
     def rows(self) -> pl.DataFrame:
-        """The rewards row by row, with the length where it is known."""
-        frame = self.seen.frame
-        length = _length(self.narrow, self.columns)
-        return frame if length is None else frame.with_columns(length)
+        """The rewards row by row; with the length where it is known, and then with the mean of the group."""
+        rows, length = self.seen.rows, _length(self.narrow, self.columns)
+        if length is None:
+            return rows
+        return rows.with_columns(length, self.groups["mean"].gather(rows["group"]).alias(".mean"))
 
 
 def look(tables: Sequence[Table], binding: Binding, plan: Plan, asked: Asked = Asked()) -> Inspection:
@@ -134,7 +138,7 @@ def _groups(seen: Scored, narrow: Narrow, columns: Mapping[str, str]) -> pl.Data
     length = _length(narrow, columns)
     if length is None:
         return groups
-    return groups.with_columns(length=likeness.group_means(seen.frame["group"], length, len(groups)))
+    return groups.with_columns(length=likeness.group_means(seen.rows["group"], length, len(groups)))
 
 
 def listed(inspection: Inspection, sort: str, top: int) -> dict[str, Any]:
@@ -142,11 +146,23 @@ def listed(inspection: Inspection, sort: str, top: int) -> dict[str, Any]:
     there = [name for name in GROUP_FACTS if name in inspection.groups.columns]
     if sort not in there:
         raise UnknownName.among("fact of a group", sort, there)
-    seen = curriculum.comparable(inspection.groups)
-    order = seen.sort([sort, "scored"], descending=[True, True], nulls_last=True, maintain_order=True)
-    high = order.head(top)
-    low = order.tail(max(min(top, len(order) - top), 0))
-    return {"sort": sort, **{end: described(inspection, those) for end, those in (("most", high), ("least", low))}}
+    seen = curriculum.comparable(inspection.groups).filter(pl.col(sort).is_not_null())
+    keys = [seen[name].cast(pl.Float64).to_numpy() for name in (sort, "scored")]
+    places = np.arange(len(seen))
+    high = _first(places, [-key for key in keys], top)
+    low = _first(places[::-1], keys, max(min(top, len(seen) - top), 0))[::-1]
+    return {"sort": sort, **{end: described(inspection, seen[at]) for end, at in (("most", high), ("least", low))}}
+
+
+def _first(places: Places, keys: Sequence[Keys], most: int) -> Places:
+    """The first so many places by these keys, in order, as if all had been sorted: of millions only a few are."""
+    if len(places) <= most or not keys:
+        return places[np.lexsort([key[places] for key in reversed(keys)])] if keys else places[:most]
+    values = keys[0][places]
+    last = np.partition(values, most - 1)[most - 1] if most else -np.inf
+    before, equal = places[values < last], places[values == last]
+    rest = _first(equal, keys[1:], most - len(before))
+    return np.concatenate([before[np.lexsort([key[before] for key in reversed(keys)])], rest])
 
 
 def described(inspection: Inspection, groups: pl.DataFrame) -> list[dict[str, Any]]:
@@ -171,7 +187,7 @@ def _facts(made: Inspection, asked: Asked) -> dict[str, Any]:
     told = {name: fact for name, fact in facts.summarize(made.seen, narrow, groups).items() if name not in UNSAID}
     ends = facts.worst_and_best(told["reward"]["min"], told["reward"]["max"])
     told["reward"] = with_ends(told["reward"], rows[".reward"])
-    tied = curriculum.ties(groups, rows)
+    tied = curriculum.ties(groups, rows, told["reward"]["histogram"])
     length = made.columns.get("length") if "length" in rows.columns else None
     told |= {
         "advantage_column": made.columns.get("advantage"),
@@ -181,7 +197,7 @@ def _facts(made: Inspection, asked: Asked) -> dict[str, Any]:
         "expected": curriculum.expected(groups, tied, told["reward"]["histogram"]),
         "at_size": curriculum.by_size(tied),
         "live_rows": int(groups.filter(~pl.col("constant") & (pl.col("scored") > 1))["scored"].sum()),
-        "effective_rows": curriculum.effective(made.scored.frame[".advantage"]),
+        "effective_rows": curriculum.effective(made.scored.rows[".advantage"]),
         "method": made.scored.plan.method,
         "length": None if length is None else {"column": length, **likeness.with_length(rows, ends)},
         "duplicates": _duplicates(made, asked),
@@ -222,7 +238,7 @@ def _duplicates(made: Inspection, asked: Asked) -> dict[str, Any] | None:
     if not asked.duplicates or "text" not in made.columns:
         return None
     column = made.columns["text"]
-    return {"column": column, **likeness.duplicates(made.seen.frame["group"], made.narrow.carried[column])}
+    return {"column": column, **likeness.duplicates(made.seen.rows["group"], made.narrow.carried[column])}
 
 
 def by_values(made: Inspection) -> pl.Series | None:
@@ -244,7 +260,7 @@ def _trend(made: Inspection, ends: tuple[float | None, float | None]) -> dict[st
 
 def _warnings(made: Inspection) -> list[str]:
     by = by_values(made)
-    split = 0 if by is None else spanning(by, made.seen.frame["group"])
+    split = 0 if by is None else spanning(by, made.seen.rows["group"])
     if not split:
         return []
     return [f"{split} groups have rows in several values of {made.columns['by']}: each counts where it begins"]

@@ -71,7 +71,7 @@ def choose(found: Inspection, wanted: Wanted) -> Chosen:
     rows = (told == 0)[codes]
     lost = []
     if wanted.per_group is not None:
-        rewards = found.seen.frame[".reward"].fill_null(float("nan")).to_numpy()
+        rewards = found.seen.rows[".reward"].fill_null(float("nan")).to_numpy()
         mine = rows & picked(codes, rewards, wanted.per_group, wanted.pick, wanted.seed or 0)
         lost.append({"reason": f"--per-group {wanted.per_group} ({wanted.pick})", "rows": int((rows & ~mine).sum())})
         rows = mine
@@ -96,7 +96,7 @@ def choose(found: Inspection, wanted: Wanted) -> Chosen:
             "schema": narrow.schema,
             "notes": list(narrow.notes),
             "zero_variance_share": facts.zero_variance(groups)["share"],
-            "kept_zero_variance_share": _constant_share(found.seen.frame.filter(pl.Series(rows))),
+            "kept_zero_variance_share": _constant_share(found.seen.rows.filter(pl.Series(rows))),
             "dropped": [*_dropped(found, told, reasons), *lost],
             "warnings": [*narrow.warnings, *([] if len(places) else ["no row is left"])],
         },

@@ -34,7 +34,7 @@ def numbers(
 ) -> list[dict[str, Any]]:
     """Row by row: place, every reward column, the reward that counts, the advantage, its status, length and text."""
     narrow, frame = inspection.narrow, inspection.rows
-    here, scored = frame[rows], inspection.scored.frame[rows]
+    here, scored = frame[rows], inspection.scored.rows[rows]
     columns = {name: narrow.table[f"reward.{k}"][rows] for k, name in enumerate(narrow.reward_names)}
     lengths = here["length"] if "length" in here.columns else [None] * len(rows)
     return [

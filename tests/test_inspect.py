@@ -119,7 +119,7 @@ def test_a_smaller_size_is_judged_by_all_the_ways_to_draw_it(groups: list[list[f
 
 def looked_sizes(groups: list[list[float]], sizes: tuple[int, ...]) -> list[dict[str, Any]]:
     made = looked(groups)
-    return by_size(ties(made.groups, made.rows), sizes)
+    return by_size(ties(made.groups, made.rows, made.facts["reward"]["histogram"]), sizes)
 
 
 def beta_constant(a: float, b: float, n: int) -> float:
