@@ -165,17 +165,22 @@ def _trends(found: Inspection) -> list[Figure]:
     lines = [lines[i] for i in sorted({round(k * (len(lines) - 1) / (POINTS - 1)) for k in range(POINTS)})]
     rest = [(line, line["zero_variance"] or 0.0, line["all_best"] or 0.0, line["all_worst"] or 0.0) for line in lines]
     shares = [
-        {"value": line["value"], "kind": kind, "share": share}
+        {"value": _word(line["value"]), "kind": kind, "share": share}
         for line, total, best, worst in rest
         for kind, share in zip(OUTCOMES[1:4], (best, worst, max(total - best - worst, 0.0)), strict=True)
     ]
-    means = [{"value": line["value"], "mean": line["mean"]} for line in lines if line["mean"] is not None]
+    means = [{"value": _word(line["value"]), "mean": line["mean"]} for line in lines if line["mean"] is not None]
     return [
         Figure(name="zero_variance", kind="shares", title=f"Zero variance over {by}", lines=shares,
                says="The share of groups that carry no gradient, by why.", axes={"x": by, "y": "share of groups"}),
         Figure(name="mean_reward", kind="line", title=f"Mean reward over {by}", lines=means,
                says="The mean of all rows.", axes={"x": by, "y": "mean reward"}),
     ]  # fmt: skip
+
+
+def _word(value: Any) -> Any:
+    """A value of a trend as an axis can have it."""
+    return value if isinstance(value, (int, float, str)) and not isinstance(value, bool) else str(value)
 
 
 def _lengths(found: Inspection) -> Figure | None:

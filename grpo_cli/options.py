@@ -130,7 +130,7 @@ _ROWS: Final = (
            help="Groups with fewer scored rows get null (--set groups.small=zero|drop)."),
     Option(name="duplicate", type=bool, panel=SKIPPED,
            help="Refill dropped groups with copies of surviving ones (marked in COLUMN_copy)."),
-    Option(name="seed", type=int, metavar="N", panel=SKIPPED, help="Which groups --duplicate copies (default: 0)."),
+    Option(name="seed", type=int, metavar="N", panel=SKIPPED, help="Which groups --duplicate copies, which rows or groups select draws (default: 0)."),
     Option(name="whiten", type=Whiten, panel=POST,
            help="Standardise over the batch, each row or each token counting once."),
     Option(name="whiten_epsilon", type=float, metavar="X", panel=POST, sets="post.whiten.inside",

@@ -191,6 +191,18 @@ def test_odd_files_have_a_report_too(tmp_path: Path, rewards: list[float | None]
     assert written(found, {}, tmp_path / "a.svg") > 0
 
 
+def test_a_trend_may_be_over_anything(tmp_path: Path) -> None:
+    days = pl.date_range(pl.date(2026, 1, 1), pl.date(2026, 1, 3), eager=True)
+    for column in (days, pl.Series([[1], [2], None]), pl.Series([True, False, None]), pl.Series(["a", "b", "c"])):
+        frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1, 2, 2], "reward": [0, 1, 1, 1, 0, 1]})
+        frame = frame.with_columns(part=column.gather([0, 0, 1, 1, 2, 2]))
+        frame.write_parquet(tmp_path / "a.parquet")
+        found = of_files([str(tmp_path / "a.parquet")], Plan(), {"by": "part"})
+        assert len(drawn(found)["mean_reward"].lines) == 3
+        assert written(found, {}, tmp_path / "a.svg") > 0
+        assert "zero_variance" in page_of(found, METHODS)
+
+
 # --- in a browser ------------------------------------------------------------------------------------------
 
 
