@@ -1,4 +1,7 @@
-"""Inputs for the benchmarks: `generate.py PATH ROWS TEXT_BYTES`. Eight rows a prompt, string keys, rewards 0 or 1."""
+"""Inputs for the benchmarks: `generate.py PATH ROWS TEXT_BYTES`. Eight rows a prompt, string keys, rewards 0 or 1.
+
+A PATH without a suffix is a folder, and ROWS is then the number of Parquet files in it, of 64 rows each.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import pyarrow.parquet as pq
 
 GROUP = 8
 BLOCK = 1_000_000
+SMALL = 64
 
 
 def words(count: int, size: int, rng: np.random.Generator) -> list[str]:
@@ -36,6 +40,11 @@ def main() -> None:
     """Write the file in blocks."""
     path, rows, text = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     rng = np.random.default_rng(7)
+    if not path.suffix:
+        path.mkdir()
+        for at in range(rows):
+            block(at * SMALL, SMALL, text, rng).write_parquet(path / f"step_{at:05}.parquet")
+        return
     size = BLOCK if not text else 20_000
     blocks = (block(start, min(size, rows - start), text, rng) for start in range(0, rows, size))
     if path.suffix == ".parquet":

@@ -1,0 +1,86 @@
+"""Other readers of Parquet than those that the tests need anyway read what was spliced and what grew in place.
+
+    pip install datafusion daft fastparquet datasets chdb && pytest -m slow tests/test_readers.py
+
+Those that are not installed are passed over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from grpo_cli.cli.app import app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+ROWS: Final = 4000
+
+
+def by_datafusion(path: Path) -> dict[str, list[Any]]:
+    context = pytest.importorskip("datafusion").SessionContext()
+    return context.read_parquet(str(path)).to_arrow_table().to_pydict()  # type: ignore[no-any-return]
+
+
+def by_daft(path: Path) -> dict[str, list[Any]]:
+    return pytest.importorskip("daft").read_parquet(str(path)).to_pydict()  # type: ignore[no-any-return]
+
+
+def by_fastparquet(path: Path) -> dict[str, list[Any]]:
+    frame = pytest.importorskip("fastparquet").ParquetFile(str(path)).to_pandas()
+    return {name: frame[name].tolist() for name in frame.columns}
+
+
+def by_datasets(path: Path) -> dict[str, list[Any]]:
+    kind = pytest.importorskip("datasets").Dataset
+    return kind.from_parquet(str(path), cache_dir=str(path.parent / "cache")).to_dict()  # type: ignore[no-any-return]
+
+
+def by_chdb(path: Path) -> dict[str, list[Any]]:
+    query = f"select * from file('{path}', Parquet)"  # noqa: S608 - a path of our own
+    return pytest.importorskip("chdb").query(query, "ArrowTable").to_pydict()  # type: ignore[no-any-return]
+
+
+READERS: Final = (by_datafusion, by_daft, by_fastparquet, by_datasets, by_chdb)
+
+
+def spliced(path: Path) -> Path:
+    target = path.with_name("out.parquet")
+    assert CliRunner().invoke(app, ["compute", str(path), "-o", str(target), "--quiet"]).exit_code == 0
+    return target
+
+
+def grown(path: Path) -> Path:
+    assert CliRunner().invoke(app, ["compute", str(path), "--in-place", "--quiet"]).exit_code == 0
+    return path
+
+
+def replaced(path: Path) -> Path:
+    options = ["--in-place", "--replace", "--method", "rloo", "--quiet"]
+    assert CliRunner().invoke(app, ["compute", str(grown(path)), *options]).exit_code == 0
+    return path
+
+
+@pytest.mark.parametrize("made", [spliced, grown, replaced])
+@pytest.mark.parametrize("reader", READERS)
+def test_every_column_is_read_as_it_is(
+    tmp_path: Path, reader: Callable[[Path], dict[str, list[Any]]], made: Callable[[Path], Path]
+) -> None:
+    path = tmp_path / "in.parquet"
+    rewards = np.random.default_rng(5).normal(size=ROWS)
+    text = ["t" * (row % 50) for row in range(ROWS)]
+    frame = pl.DataFrame({"prompt_id": np.arange(ROWS) // 8, "reward": rewards, "text": text})
+    frame.write_parquet(path, row_group_size=1000)
+    output = made(path)
+    found = reader(output)
+    wanted = pl.read_parquet(output)
+    assert list(found) == wanted.columns == [*frame.columns, "advantage"]
+    assert found == wanted.to_dict(as_series=False)
+    assert wanted.drop("advantage").equals(frame)
