@@ -1,0 +1,7 @@
+"""What holds for every test."""
+
+from hypothesis import settings
+
+# A machine that does other work is no defect of an example.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
