@@ -49,7 +49,10 @@ def recognised(tables: Sequence[Table], choice: str | None) -> list[Table]:
     kinds = {None if one is None else one.name: name for name, one in found.items()}
     if len(kinds) > 1:
         told = ", ".join(f"{name} is {kind or 'of no known schema'}" for kind, name in kinds.items())
-        raise DataError(f"the files are of different schemas: {told}", "name one with --schema NAME, or --schema none")
+        raise DataError(
+            f"the files are of different schemas: {told}",
+            "name the files of one, or choose with --schema NAME, or --schema none",
+        )
     return [_laid(one, found[one.name]) for one in files]
 
 

@@ -123,8 +123,7 @@ _SHAPES: Final[Mapping[str, Callable[[Any], bool]]] = {
 def _sample(table: FileTable) -> list[Mapping[str, Any]]:
     kind, source = table.format, table.source
     if kind.name == "json":
-        texts = formats.documents(kind).texts(source)
-        return [row.value for one in texts for row in one.rows[:_ROWS]]
+        return formats.documents(kind).sample(source)
     if kind.name in {"csv", "tsv"}:
         marks = {"csv": b",", "tsv": b"\t"}
         cells = (list(map(text_of, raw)) for _, raw in records(source, marks[kind.name]) if raw)

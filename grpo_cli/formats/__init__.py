@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
@@ -81,9 +83,23 @@ def _suffixes(name: str) -> tuple[str, str]:
 
 def _json_format(head: bytes, *, json_name: bool) -> Format | None:
     """The format of a file that is one JSON document, if it is one."""
-    if not document.is_whole(head, json_name=json_name):
+    if not _is_whole(head, json_name=json_name):
         return None
     return nested("[]" if head.removeprefix(BOM).lstrip().startswith(b"[") else "", lined=False)
+
+
+def _is_whole(head: bytes, *, json_name: bool) -> bool:
+    """Tell by its first bytes whether a file is one document rather than one a line."""
+    text = head.removeprefix(BOM).lstrip()
+    if not text.startswith(b"{"):
+        return text.startswith(b"[")
+    first, newline, _ = text.partition(b"\n")
+    if not newline:
+        return False
+    with suppress(ValueError):
+        json.loads(first)
+        return False
+    return json_name or first.strip() == b"{"
 
 
 @cache

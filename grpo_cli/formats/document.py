@@ -7,8 +7,8 @@ for in the rollout first, then in the objects around it. New members go into the
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from grpo_cli.io.local import Input
 
 PARENT: Final = "@parent"  # the number of the list that a rollout stands in
+_GLANCES: Final = 64  # files whose look is remembered
+_SAMPLE: Final = 20
 _HEAD: Final = 200  # documents whose names are taken for those of all lines
 _LONG: Final = "the rows of one record stay together in its own layout: add --long"
 
@@ -85,22 +87,21 @@ class Documents:
 
     def columns(self, source: Input) -> list[str]:
         """Names in the rollouts, then those in the objects around them, the nearest first."""
-        names: dict[int, dict[str, None]] = {}
-        for one in islice(self.texts(source), _HEAD if self.lined else None):
-            for row in one.rows:
-                for far, scope in enumerate((row.value, *reversed(row.scopes))):
-                    names.setdefault(far, {}).update(dict.fromkeys(scope))
-        if not names:
+        found = _glance(self, source)
+        if not found.names:
             raise self._no_rows(source)
-        return list(dict.fromkeys(name for far in sorted(names) for name in names[far]))
+        return list(found.names)
 
     def _no_rows(self, source: Input) -> DataError:
         return DataError(f"{source.name}: no rows", f"there is nothing at {self.path}" if self.path else "")
 
     def own(self, source: Input) -> list[str]:
         """Names in the rollouts alone: where a new one would stand."""
-        texts = islice(self.texts(source), _HEAD if self.lined else None)
-        return list(dict.fromkeys(name for one in texts for row in one.rows for name in row.value))
+        return list(_glance(self, source).own)
+
+    def sample(self, source: Input) -> list[Any]:
+        """The first few rollouts."""
+        return list(_glance(self, source).sample)
 
     def scan(self, source: Input, fields: Sequence[Field]) -> pl.DataFrame:
         """One column per field, one row per rollout."""
@@ -193,7 +194,8 @@ class Documents:
         for was, now in zip(self.texts(old), self.texts(new), strict=False):
             texts = []
             for before, after in zip(was.rows, now.rows, strict=False):
-                spans = {name: now.text[after.start :][a:b] for name, a, b in _spans(now, after)}
+                text = now.text[after.start : after.end]
+                spans = {name: text[start:end] for name, start, end in members.spans_of(text)}
                 here = [name for name in names if name in spans]
                 body = was.text[before.start : before.end]
                 texts.append(walk.put(body, here, [spans[name] for name in here], replace=True))
@@ -206,8 +208,28 @@ class Documents:
         return None if counts[0] == counts[1] else f"{new.name}: {counts[1]} records, {old.name} has {counts[0]}"
 
 
-def _spans(one: _Text, row: Row) -> Iterator[tuple[str, int, int]]:
-    yield from members.spans_of(one.text[row.start : row.end])
+@dataclass(frozen=True, slots=True)
+class _Glance:
+    """What a file shows before it is read: names, those in the rollouts themselves, and the first rollouts."""
+
+    names: tuple[str, ...]
+    own: tuple[str, ...]
+    sample: tuple[Any, ...]
+
+
+@lru_cache(maxsize=_GLANCES)
+def _glance(documents: Documents, source: Input) -> _Glance:
+    """Look through a file once for all who ask: a document of 130 MB takes 2 s to parse."""
+    names: dict[int, dict[str, None]] = {}
+    sample: list[Any] = []
+    for one in islice(documents.texts(source), _HEAD if documents.lined else None):
+        for row in one.rows:
+            for far, scope in enumerate((row.value, *reversed(row.scopes))):
+                names.setdefault(far, {}).update(dict.fromkeys(scope))
+            if len(sample) < _SAMPLE:
+                sample.append(row.value)
+    every = dict.fromkeys(name for far in sorted(names) for name in names[far])
+    return _Glance(tuple(every), tuple(names.get(0, ())), tuple(sample))
 
 
 def _ordered(source: Input, take: np.ndarray) -> frozenset[int]:
@@ -228,17 +250,3 @@ def _not_json(name: str, text: str, line: int, error: json.JSONDecodeError) -> D
 def write(frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:  # noqa: ARG001 - no place for it
     """Write a fresh file: an array of objects."""
     loose.without_bytes(loose.plain_keys(frame)).write_json(cast("IOBase", sink))
-
-
-def is_whole(head: bytes, *, json_name: bool) -> bool:
-    """Tell by its first bytes whether a file is one document rather than one a line."""
-    text = head.removeprefix(BOM).lstrip()
-    if not text.startswith(b"{"):
-        return text.startswith(b"[")
-    first, newline, _ = text.partition(b"\n")
-    if not newline:
-        return False
-    with suppress(ValueError):
-        json.loads(first)
-        return False
-    return json_name or first.strip() == b"{"

@@ -88,7 +88,9 @@ def inputs(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]
     if names:
         yield "input", [files + listing("standard input" if name == "-" else name for name in names)]
     if facts["schema"]:
-        yield "schema", [clean(facts["notes"][0].removeprefix("read as "))]
+        first, *others = facts["notes"]
+        said = [note for note in others if " = " not in note]
+        yield "schema", [clean(note) for note in (first.removeprefix("read as "), *said)]
     rollouts = f" in {count(facts['rollouts'], 'rollout')}" if facts["rollouts"] != facts["rows"] else ""
     dropped = f"; {facts['dropped_rows']:,} not written" if facts.get("dropped_rows") else ""
     dropped += f"; {facts['copied_rows']:,} copies added" if facts.get("copied_rows") else ""
