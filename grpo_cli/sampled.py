@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from grpo_cli import excerpts
-from grpo_cli.inspection import GROUP_FACTS, described
+from grpo_cli.ends import GROUP_FACTS, described
 from grpo_cli.shown import numbers
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def listed(
 ) -> dict[str, Any]:
     """Lines of the table, and for each of them the rows of the group."""
     codes = chosen(found, most)
-    facts = described(found, found.groups[codes])
+    facts = described(found.groups[codes], found.narrow)
     columns = ["key", *(name for name in GROUP_FACTS if facts and name in facts[0])]
     rows, prompts = _rows(found, codes, advantages, text, texts=texts)
     several = len(found.narrow.reward_names) > 1

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from grpo_cli import excerpts
+from grpo_cli.ends import described
 from grpo_cli.facts import plain
-from grpo_cli.inspection import described
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ def shown(inspection: Inspection, key: str, most: int | None = None) -> dict[str
     narrow, columns = inspection.narrow, inspection.columns
     code = excerpts.code_of(narrow, key)
     rows = np.flatnonzero(narrow.table["group"].to_numpy() == code)[:most]
-    (facts,) = described(inspection, inspection.groups[code : code + 1])
+    (facts,) = described(inspection.groups[code : code + 1], narrow)
     texts: Sequence[str | None] = [None] * len(rows)
     if "text" in columns:
         texts = excerpts.texts(narrow, rows, columns["text"])

@@ -41,6 +41,7 @@ ROOMS = [
     ["refill"],
     ["facts"],
     ["curriculum", "likeness", "trends", "verdicts"],
+    ["ends"],
     ["inspection"],
     ["excerpts"],
     ["shown"],

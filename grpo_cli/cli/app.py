@@ -17,8 +17,8 @@ from grpo_cli.cli.compute import compute
 from grpo_cli.cli.inspect import inspect
 from grpo_cli.cli.methods import methods
 from grpo_cli.cli.presets import presets
-from grpo_cli.cli.schemas import schemas
 from grpo_cli.cli.report import report
+from grpo_cli.cli.schemas import schemas
 from grpo_cli.cli.select import select
 from grpo_cli.cli.verify import verify
 from grpo_cli.errors import GrpoError

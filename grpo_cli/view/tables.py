@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from grpo_cli.ends import GROUP_FACTS
 from grpo_cli.errors import UnknownName
 from grpo_cli.formats.cells import canonical
-from grpo_cli.inspection import GROUP_FACTS
 from grpo_cli.shown import shown
 from grpo_cli.view.words import number
 
