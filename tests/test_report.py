@@ -291,8 +291,15 @@ def test_the_page_is_dark_for_those_who_want_it_and_can_be_turned(page: Any) -> 
     page.click("#theme")
     assert paper() == "rgb(255, 255, 255)"
     page.click("#theme")
-    page.emulate_media(media="print")
-    assert paper() == "rgb(255, 255, 255)"
+    assert paper() == "rgb(21, 24, 28)"
+
+
+def test_on_paper_it_is_black_on_white_and_whole(page: Any) -> None:
+    page.emulate_media(color_scheme="dark", media="print")
+    style = "getComputedStyle(document.{0}).{1}"
+    assert page.evaluate(style.format("body", "backgroundColor")) == "rgb(255, 255, 255)"
+    for place in ("querySelector('h1')", "querySelector('.chart')", "querySelector('#table td')"):
+        assert page.evaluate(style.format(place, "color")) == "rgb(0, 0, 0)"
     assert not page.is_visible("#search")
     assert page.is_visible("#table")
 
