@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from grpo_cli.schemas import LISTED, NONE, REFUSED, schema, schemas
 from grpo_cli.sight import Sight, misfit, reward_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from grpo_cli.narrow import Table
     from grpo_cli.schemas import Schema
@@ -67,18 +68,24 @@ def _schema_of(table: FileTable, choice: str | None) -> Schema | None:
         chosen = schema(choice)
         _refuse(chosen, table)
         return chosen
-    if table.format.name in {"csv", "tsv", "parquet", "arrow"} and not _likely(table.columns()):
+    if table.format.name in {"csv", "tsv", "parquet", "arrow"} and not _likely({*table.columns()}):
         return None
-    best = _best(matches(Sight.of(table)), table.name)
+    sight = Sight.of(table)
+    best = _best([_match(one, sight) for one in _likely(sight.names)], table.name)
     if best is not None:
         _refuse(best, table)
     return best
 
 
-def _likely(names: Sequence[str]) -> bool:
-    """Whether any schema's top-level names are all here: most tables need no closer look."""
+def _likely(names: Collection[str]) -> list[Schema]:
+    """The schemas whose top-level names are all here: most tables need no closer look."""
     here = {*names}
-    return any({name.split(".")[0].split("[")[0] for name in one.fields} <= here for one in schemas().values())
+    return [one for one in schemas().values() if _heads(one.name) <= here]
+
+
+@cache
+def _heads(name: str) -> frozenset[str]:
+    return frozenset(re.split(r"[.\[]", field)[0] for field in schema(name).fields)
 
 
 def _best(found: Sequence[Match], name: str) -> Schema | None:

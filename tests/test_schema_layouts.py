@@ -324,6 +324,10 @@ def test_any_mix_of_messy_features_gives_the_rows_that_python_reads(
     keys = [json.dumps(row["prompt"], sort_keys=True) for row in parsed]
     order = {key: code for code, key in enumerate(dict.fromkeys(keys))}
     assert found.narrow.table["group"].to_list() == [order[key] for key in keys]
+    whole = path.with_name("messy.json")
+    whole.write_text(f"\n[{', '.join(texts)}]", encoding="utf-8")
+    again = look(whole, group=["prompt"], missing="exclude", singleton="zero")
+    assert again.narrow.table.equals(found.narrow.table)
 
 
 def test_a_reward_of_parts_is_refused_with_the_flags_that_name_them(tmp_path: Path) -> None:
