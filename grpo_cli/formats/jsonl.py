@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 import polars as pl
 
+from grpo_cli.ahead import ahead
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells, loose, members
-from grpo_cli.ahead import ahead
-from grpo_cli.formats.lines import BOM, blocks, ending, exactly, is_blank, number_at, offsets, raw_lines, taken
+from grpo_cli.formats.lines import BOM, ending, exactly, is_blank, number_at, offsets, pieces, raw_lines, taken
 from grpo_cli.formats.paths import absent
 from grpo_cli.formats.pruned import Found, Reader
 from grpo_cli.formats.rows import ABSENT, rows, value_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from grpo_cli.formats.lines import Piece
     from grpo_cli.formats.model import Field, Weaving
     from grpo_cli.formats.pruned import Part
     from grpo_cli.io.local import Input
@@ -80,24 +81,16 @@ def late(source: Input, fields: Sequence[Field], watched: Collection[str]) -> tu
     """Scan, and tell which of the watched names some line holds, however late in the file."""
     reader = Reader(tuple(fields), frozenset(watched))
 
-    def read(start_and_block: tuple[int, bytes]) -> Found:
-        start, block = start_and_block
-        return reader.read(block, lambda at: f"{source.name}:{number_at(source, start + at)}")
+    def read(piece: Piece) -> Found:
+        return reader.read(piece.read(), lambda at: f"{source.name}:{number_at(source, piece.start + at)}")
 
-    found = Found.joined(ahead(read, _started(blocks(source))), len(fields))
+    found = Found.joined(ahead(read, pieces(source)), len(fields))
     if not found.height:
         raise DataError(f"{source.name}: no rows")
     parts = list(reversed(found.columns))
     seen = found.late
     del found  # each column's parts go as soon as they are joined: two copies of one column, not of all
     return pl.DataFrame({field.name: _column(source, field, parts.pop()) for field in fields}), seen
-
-
-def _started(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-    start = 0
-    for block in pieces:
-        yield start, block
-        start += len(block)
 
 
 def _column(source: Input, field: Field, parts: Sequence[Part]) -> pl.Series:

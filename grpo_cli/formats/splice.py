@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.errors import InputChanged
 from grpo_cli.ahead import ahead
-from grpo_cli.formats.lines import blocks, is_blank
+from grpo_cli.errors import InputChanged
+from grpo_cli.formats.lines import is_blank, pieces
 from grpo_cli.formats.members import spelt
 
 if TYPE_CHECKING:
@@ -44,9 +44,10 @@ class _Cuts:
 def spliced(source: Input, sink: BinaryIO, added: pl.DataFrame) -> int:
     """Copy the file with the new members in it, and tell how many rows it had."""
     rows = 0
-    for height, pieces in ahead(_joined, _numbered(ahead(_cut, blocks(source)), added, source)):
+    cuts = ahead(lambda piece: _cut(piece.read()), pieces(source))
+    for height, woven in ahead(_joined, _numbered(cuts, added, source)):
         rows += height
-        sink.writelines(pieces)
+        sink.writelines(woven)
     return rows
 
 
