@@ -269,3 +269,17 @@ def test_detection_does_not_depend_on_the_order_of_rows_or_keys(tmp_path: Path) 
         turned = [dict(reversed(list(row.items()))) for row in reversed(rows)]
         (table,) = laid_out(opened([str(lines(written.path, turned))])[0], Binding())
         assert table.schema is schemas()[name]  # type: ignore[attr-defined]
+
+
+def test_a_folder_of_steps_keeps_its_steps_apart_and_knows_its_batches(tmp_path: Path) -> None:
+    for step in (7, 8):
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        path = WRITERS["trl"](folder).path
+        frame = pl.read_parquet(path).with_columns(pl.lit(step).alias("step"))
+        path.unlink()
+        frame.write_parquet(path.with_name(f"completions_{step:05d}.parquet"))
+    found = compute(tmp_path, dry_run=True, column="mine", scale="batch")
+    assert found.facts["groups"] == 4
+    assert found.facts["batches"] == 2
+    assert found.facts["batch_key"] == "step"
