@@ -82,11 +82,7 @@ def _flat(key: pl.Series) -> pl.Series:
 def firsts(key: pl.DataFrame, coded: Coded) -> pl.DataFrame:
     """A line of keys for each group; a text of its own, or the texts of all rows would stay in memory behind it."""
     heads = key[coded.first]
-    return heads.with_columns(
-        pl.Series(one.name, one.to_arrow(compat_level=pl.CompatLevel.oldest()))
-        for one in heads
-        if one.dtype == pl.String
-    )
+    return heads.with_columns(one + "" for one in heads if one.dtype == pl.String)
 
 
 def within(coded: Coded, more: Sequence[pl.Series]) -> Coded:
