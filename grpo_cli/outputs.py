@@ -122,7 +122,10 @@ def _named(tables: Sequence[FileTable], output: Output) -> list[Target]:
             raise UsageError(f"{table.name} is a pipe: there is no name beside it", "give -o FILE, or -o -")
     if to is None:
         paths = [_beside(Path(table.name), output.word) for table in tables]
-        return [Target(path, formats.like(one.format, path.name)) for path, one in zip(paths, tables, strict=True)]
+        return [
+            Target(path, formats.like(one.format, path.name, beside=True))
+            for path, one in zip(paths, tables, strict=True)
+        ]
     if is_folder(to):
         return _in_directory(Path(to), tables)
     if len(tables) > 1:
@@ -143,7 +146,10 @@ def _in_directory(top: Path, tables: Sequence[FileTable]) -> list[Target]:
     parents = [os.path.abspath(Path(table.name).parent) for table in tables]  # noqa: PTH100 - links stay links
     common = os.path.commonpath(parents)
     return [
-        Target(top / os.path.relpath(parent, common) / Path(table.name).name, formats.like(table.format, table.name))
+        Target(
+            top / os.path.relpath(parent, common) / Path(table.name).name,
+            formats.like(table.format, table.name, beside=True),
+        )
         for parent, table in zip(parents, tables, strict=True)
     ]
 

@@ -60,6 +60,8 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
 def _read(seen: Bound, plan: Plan) -> Narrow:
     tables, binding = seen.tables, seen.binding
     names = list(dict.fromkeys(name for table in tables for name in table.columns()))
+    if not names:
+        raise DataError(f"{tables[0].name}: no rows", "there is nothing in it")
     group, note = _group_names(binding, names)
     note = f"group = {seen.words}" if seen.words else note
     rewards = binding.rewards or (_pick("reward", REWARD_TIERS, names, "--reward"),)
@@ -72,12 +74,9 @@ def _read(seen: Bound, plan: Plan) -> Narrow:
     looked_for = [*steps, *([sample] if sample else []), *rivals, *seen.looked_for]
     asked = _fields(group, rewards, roles, [*looked_for, *named_columns(binding)])
     unasked = {*looked_for} - {*group, *rewards, *roles.values(), *named_columns(binding)}
-    carried = {name: kind for name, kind in binding.carried.items() if name not in {one.name for one in asked}}
-    asked += [Field(name, kind) for name, kind in carried.items()]
-    unasked |= {*carried} & {*names}
-    if seen.logged and seen.logged not in {one.name for one in asked}:
-        asked.append(Field(seen.logged, "number"))
-        unasked.add(seen.logged)
+    extra = _extra(seen, {one.name for one in asked})
+    asked += extra
+    unasked |= {one.name for one in extra} & {*names}
     frames = [_scanned(table, asked, unasked) for table in tables]
     if {*STEP_LIKE} & {name for table in tables for name in table.columns()} - {*names}:
         return _read(seen, plan)  # a step that only late lines hold tells groups apart as well
@@ -115,6 +114,12 @@ def _read(seen: Bound, plan: Plan) -> Narrow:
         carried=beside, notes=(*seen.notes, *own), schema=None if seen.schema is None else seen.schema.title,
         declared=declared,
     )  # fmt: skip
+
+
+def _extra(seen: Bound, asked: set[str]) -> list[Field]:
+    """Columns that come along, and the trainer's own advantage where it tells something of the groups."""
+    kinds: dict[str, Kind] = {**seen.binding.carried, **({seen.logged: "number"} if seen.logged else {})}
+    return [Field(name, kind) for name, kind in kinds.items() if name not in asked]
 
 
 def _logged(seen: Bound, columns: Mapping[str, pl.Series], table: pl.DataFrame) -> pl.Series | None:

@@ -18,6 +18,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import FORMATS, Field, Weaving, listed, nested, of
 from grpo_cli.formats.walk import put, rows_of, steps, without, woven
 from grpo_cli.io.local import Input
+from grpo_cli.verify import verify
 from tests.jobs import compute, look, write
 from tests.test_formats import held
 
@@ -46,6 +47,13 @@ def test_an_array_is_read_and_keeps_its_shape(name: str, indent: int | str | Non
     assert taken(out) == [{**row, "advantage": a} for row, a in zip(ROWS, RLOO, strict=True)]
     if indent:
         assert out.read_text(encoding="utf-8") == json.dumps(taken(out), indent=indent)
+
+
+def test_an_array_under_the_name_of_lines_stays_an_array(tmp_path: Path) -> None:
+    path = array(tmp_path / "a.jsonl", json.dumps(ROWS))
+    (out,) = compute(path, method="rloo").facts["outputs"]
+    assert [row["advantage"] for row in taken(Path(out))] == RLOO
+    assert verify(Path(out), path).by == "bytes"
 
 
 @pytest.mark.parametrize("suffix", [".json.gz", ".json"])
@@ -85,6 +93,8 @@ def test_dropped_rows_leave_their_separators(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        ('{\n"reward": 1}\n{\n"reward": 2}\n', r"a\.json:3: not JSON: extra data at column 1; jq -c"),
+        (" \n", r"a\.json: no rows"),
         ('[{"prompt_id": 1, "reward": 1},', r"a\.json:1: the document is cut short"),
         ('[{"prompt_id": 1,\n "reward": }]', r"a\.json:2: not JSON: expecting value at column 12"),
         ('[{"prompt_id": 1}\n,\n 3]', r"a\.json:3: item 2 of \[\] is 3, expected an object"),

@@ -130,11 +130,14 @@ def listed(base: Format, items: tuple[str, ...], *, keys_too: bool) -> Format:
     )  # fmt: skip
 
 
-def like(known: Format, name: str) -> Format:
-    """The format of an output's name: that of the input, layout and all, where the suffix means the same."""
+def like(known: Format, name: str, *, beside: bool = False) -> Format:
+    """The format of an output's name: that of the input, layout and all, where the suffix means the same.
+
+    A name that was made of the input's own (`beside`) always means the same.
+    """
     known, meant = known.plain or known, of(name)
     packed, suffix = _suffixes(name)
-    same = meant.name == known.name or (known.name == "json" and suffix == ".json")
+    same = beside or meant.name == known.name or (known.name == "json" and suffix == ".json")
     if not same:
         return meant
     return _packed(known, packed) if packed else known

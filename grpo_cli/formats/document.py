@@ -244,6 +244,7 @@ def _not_json(name: str, text: str, line: int, error: json.JSONDecodeError) -> D
         return DataError(f"{name}:{where}: the document is cut short", "was its writer stopped?")
     return DataError(
         f"{name}:{where}: not JSON: {error.msg[:1].lower()}{error.msg[1:]} at column {error.colno}",
+        "jq -c . writes several documents one a line" if error.msg == "Extra data" else "",
     )
 
 
