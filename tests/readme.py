@@ -113,7 +113,14 @@ def schemas() -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLES = {"schemas": schemas, "methods": methods, "options": options, "looks": looks, "gates": gates, "presets": presets}
+TABLES = {
+    "schemas": schemas,
+    "methods": methods,
+    "options": options,
+    "looks": looks,
+    "gates": gates,
+    "presets": presets,
+}
 
 
 def regenerated(text: str) -> str:
