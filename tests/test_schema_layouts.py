@@ -215,6 +215,33 @@ def test_a_wide_file_of_every_format_gets_a_list_column(suffix: str, tmp_path: P
     assert written["completions"].to_list() == [one["completions"] for one in records]
 
 
+def test_long_takes_lists_of_rollouts_apart_and_leaves_chats_whole(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    rows = [{"uuid": "u", "messages": chat, "generations": ["x", "y"], "correctness_math_verify": [True, False]}]
+    path = write(tmp_path / "w.jsonl", rows)
+    compute(path, method="rloo", long=True, output=str(tmp_path / "o.jsonl"))
+    told = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert [row["messages"] for row in told] == [chat, chat]
+    assert [(row["generations"], row["advantage"]) for row in told] == [("x", 1.0), ("y", -1.0)]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_packed_lines_of_nested_records_are_read_and_written_packed(suffix: str, tmp_path: Path) -> None:
+    from grpo_cli.io.packed import packing, unpacked
+
+    rows = [
+        {"group": {"id": "g"}, "task": {}, "traces": [{"rewards": {"r": {"score": s, "weight": 1}}}]} for s in (0, 1)
+    ]
+    path = tmp_path / f"traces.jsonl{suffix}"
+    with path.open("wb") as sink, packing(sink, suffix) as inside:
+        inside.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+    (out,) = compute(path, method="rloo").facts["outputs"]
+    with unpacked(Input.at(out)) as handle:
+        told = [json.loads(line) for line in handle.read().splitlines()]
+    assert [row["traces"][0]["advantage"] for row in told] == [-1.0, 1.0]
+    assert Path(out).read_bytes()[:2] == path.read_bytes()[:2]
+
+
 def test_lists_of_other_lengths_are_refused_with_their_line(tmp_path: Path) -> None:
     rows = [{"prompt": "a", "completions": ["x", "y"], "rewards": [1, 0], "acc": [1, 0, 1]}]
     path = write(tmp_path / "w.jsonl", rows)

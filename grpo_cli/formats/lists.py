@@ -207,14 +207,22 @@ def _whole_records(source: Input, take: Ints, sizes: Ints) -> Ints:
 
 
 def _unpacked(series: pl.Series, sizes: Ints, of: pl.Series) -> pl.Series:
-    values = series.to_list() if series.dtype.is_nested() else None
-    fits = values is not None and all(
-        value is None or (isinstance(value, list) and len(value) in {size, 1 if size == 1 else size})
-        for value, size in zip(values, sizes.tolist(), strict=True)
-    )
-    if values is None or not fits:
+    """A column of records in rows: its lists one by one where all have their record's length, else each repeated."""
+    values = series.to_list() if series.dtype.is_nested() else []
+    if not values or not all(map(_fits, values, sizes.tolist())):
         return series[of].alias(series.name)
     flat: list[object] = []
     for value, size in zip(values, sizes.tolist(), strict=True):
         flat += [None] * size if value is None else value
     return loose.series_of(series.name, flat)
+
+
+def _fits(value: object, size: int) -> bool:
+    """Whether a cell has an item for each rollout; the turns of a chat are one thing, however many there are."""
+    if value is None:
+        return True
+    return isinstance(value, list) and len(value) == size and not any(_is_turn(item) for item in value)
+
+
+def _is_turn(item: object) -> bool:
+    return isinstance(item, dict) and "role" in item
