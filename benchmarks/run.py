@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import pyarrow.parquet as pq
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -150,6 +148,8 @@ def many(count: int, scratch: Path) -> list[str]:
 
 def new_parts(path: Path) -> tuple[int, int]:
     """Bytes of the last column, and of the footer."""
+    import pyarrow.parquet as pq  # only here: a child begins with the memory of its parent
+
     meta = pq.read_metadata(path)
     chunks = [meta.row_group(group).column(meta.num_columns - 1) for group in range(meta.num_row_groups)]
     return sum(chunk.total_compressed_size for chunk in chunks), meta.serialized_size
