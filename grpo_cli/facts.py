@@ -181,6 +181,7 @@ def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None
         "group_sizes": sizes(groups["size"].value_counts().sort("size").rows()),
         "singletons": int((groups["scored"] == 1).sum()),
         "unscorable": len(frame) - int(frame[".scorable"].sum()),
+        "declared_unscorable": 0 if narrow.declared is None else int(narrow.declared.sum()),
         "zero_variance": zero_variance(groups),
         "reward": rewards,
         "advantage": {

@@ -68,7 +68,7 @@ class Tally:
         """Take in one block."""
         told = facts.summarize(scored, narrow)
         groups = facts.group_facts(scored)
-        kept = ("rows", "rollouts", "groups", "batches", "singletons", "unscorable")
+        kept = ("rows", "rollouts", "groups", "batches", "singletons", "unscorable", "declared_unscorable")
         self.counts.update({name: told[name] for name in kept})
         self.counts.update({f"status.{name}": told["status"][name] for name in STATUSES})
         self.counts.update({f"advantage.{name}": told["advantage"][name] for name in ("null", "nan", "zero")})
@@ -99,7 +99,9 @@ class Tally:
     def facts(self, plan: Plan) -> dict[str, Any]:
         """The summary, with the keys that the one of a whole input has."""
         counts = self.counts
-        kept = ("rows", "rollouts", "groups", "batches", "singletons", "unscorable", "dropped_rows")
+        kept = (
+            "rows", "rollouts", "groups", "batches", "singletons", "unscorable", "declared_unscorable", "dropped_rows",
+        )  # fmt: skip
         return {
             "version": facts.VERSION,
             **{name: counts[name] for name in kept},

@@ -27,7 +27,9 @@ def verdicts(facts: Mapping[str, Any]) -> list[str]:
 def _unscorable(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["unscorable"]:
         share = _share(facts["unscorable"] / facts["rows"])
-        yield f"{facts['unscorable']:,} rows ({share}) have no finite reward. compute stops for them unless --missing says what they are."
+        known = facts["declared_unscorable"] >= facts["unscorable"]
+        fate = "leaves them out, as the schema says" if known else "stops for them unless --missing says what they are"
+        yield f"{facts['unscorable']:,} rows ({share}) have no finite reward. compute {fate}."
 
 
 def _lone(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -300,7 +300,9 @@ def test_files_can_be_compared(tmp_path: Path) -> None:
 def test_rows_without_a_reward_are_counted_and_left_out() -> None:
     found = seen([[1.0, None, math.nan], [0.0, math.inf]])
     assert (found["rows"], found["unscorable"], found["reward"]["count"], found["singletons"]) == (5, 3, 2, 2)
-    assert any("3 rows (60%) have no finite reward" in line for line in verdicts(found))
+    assert any("3 rows (60%) have no finite reward. compute stops for them" in line for line in verdicts(found))
+    known = {**found, "declared_unscorable": 3}
+    assert any("compute leaves them out, as the schema says" in line for line in verdicts(known))
 
 
 def test_groups_of_one_row_are_looked_at_and_their_key_is_doubted() -> None:

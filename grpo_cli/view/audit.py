@@ -47,8 +47,8 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
         told = f"expected {_value(one['expected'])}, logged {_value(one['logged'])} ({count(one['rows'], 'row')})"
         sheet.row("disagrees", f"{clean(one['key'])}, {clean(one['place'])}: {told}", hang=2)
     if facts["not_tried"]:
-        told = [f"{ROLES[role].flag} ({len(names)})" for role, names in facts["not_tried"].items()]
-        sheet.row("not tried", f"presets that need {', '.join(told)}", hang=2)
+        flags = ", ".join(f"{ROLES[role].flag} ({len(names)})" for role, names in facts["not_tried"].items())
+        sheet.row("not tried", f"presets that need {flags}", hang=2)
     for warning in facts["warnings"]:
         sheet.row("warning", clean(warning), style="yellow")
 
