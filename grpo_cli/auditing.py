@@ -18,9 +18,10 @@ from grpo_cli.engine import score
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.formats import Field
 from grpo_cli.grouping import STEP_LIKE
+from grpo_cli.likeness import LENGTHS
 from grpo_cli.plan import Plan
 from grpo_cli.presets import differences
-from grpo_cli.search import TOLERANCE, Fit, compared, computed, searched
+from grpo_cli.search import FAR, TOLERANCE, Close, Fit, compared, computed, searched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 LISTED: Final = 10
 PARTS: Final = (2, 4, 8)  # rounds that a key of one size only may hold
+ODD: Final = 0.01  # of the rows: fewer that differ are no matter of the key
 NAMES: Final = ("advantage", "advantages")
 GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
 
@@ -54,7 +56,7 @@ class Found:
 
     reading: Reading
     fits: list[Fit]
-    tolerance: float
+    close: Close
     sampled: int
 
 
@@ -67,38 +69,54 @@ def audit(
 ) -> dict[str, Any]:
     """What is known of the logged advantages, as plain data."""
     name = _logged_name(tables, column)
-    found, refusal = _best(tables, _bindings(tables, binding), name, weights, None)
+    binding = _with_length(tables, binding)
+    search = Search(tables, name, tuple(weights), claim)
+    found, refusal = search.best(_bindings(tables, binding), None)
     if found is None:
         raise refusal or DataError(f"{tables[0].name}: nothing to compare", "name the key with --group")
-    if found.fits[0].mismatched:
-        found, _ = _best(tables, _blocks(found, binding), name, weights, found)
-    return _told(found, name, claim)
+    if found.fits[0].mismatched > ODD * len(found.reading.logged) and not binding.group:
+        cut, _ = search.best(_blocks(found, binding), found)
+        # Blocks that nobody spoke of are believed only where they explain every row.
+        found = cut if cut is not None and not cut.fits[0].mismatched else found
+    return _told(found, name, claim, weights)
 
 
-def _best(
-    tables: Sequence[Table],
-    ways: Iterator[tuple[str, Binding]],
-    name: str,
-    weights: Sequence[float],
-    best: Found | None,
-) -> tuple[Any, DataError | None]:
-    """The reading with the best formula; the first without a row that differs ends the search."""
-    refusal: DataError | None = None
-    for words, tried in ways:
-        try:
-            reading = _read(tables, tried, name, words)
-        except DataError as error:
-            refusal = refusal or error
-            continue
-        found = Found(reading, *searched(reading.narrow, reading.logged, weights))
-        if best is None or found.fits[0].rank < best.fits[0].rank:
-            best = found
-        if not best.fits[0].mismatched:
-            break
-    return best, refusal
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What stays the same from one way of grouping to the next."""
+
+    tables: Sequence[Table]
+    column: str
+    weights: tuple[float, ...]
+    claim: Plan | None
+
+    def best(self, ways: Iterator[tuple[str, Binding]], best: Found | None) -> tuple[Found | None, DataError | None]:
+        """The reading with the best formula; the first without a row that differs ends the search."""
+        refusal: DataError | None = None
+        for words, tried in ways:
+            try:
+                reading = _read(self.tables, tried, self.column, words, self.claim)
+            except DataError as error:
+                refusal = refusal or error
+                continue
+            found = Found(reading, *searched(reading.narrow, reading.logged, self.weights, self.claim))
+            if best is None or found.fits[0].rank < best.fits[0].rank:
+                best = found
+            if not best.fits[0].mismatched:
+                break
+        return best, refusal
 
 
 # --- reading -----------------------------------------------------------------------------------------------
+
+
+def _with_length(tables: Sequence[Table], binding: Binding) -> Binding:
+    """A column that goes by the name of a length is one: formulas that weigh by tokens are tried as well."""
+    names = {name for table in tables for name in table.columns()}
+    known = next((name for name in LENGTHS if name in names), None)
+    if known is None or "length" in binding.roles:
+        return binding
+    return replace(binding, roles={**binding.roles, "length": known})
 
 
 def _logged_name(tables: Sequence[Table], column: str | None) -> str:
@@ -146,9 +164,11 @@ def _blocks(found: Found, binding: Binding) -> Iterator[tuple[str, Binding]]:
         )
 
 
-def _read(tables: Sequence[Table], binding: Binding, name: str, words: str) -> Reading:
-    narrow = sources.read(tables, binding, Plan())
+def _read(tables: Sequence[Table], binding: Binding, name: str, words: str, claim: Plan | None) -> Reading:
+    narrow = sources.read(tables, binding, claim or Plan())
     logged = np.concatenate([_values(table, name) for table in tables])
+    if not np.isfinite(logged).any():
+        raise DataError(f"{tables[0].name}: the column {name} holds no number", "name another one with --column NAME")
     return Reading(narrow, logged if narrow.rows is None else logged[narrow.rows], words, binding)
 
 
@@ -174,16 +194,17 @@ def _values(table: Table, name: str) -> Floats:
 # --- what is said ------------------------------------------------------------------------------------------
 
 
-def _told(found: Found, column: str, claim: Plan | None) -> dict[str, Any]:
+def _told(found: Found, column: str, claim: Plan | None, weights: Sequence[float]) -> dict[str, Any]:
     reading, best = found.reading, found.fits[0]
-    narrow = reading.narrow
+    narrow, logged = reading.narrow, reading.logged
     got = computed(best.candidate.plan, narrow.table)
-    wrong, error = compared(got, reading.logged, found.tolerance)
-    codes = narrow.table["group"].to_numpy()
-    bad = np.unique(codes[wrong])
+    wrong, error = compared(got, logged, found.close)
+    bad = np.unique(narrow.table["group"].to_numpy()[wrong])
+    near = wrong.sum() <= FAR * len(wrong)
     nearest = min(found.fits, key=lambda fit: fit.rank)
     equal = [fit for fit in found.fits[1:] if fit.ties(nearest)]
     told = [name for fit in equal for name in (fit.candidate.presets or _unnamed(fit, best))]
+    why = (best.candidate.plan, narrow.table, got, logged, wrong, found.close.of(logged))
     return {
         "version": VERSION,
         "inputs": [table.name for table in narrow.tables],
@@ -196,14 +217,16 @@ def _told(found: Found, column: str, claim: Plan | None) -> dict[str, Any]:
             "mismatched_rows": int(wrong.sum()),
             "mismatched_groups": len(bad),
             "max_difference": _finite(error.max(initial=0.0, where=np.isfinite(error) & ~wrong)),
-            "tolerance": found.tolerance,
+            "tolerance": max(found.close.absolute, found.close.relative),
+            "near": bool(near),
+            "decisive_rows": _decisive(narrow),
             "preset_names": list(best.candidate.presets),
         },
         "ties": list(dict.fromkeys(told)),
         "ranking": [_described(fit) for fit in found.fits[:LISTED]],
-        "disagreements": _disagreements(narrow, got, reading.logged, wrong, bad),
-        "causes": causes(best.candidate.plan, narrow.table, got, reading.logged, wrong, found.tolerance),
-        "claim": None if claim is None else _claimed(claim, best.candidate.plan, narrow, reading, found.tolerance),
+        "disagreements": _disagreements(narrow, got, logged, wrong),
+        "causes": causes(*why) if near else _opposite(narrow, logged, weights, len(bad)),
+        "claim": None if claim is None else _claimed(claim, best.candidate.plan, found),
         "sampled_rows": found.sampled,
         "not_tried": untried({*narrow.roles, "input_length", "turns"}),
         "warnings": list(narrow.warnings),
@@ -230,26 +253,40 @@ def _finite(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _disagreements(
-    narrow: Narrow, got: Floats, logged: Floats, wrong: NDArray[np.bool_], bad: NDArray[Any]
-) -> list[dict[str, Any]]:
+def _decisive(narrow: Narrow) -> int:
+    """Rows of groups whose rewards differ: the others say nothing of a formula."""
+    frame = score(Plan.of({"rewards.missing": "exclude"}), narrow.table).frame
+    return int((~frame[".constant"].fill_null(value=True)).sum())
+
+
+def _opposite(narrow: Narrow, logged: Floats, weights: Sequence[float], groups: int) -> list[dict[str, Any]]:
+    """Where no formula is near, one may be with the other sign."""
+    fits, _, _ = searched(narrow, -logged, weights, None)
+    if fits[0].mismatched:
+        return []
+    says = f"the logged values are those of {fits[0].candidate.name} with the opposite sign"
+    return [{"cause": "sign", "says": says, "groups": groups, "rows": len(logged)}]
+
+
+def _disagreements(narrow: Narrow, got: Floats, logged: Floats, wrong: NDArray[np.bool_]) -> list[dict[str, Any]]:
     """The first groups that disagree: key, place and both values of their first row that does."""
-    codes = narrow.table["group"].to_numpy()
-    told = []
-    for code in bad[:LISTED]:
-        rows = np.flatnonzero(wrong & (codes == code))
-        row = int(rows[0])
-        told.append({
-            "key": narrow.label(int(code)), "place": narrow.place(row), "rows": len(rows),
-            "expected": _finite(got[row]), "logged": _finite(logged[row]),
-        })  # fmt: skip
-    return told
+    codes = narrow.table["group"].to_numpy()[wrong]
+    rows = np.flatnonzero(wrong)
+    bad, first, counts = np.unique(codes, return_index=True, return_counts=True)
+    return [
+        {
+            "key": narrow.label(int(bad[i])), "place": narrow.place(int(rows[first[i]])), "rows": int(counts[i]),
+            "expected": _finite(got[rows[first[i]]]), "logged": _finite(logged[rows[first[i]]]),
+        }
+        for i in np.argsort(first)[:LISTED]
+    ]  # fmt: skip
 
 
-def _claimed(claim: Plan, match: Plan, narrow: Narrow, reading: Reading, tolerance: float) -> dict[str, Any]:
+def _claimed(claim: Plan, match: Plan, found: Found) -> dict[str, Any]:
     """How far the formula that the user names is from what was logged, and in which fields it differs."""
+    narrow, logged = found.reading.narrow, found.reading.logged
     got = computed(claim, narrow.table)
-    wrong, error = compared(got, reading.logged, tolerance)
+    wrong, error = compared(got, logged, found.close)
     changed = differences(match, claim) if wrong.any() else {}
     frame = score(claim, narrow.table).frame
     # Rules for rows and groups that this file has none of are no cause.
@@ -260,6 +297,7 @@ def _claimed(claim: Plan, match: Plan, narrow: Narrow, reading: Reading, toleran
         "mismatched_rows": int(wrong.sum()),
         "mismatched_groups": len(np.unique(narrow.table["group"].to_numpy()[wrong])),
         "max_difference": _finite(error.max(initial=0.0, where=np.isfinite(error))),
+        "disagreements": _disagreements(narrow, got, logged, wrong),
         "differs": {
             key: {"claimed": before, "logged": now} for key, (before, now) in changed.items() if key not in idle
         },

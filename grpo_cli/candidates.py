@@ -43,10 +43,13 @@ class Candidate:
         return self.presets[0] if self.presets else self.plan.method
 
 
-def candidates(roles: Collection[str], weights: Sequence[float], components: int) -> list[Candidate]:
-    """Every plan that can be computed from these columns, each once; presets stand before the rest."""
+def candidates(
+    roles: Collection[str], weights: Sequence[float], components: int, claim: Plan | None = None
+) -> list[Candidate]:
+    """Every plan that can be computed from these columns, each once; what is claimed and presets before the rest."""
     found: list[Candidate] = []
-    for plan, name in (*_presets(), *((plan, "") for plan in _grid())):
+    claimed = () if claim is None else ((claim, ""),)
+    for plan, name in (*claimed, *_presets(), *((plan, "") for plan in _grid())):
         fitted = _fitted(plan, weights, components)
         if not {*plan.needs} <= {*roles}:
             continue

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Flags = NDArray[np.bool_]
 
-NOISE: Final = 16.0  # float32 leaves up to ten on a constant group that is divided by its epsilon
+ULP: Final = 2.0**-22  # what float32 leaves of a mean, as a share of it
+NOISE: Final = 16.0  # and at most this, where a tiny epsilon divides
 SAMPLED: Final = 20_000  # rows of groups that disagree, which the tests look at
 SPLITS: Final = (2, 4, 8, 16, 32, 64)
 LINE: Final = 3  # rows that a line through two of them says something of
@@ -39,18 +40,14 @@ class Case:
     table: pl.DataFrame
     got: Floats
     logged: Floats
-    tolerance: float
+    close: Floats  # what counts as equal, row by row
     usual: int  # the most frequent size of a group
+    bounds: tuple[float, float]  # of all logged values
 
     @property
     def codes(self) -> NDArray[np.int64]:
         """The group of every row, without gaps."""
         return self.table["group"].to_numpy().astype(np.int64)
-
-    @property
-    def close(self) -> Floats:
-        """What counts as equal, row by row."""
-        return self.tolerance * np.maximum(1.0, np.abs(self.logged))
 
     def agrees(self, values: Floats) -> Flags:
         """Groups on all of whose rows these values are the logged ones."""
@@ -64,7 +61,7 @@ class Case:
 
 
 def causes(
-    plan: Plan, table: pl.DataFrame, got: Floats, logged: Floats, wrong: Flags, tolerance: float
+    plan: Plan, table: pl.DataFrame, got: Floats, logged: Floats, wrong: Flags, close: Floats
 ) -> list[dict[str, Any]]:
     """The causes that explain groups which disagree, with how many of them; the rest is `unexplained`."""
     if not wrong.any():
@@ -75,7 +72,8 @@ def causes(
     looked = bad[np.cumsum(sizes[bad]) <= SAMPLED] if sizes[bad[0]] <= SAMPLED else bad[:1]
     rows = np.isin(codes, looked)
     part = table.filter(pl.Series(rows)).with_columns(pl.col("group").rank("dense").cast(pl.UInt32) - 1)
-    case = Case(plan, part, got[rows], logged[rows], tolerance, int(np.bincount(sizes).argmax()))
+    bounds = float(np.nanmin(logged)), float(np.nanmax(logged))
+    case = Case(plan, part, got[rows], logged[rows], close[rows], int(np.bincount(sizes).argmax()), bounds)
     open_groups = np.ones(len(looked), dtype=bool)
     found = []
     for name, says, test in _TESTS:
@@ -97,19 +95,37 @@ def _cause(name: str, says: str, case: Case, groups: Flags) -> dict[str, Any]:
 
 
 def _rounding(case: Case) -> Flags:
+    """One and the same small value on all rows of a constant group: no more than float32 leaves of the mean."""
     reward = case.table["reward.0"].to_numpy()
     low, high = _extremes(case, reward)
-    quiet = case.every((case.got == 0) & (np.abs(case.logged) <= NOISE))
-    return np.asarray((low == high) & quiet)
+    least, most = _extremes(case, case.logged)
+    rule = case.plan.divisor
+    left = ULP * np.maximum(np.abs(low), np.abs(high)) / (max(rule.epsilon, 1e-9) if rule.level == "group" else 1.0)
+    noise = np.minimum(left, NOISE)
+    return np.asarray((low == high) & (most == least) & (np.abs(most) <= noise) & case.every(case.got == 0))
 
 
 def _clipped(case: Case) -> Flags:
-    most, least = np.nanmax(case.logged), np.nanmin(case.logged)
-    at_top = (case.logged == most) & (case.got > most)
-    at_bottom = (case.logged == least) & (case.got < least)
+    least, most = case.bounds
+    at_top = (case.logged == most) & (case.got > most) & (most > 0)
+    at_bottom = (case.logged == least) & (case.got < least) & (least < 0)
     same = np.abs(case.got - case.logged) <= case.close
     cut = at_top | at_bottom
     return np.asarray(case.every(same | cut) & (np.bincount(case.codes, cut) > 0))
+
+
+def _zeroed(case: Case) -> Flags:
+    return case.every(case.logged == 0)
+
+
+def _scaled(case: Case) -> Flags:
+    """A factor of its own for the whole group."""
+    size = int(case.codes.max()) + 1
+    square = np.bincount(case.codes, case.got**2, size)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        factor = np.bincount(case.codes, case.got * case.logged, size) / square
+    values = factor[case.codes] * case.got
+    return np.asarray(case.agrees(values) & (factor > 0) & (np.bincount(case.codes) >= LINE))
 
 
 def _signs(case: Case) -> Flags:
@@ -173,12 +189,14 @@ def _value_at(case: Case, here: Flags) -> Floats:
 
 
 _TESTS: Final = (
+    ("zeroed", "every row of the group was logged as 0: it was dropped, masked or filtered", _zeroed),
     ("rounding", "the framework's float32 rounding on a constant group: the formula gives 0", _rounding),
     ("clipped", "the logged values stop at a bound that the formula passes: they were clipped", _clipped),
     ("sign", "the logged values have the opposite sign", _signs),
     ("order", "the values of the group are right, on other rows: rows and advantages were shuffled", _order),
     ("merged", "blocks of the usual size agree: the key merges several prompts or rounds (--group-size splits them)", _merged),
     ("split", "parts of the group agree: it was split, for instance over workers, before it was scored", _split),
+    ("scaled", "the baseline is right, the divisor is another one: its std, ddof or epsilon", _scaled),
     (
         "other rows", "a line in the reward, with another mean or std: rows of the group are missing here, or were added", _others,
     ),

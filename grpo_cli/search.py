@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.candidates import Candidate, candidates, refined
+from grpo_cli.candidates import DDOFS, Candidate, candidates, refined
 from grpo_cli.engine import score
 from grpo_cli.estimators.table import ESTIMATORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,6 +35,23 @@ TOLERANCE: Final = 2e-5  # of max(1, |A|): what float32 leaves
 DECIMALS: Final = range(3, 7)  # a logger that rounds writes so many
 SAME: Final = 3.0  # times the error of the best: no telling apart
 LEAST: Final = 1e-12  # below this an error is rounding
+FAR: Final = 0.5  # of the rows: a formula that misses more is not near
+SPREAD: Final = 1e-3  # smaller advantages say little of an epsilon
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """What counts as equal: an absolute part, and one that grows with the advantage."""
+
+    absolute: float = 0.0
+    relative: float = TOLERANCE
+
+    def of(self, logged: Floats) -> Floats:
+        """How far off a row may be."""
+        return self.absolute + self.relative * np.maximum(1.0, np.abs(logged))
+
+
+FLOAT32: Final = Close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +62,7 @@ class Fit:
     mismatched: int
     typical: float
     median: float
+    rows: int
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -52,8 +70,9 @@ class Fit:
         return self.mismatched, self.typical
 
     def ties(self, best: Fit) -> bool:
-        """Whether the data cannot tell it from the best."""
-        return self.mismatched == best.mismatched and self.typical <= SAME * best.typical + LEAST
+        """Whether the data cannot tell it from the best; of formulas that are far off nothing is said."""
+        near = best.mismatched <= FAR * best.rows
+        return near and self.mismatched == best.mismatched and self.typical <= SAME * best.typical + LEAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +85,7 @@ class Trial:
     table: pl.DataFrame
     logged: Floats
     loose: bool = False
-    tolerance: float = TOLERANCE
+    close: Close = FLOAT32
     known: dict[Any, Fit] = field(default_factory=dict)
 
     def fits(self, tried: Iterable[Candidate]) -> list[Fit]:
@@ -79,7 +98,7 @@ class Trial:
             got = computed(candidate.plan, self.table)
             if self.loose and candidate.plan.uses_batch:
                 got = _adjusted(got, self.logged, self.table["batch"].to_numpy())
-            self.known[essence] = _measured(candidate, got, self.logged, self.tolerance)
+            self.known[essence] = _measured(candidate, got, self.logged, self.close)
         return replace(self.known[essence], candidate=candidate)
 
 
@@ -99,28 +118,63 @@ def _essence(plan: Plan, *, missing: bool, lone: bool) -> Any:
     return *formula, plan.shape, plan.divisor, plan.post, rules, alone
 
 
-def searched(narrow: Narrow, all_logged: Floats, weights: Sequence[float]) -> tuple[list[Fit], float, int]:
-    """Every plan on a sample, the likely ones on all rows: best first, what counts as equal, rows of the sample."""
+def searched(
+    narrow: Narrow, logged: Floats, weights: Sequence[float], claim: Plan | None
+) -> tuple[list[Fit], Close, int]:
+    """Every plan on a sample, the likely ones on all rows: best first, what counts as equal, rows of the sample.
+
+    Where nothing fits, the logger may have rounded: then values are equal that it would have written alike.
+    """
+    found = _searched(narrow, logged, weights, claim, FLOAT32)
+    decimals = _decimals(logged) if found[0][0].mismatched else None
+    if decimals is None:
+        return found
+    rounded = _searched(narrow, logged, weights, claim, Close(0.5 * 10.0**-decimals + 1e-9, 0.0))
+    return rounded if rounded[0][0].mismatched < FAR * found[0][0].mismatched else found
+
+
+def _decimals(logged: Floats) -> int | None:
+    """The decimals that all values have, if they are few: more than two, for 0.5 is a number as it is."""
+    finite = logged[np.isfinite(logged)]
+    return next((d for d in DECIMALS if np.array_equal(np.round(finite, d), finite)), None)
+
+
+def _searched(
+    narrow: Narrow, all_logged: Floats, weights: Sequence[float], claim: Plan | None, close: Close
+) -> tuple[list[Fit], Close, int]:
     rows = _sample(narrow)
     whole = len(rows) == len(narrow.table)
-    every = Trial(narrow.table, all_logged)
-    trial = every if whole else Trial(_part(narrow.table, rows), all_logged[rows], loose=True)
+    every = Trial(narrow.table, all_logged, close=close)
+    trial = every if whole else Trial(_part(narrow.table, rows), all_logged[rows], loose=True, close=close)
     roles = {*narrow.roles, "input_length", "turns"}
-    first = trial.fits(candidates(roles, weights, len(narrow.reward_names)))
+    first = trial.fits(candidates(roles, weights, len(narrow.reward_names), claim))
     for fit in _families(first, loose=not whole):
-        first += trial.fits(refined(fit.candidate))
+        first += trial.fits([*refined(fit.candidate), *_solved(fit.candidate, trial)])
     first.sort(key=lambda fit: fit.rank)
     fits = first if whole else _confirmed(first, every)
-    tolerance = _tolerance(fits[0], narrow.table, all_logged)
-    if tolerance > TOLERANCE:
-        rounded = Trial(narrow.table, all_logged, tolerance=tolerance)
-        fits = sorted(rounded.fits(fit.candidate for fit in fits[:MANY]), key=lambda fit: fit.rank)
     ties = [fit for fit in fits if fit.ties(fits[0])]
     others = [fit for fit in fits if not fit.ties(fits[0])]
     # Of those that the data cannot tell apart a preset speaks first, then the plainest method.
     methods = list(ESTIMATORS)
     ties.sort(key=lambda fit: (not fit.candidate.presets, methods.index(fit.candidate.plan.method)))
-    return [*ties, *others], tolerance, len(rows)
+    return [*ties, *others], close, len(rows)
+
+
+def _solved(candidate: Candidate, trial: Trial) -> Iterator[Candidate]:
+    """The epsilon that the rows themselves tell of, where a group's std divides: A (std + epsilon) is the residual."""
+    plan = candidate.plan
+    if plan.divisor.level != "group" or plan.post:
+        return
+    for ddof in DDOFS:
+        bare = replace(plan, divisor=replace(plan.divisor, ddof=ddof, epsilon=0.0))
+        frame = score(bare, trial.table).frame
+        got, std = (frame[name].to_numpy().astype(np.float64) for name in (".advantage", ".std"))
+        with np.errstate(all="ignore"):
+            told = std * (got / trial.logged - 1.0)
+        told = told[np.isfinite(told) & (np.abs(trial.logged) > SPREAD) & (std > 0)]
+        epsilon = float(f"{np.median(told):.2g}") if len(told) else 0.0
+        if epsilon > 0:
+            yield Candidate(replace(bare, divisor=replace(bare.divisor, epsilon=epsilon)))
 
 
 def _sample(narrow: Narrow) -> NDArray[np.int64]:
@@ -151,20 +205,23 @@ def computed(plan: Plan, table: pl.DataFrame) -> Floats:
     return frame.select(pl.when(pl.col(".kept")).then(".advantage")).to_series().to_numpy().astype(np.float64)
 
 
-def _measured(candidate: Candidate, got: Floats, logged: Floats, tolerance: float) -> Fit:
-    wrong, error = compared(got, logged, tolerance)
+def _measured(candidate: Candidate, got: Floats, logged: Floats, close: Close) -> Fit:
+    """Rows that differ, and the error of the others: a few odd rows must not decide between two epsilons."""
+    wrong, error = compared(got, logged, close)
     finite = error[np.isfinite(error)]
     if not len(finite):
-        return Fit(candidate, int(wrong.sum()), np.inf, np.inf)
-    return Fit(candidate, int(wrong.sum()), float(np.sqrt(np.mean(finite**2))), float(np.median(finite)))
+        return Fit(candidate, int(wrong.sum()), np.inf, np.inf, len(logged))
+    told = error[~wrong & np.isfinite(error)] if wrong.sum() <= FAR * len(wrong) else finite
+    typical = float(np.sqrt(np.mean(told**2))) if len(told) else np.inf
+    return Fit(candidate, int(wrong.sum()), typical, float(np.median(finite)), len(logged))
 
 
-def compared(got: Floats, logged: Floats, tolerance: float) -> tuple[NDArray[np.bool_], Floats]:
+def compared(got: Floats, logged: Floats, close: Close) -> tuple[NDArray[np.bool_], Floats]:
     """Which rows differ, and by how much (NaN where both have no number)."""
     error = np.abs(got - logged)
     both = np.isnan(got) & np.isnan(logged)
     with np.errstate(invalid="ignore"):
-        wrong = ~both & ~(error <= tolerance * np.maximum(1.0, np.abs(logged)))
+        wrong = ~both & ~(error <= close.of(logged))
     return wrong, error
 
 
@@ -231,16 +288,3 @@ def _distinct(fits: list[Fit], budget: int) -> list[Fit]:
             seen.setdefault(essence)
             kept.append(fit)
     return kept
-
-
-def _tolerance(best: Fit, table: pl.DataFrame, logged: Floats) -> float:
-    """What counts as equal: float32, or the decimals that the logger has kept if they explain every difference."""
-    if not best.mismatched:
-        return TOLERANCE
-    finite = logged[np.isfinite(logged)]
-    decimals = next((d for d in DECIMALS if np.array_equal(np.round(finite, d), finite)), None)
-    if decimals is None:
-        return TOLERANCE
-    rounded = 0.6 * 10.0**-decimals
-    wrong, _ = compared(computed(best.candidate.plan, table), logged, rounded)
-    return rounded if not wrong.any() else TOLERANCE

@@ -28,22 +28,25 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
     """Print what was found, the answer first."""
     sheet, match = Sheet(console), facts["match"]
     plan = formula.restored(match["plan"])
-    wrong = match["mismatched_rows"]
-    sheet.row("match" if not wrong else "no match", [_verdict(facts), f"  {_constants(facts)}"], hang=2)
+    if facts["claim"] is not None:
+        sheet.row("claimed", _claim(facts), hang=2)
+        sheet.blank()
+    sheet.row(
+        "match" if not match["mismatched_rows"] else "no match", [_verdict(facts), f"  {_constants(facts)}"], hang=2
+    )
     sheet.row("formula", formula.describe(plan), hang=2)
     if facts["ties"]:
         more = len(facts["ties"]) - TIES
         told = ", ".join(facts["ties"][:TIES]) + (f" and {more} more" if more > 0 else "")
         sheet.row("same here", f"{told}: these rows cannot tell them apart", hang=2)
-    if facts["claim"] is not None:
-        sheet.row("claimed", _claim(facts), hang=2)
     sheet.blank()
     sheet.row("input", listing(clean(name) for name in facts["inputs"]))
     sheet.row("rows", f"{facts['rows']:,} in {count(facts['groups'], 'group')}; column {clean(facts['column'])}")
     sheet.row("read as", [clean(note) for note in facts["notes"]])
     for cause in facts["causes"]:
         sheet.row("cause", f"{count(cause['groups'], 'group')}: {cause['says']}", hang=2)
-    for one in facts["disagreements"]:
+    judged = facts["claim"] if facts["claim"] is not None else facts
+    for one in judged["disagreements"]:
         told = f"expected {_value(one['expected'])}, logged {_value(one['logged'])} ({count(one['rows'], 'row')})"
         sheet.row("disagrees", f"{clean(one['key'])}, {clean(one['place'])}: {told}", hang=2)
     if facts["not_tried"]:
@@ -57,12 +60,15 @@ def _verdict(facts: Mapping[str, Any]) -> str:
     match = facts["match"]
     names = match["preset_names"] or [f"--method {match['name']}"]
     name = names[0] if len(names) == 1 else f"{names[0]} (the same as {', '.join(names[1:TIES])})"
+    rows = count(facts["rows"], "row")
     if not match["mismatched_rows"]:
-        return f"matches {name}: max abs difference {number(match['max_difference'], digits=1)} over {facts['rows']:,} rows"
-    return (
-        f"{match['mismatched_rows']:,} of {facts['rows']:,} rows in {count(match['mismatched_groups'], 'group')} "
-        f"differ from the nearest formula, {name}"
-    )
+        if not match["decisive_rows"]:
+            return f"nothing to tell: every group is constant or has one row, and {name} fits as others do"
+        return f"matches {name}: max abs difference {number(match['max_difference'], digits=1)} over {rows}"
+    wrong = f"{match['mismatched_rows']:,} of {rows} in {count(match['mismatched_groups'], 'group')}"
+    if not match["near"]:
+        return f"no formula is near: the nearest, {name}, differs in {wrong}"
+    return f"{wrong} differ from the nearest formula, {name}"
 
 
 def _constants(facts: Mapping[str, Any]) -> str:
@@ -77,7 +83,8 @@ def _claim(facts: Mapping[str, Any]) -> list[str]:
     claim = facts["claim"]
     if not claim["mismatched_rows"]:
         return ["every row is as claimed"]
-    lines = [f"{claim['mismatched_rows']:,} of {facts['rows']:,} rows differ from the formula that you named"]
+    wrong = f"{claim['mismatched_rows']:,} of {count(facts['rows'], 'row')}"
+    lines = [f"{wrong} differ from the formula that you named, by up to {number(claim['max_difference'])}"]
     return lines + [f"logged: {_field(key, one)}" for key, one in claim["differs"].items()]
 
 
