@@ -100,6 +100,7 @@ def _difference(name: str, base: Scored, first: Floats, other: Floats, narrow: N
     return {
         "name": name,
         "rows": len(x),
+        "lost": int((np.isfinite(first) != np.isfinite(other)).sum()),
         **told,
         "rank_correlation": _correlation(_ranks(x), _ranks(y)),
         "correlation": _correlation(x, y),

@@ -78,6 +78,15 @@ def test_common_options_hold_for_every_plan(source: Path) -> None:
     assert [plan["plan"]["divisor"]["epsilon"] for plan in told["plans"]] == [0.5, 0.5]
 
 
+def test_rows_that_only_one_plan_gives_a_number_are_counted_and_said(tmp_path: Path) -> None:
+    source = write(tmp_path / "r.jsonl", [*ROWS, {"prompt_id": "a", "reward": None}])
+    args = ("--preset", "trl-grpo", "--preset", "verl-grpo")
+    (one,) = facts(source, *args)["differences"]
+    assert (one["lost"], one["rows"]) == (4, 6)
+    told = run(str(source), *args).stdout
+    assert "4 rows with a number in only one" in told
+
+
 def test_all_columns_are_woven_in(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     told = run(str(source), "--preset", "trl-grpo", "--method", "rloo", "--write", "-o", str(out))

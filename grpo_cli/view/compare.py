@@ -24,9 +24,9 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
     sheet.row("read as", [clean(note) for note in facts["notes"]])
     sheet.blank()
     for plan in facts["plans"]:
-        sheet.row(clean(plan["name"]), formula.quotient(formula.restored(plan["plan"])), hang=2)
+        sheet.row(clean(plan["name"]), formula.describe(formula.restored(plan["plan"])), hang=2)
     sheet.blank()
-    _lines(sheet, ["", "mean", "rms", "min", "max", "zero"], [_advantage(plan) for plan in facts["plans"]])
+    _lines(sheet, ["", "mean", "rms", "min", "max", "zero", "none"], [_advantage(plan) for plan in facts["plans"]])
     sheet.blank()
     sheet.text(f"against {clean(facts['against'])}", style="bold")
     heads = ["", "changed", "flips", "rank corr.", "scale", "mean change"]
@@ -34,6 +34,10 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
     for one in facts["differences"]:
         if one["changed"]:
             _where(sheet, facts["against"], one)
+    for one in facts["differences"]:
+        if one["lost"]:
+            told = f"{clean(one['name'])}: {count(one['lost'], 'row')} with a number in only one of the two plans"
+            sheet.row("no number", f"{told}, left out of the comparison", hang=2)
     for output in facts.get("outputs", ()):
         sheet.row("written", clean(output))
     for warning in facts["warnings"]:
@@ -43,7 +47,8 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
 def _advantage(plan: Mapping[str, Any]) -> list[str]:
     seen = plan["advantage"]
     numbers = [number(seen[name], seen["rms"] or 0.0) for name in ("mean", "rms", "min", "max")]
-    return [plan["name"], *numbers, "-" if seen["zero_share"] is None else percent(seen["zero_share"])]
+    zero = "-" if seen["zero_share"] is None else percent(seen["zero_share"])
+    return [plan["name"], *numbers, zero, f"{seen['missing']:,}"]
 
 
 def _difference(one: Mapping[str, Any]) -> list[str]:
