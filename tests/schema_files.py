@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-
 @dataclass(frozen=True)
 class Written:
     """A file and what is in it; `flags` are those that the tool's layout cannot do without."""
