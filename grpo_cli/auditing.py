@@ -5,7 +5,7 @@ Where nobody says how rows belong together, the likely ways are tried in turn, t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -89,6 +89,7 @@ class Search:
     column: str
     weights: tuple[float, ...]
     claim: Plan | None
+    seen: set[int] = field(default_factory=set)  # ways that rows have been put together so far
 
     def best(self, ways: Iterator[tuple[str, Binding]], best: Found | None) -> tuple[Found | None, DataError | None]:
         """The reading with the best formula; the first without a row that differs ends the search."""
@@ -99,6 +100,10 @@ class Search:
             except DataError as error:
                 refusal = refusal or error
                 continue
+            codes = reading.narrow.table.select("group", "batch")
+            if (way := hash(b"".join(column.to_numpy().tobytes() for column in codes))) in self.seen:
+                continue  # one step only, for instance: the same groups and batches under another name
+            self.seen.add(way)
             found = Found(reading, *searched(reading.narrow, reading.logged, self.weights, self.claim))
             if best is None or found.fits[0].rank < best.fits[0].rank:
                 best = found
