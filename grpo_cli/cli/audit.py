@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from grpo_cli.cli.compute import INPUTS
-from grpo_cli.cli.signature import with_options
+from grpo_cli.cli.command import takes
 from grpo_cli.errors import GateError
 from grpo_cli.options import AUDIT
 from grpo_cli.settings import binding_fields, plan_of, settings, with_config
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from grpo_cli.plan import Plan
 
 
-@with_options(AUDIT, [INPUTS])
+@takes(*AUDIT)
 def audit(typed: dict[str, Any]) -> None:
     """Find the formula that made the advantages of a file, and the rows that disagree with it.
 

@@ -7,8 +7,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from grpo_cli.cli.compute import INPUTS
-from grpo_cli.cli.signature import with_options
+from grpo_cli.cli.command import takes
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options import COMPARE, DIVISOR, METHOD, OPTIONS, POST, REWARDS, SHAPE, SKIPPED
 from grpo_cli.settings import binding_fields, normalized, output_fields, plan_of
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 ARITHMETIC = {METHOD, DIVISOR, SKIPPED, POST, SHAPE, REWARDS}
 
 
-@with_options(COMPARE, [INPUTS])
+@takes(*COMPARE)
 def compare(given: dict[str, Any]) -> None:
     """Compute several plans on the same rows, and show where they differ.
 

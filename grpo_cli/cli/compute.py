@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-import typer
-
-from grpo_cli.cli.signature import with_options
+from grpo_cli.cli.command import takes
 from grpo_cli.errors import GateError, UsageError
 from grpo_cli.io.early import begun
 from grpo_cli.options import OPTIONS
@@ -24,25 +21,16 @@ if TYPE_CHECKING:
     from grpo_cli.drivers.local import Done, Job
     from grpo_cli.plan import Plan
 
-INPUTS = inspect.Parameter(
-    "inputs",
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    annotation=Annotated[
-        list[str], typer.Argument(metavar="INPUT", help="Files, directories, quoted globs, or - for stdin.")
-    ],
-)
 
-
-@with_options(tuple(OPTIONS), [INPUTS])
+@takes(*OPTIONS)
 def compute(typed: dict[str, Any]) -> None:
     """Compute advantages and weave them into the file as one more column.
 
     grpo-adv compute rewards.jsonl --method rloo --scale batch
     """
     given = with_config(typed)
-    plan = plan_of(given)
     with _ahead(given):
-        _compute(given, plan)
+        _compute(given, plan_of(given))
 
 
 def _ahead(given: Mapping[str, Any]) -> AbstractContextManager[None]:

@@ -6,8 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from grpo_cli.cli.compute import INPUTS
-from grpo_cli.cli.signature import with_options
+from grpo_cli.cli.command import takes
 from grpo_cli.errors import UsageError
 from grpo_cli.options import INSPECT
 from grpo_cli.settings import plan_of, with_config
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from grpo_cli.inspection import Inspection
 
 
-@with_options(INSPECT, [INPUTS])
+@takes(*INSPECT)
 def inspect(typed: dict[str, Any]) -> None:
     """Look at rewards and groups: spread, solve rates, what carries no gradient, and what would.
 

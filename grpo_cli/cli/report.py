@@ -6,9 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from grpo_cli.cli.compute import INPUTS
+from grpo_cli.cli.command import takes
 from grpo_cli.cli.inspect import looked
-from grpo_cli.cli.signature import with_options
 from grpo_cli.errors import UsageError
 from grpo_cli.options import REPORT
 from grpo_cli.settings import with_config
@@ -17,7 +16,7 @@ KINDS: Final = ("html", "png", "svg", "pdf")
 NEEDS: Final = ("altair", "vl_convert")
 
 
-@with_options(REPORT, [INPUTS])
+@takes(*REPORT)
 def report(typed: dict[str, Any]) -> None:
     """Draw the rewards, the groups and their advantages: one HTML page that needs no network, or a picture.
 

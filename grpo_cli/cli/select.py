@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from grpo_cli.cli.compute import INPUTS, save
-from grpo_cli.cli.signature import with_options
+from grpo_cli.cli.command import takes
+from grpo_cli.cli.compute import save
 from grpo_cli.options import SELECT
 from grpo_cli.settings import with_config
 
 
-@with_options(SELECT, [INPUTS])
+@takes(*SELECT)
 def select(typed: dict[str, Any]) -> None:
     """Keep groups by their facts, and rows inside them; what is kept is not changed.
 

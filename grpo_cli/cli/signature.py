@@ -7,27 +7,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import typer
 
+from grpo_cli.cli.command import INPUTS
 from grpo_cli.options import EVERY, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
+
+    from grpo_cli.cli.command import Command
+
+_ARGUMENT = typer.Argument(metavar="INPUT", help="Files, directories, quoted globs, or - for stdin.")
 
 
-def with_options(names: Sequence[str], arguments: Sequence[inspect.Parameter]) -> Callable[[Callable[..., None]], Any]:
-    """Turn a function of one mapping (what was given) into a command with these arguments and options."""
+def for_typer(command: Command) -> Callable[..., None]:
+    """The command as a function with a parameter for the inputs and for each of its options."""
+    inputs = inspect.Parameter(
+        INPUTS, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[list[str], _ARGUMENT]
+    )
+    parameters = [inputs, *(_parameter(EVERY[name]) for name in command.options)]
 
-    def wrap(body: Callable[..., None]) -> Any:
-        parameters = [*arguments, *(_parameter(EVERY[name]) for name in names)]
+    def run(**given: Any) -> None:
+        command.body({name: value for name, value in given.items() if value is not None and value != []})
 
-        def command(**given: Any) -> None:
-            body({name: value for name, value in given.items() if value is not None and value != []})
-
-        command.__name__, command.__doc__ = body.__name__, body.__doc__
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {one.name: one.annotation for one in parameters}
-        return command
-
-    return wrap
+    run.__name__, run.__doc__ = command.body.__name__, command.body.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
 
 
 def _parameter(option: Option) -> inspect.Parameter:

@@ -1,0 +1,106 @@
+"""From the words of a command line to an exit status: errors become messages here, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from grpo_cli.errors import GrpoError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+INTERRUPTED: Final = 130
+TERMINATED: Final = 143
+BROKEN_PIPE: Final = 141
+# The commands whose lines are mostly plain; the others are typer's.
+PLAIN: Final = ("compute", "inspect", "report", "select", "audit", "compare")
+
+
+def guarded(run: Callable[[], None], given: Mapping[str, Any]) -> int:
+    """Run a command; our errors become one line on stderr and their exit status."""
+    try:
+        run()
+    except GrpoError as error:
+        if given.get("debug"):
+            raise
+        return _told(str(error), error.status)
+    except BrokenPipeError:
+        _silence()
+        return BROKEN_PIPE
+    except OSError as error:
+        if given.get("debug"):
+            raise
+        return _told(_system(error), 1)
+    return 0
+
+
+def _told(message: str, status: int) -> int:
+    print(f"grpo-adv: {message}", file=sys.stderr)
+    return status
+
+
+def _system(error: OSError) -> str:
+    """What the operating system refused: a full disk, a directory without permission, a closed stream."""
+    where = f"{error.filename}: " if error.filename else "reading or writing failed: "
+    return f"{where}{(error.strerror or str(error)).lower()}"
+
+
+def main() -> NoReturn:
+    """Run the command line; never a traceback for what a user can cause."""
+    signal.signal(signal.SIGTERM, _signalled)
+    signal.signal(signal.SIGINT, _signalled)
+    try:
+        status = _run(sys.argv[1:])
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        _leave(INTERRUPTED, "interrupted, nothing was left half-written")
+    except BrokenPipeError:
+        _leave(BROKEN_PIPE)
+    except OSError as error:
+        _leave(1, _system(error))
+    except (Exception, SystemExit):
+        # A signal that arrives inside one of our functions that polars calls comes back in polars' words.
+        if not _SIGNALS:
+            raise
+        _leave(TERMINATED if _SIGNALS[0] == signal.SIGTERM else INTERRUPTED)
+    sys.exit(status)
+
+
+def _run(words: Sequence[str]) -> int:
+    """Do what a plain line says, and have typer read every other one."""
+    if words and words[0] in PLAIN:
+        command = getattr(import_module(f"grpo_cli.cli.{words[0]}"), words[0])
+        given = command.understood(words[1:])
+        if given is not None:
+            return guarded(lambda: command.body(given), given)
+    from grpo_cli.cli.app import run
+
+    return run()
+
+
+_SIGNALS: Final[list[int]] = []  # those that have asked for the end
+
+
+def _signalled(number: int, _: object) -> NoReturn:
+    """Unwind, so that temporary files go."""
+    _SIGNALS.append(number)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(TERMINATED)
+
+
+def _leave(status: int, message: str = "") -> NoReturn:
+    if message:
+        print(f"grpo-adv: {message}", file=sys.stderr)
+    _silence()
+    sys.exit(status)
+
+
+def _silence() -> None:
+    """Whatever is still buffered for a reader that has gone would raise once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
