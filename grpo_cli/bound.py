@@ -12,7 +12,7 @@ from grpo_cli.derived import FILE, OWN
 from grpo_cli.detect import recognised
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats.cells import canonical
-from grpo_cli.formats.document import PARENT
+from grpo_cli.formats.model import PARENT
 from grpo_cli.narrow import FileTable
 from grpo_cli.schemas import LISTED
 from grpo_cli.sight import Sight, reward_names

@@ -9,8 +9,8 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
+from functools import cache, cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ KEYS: Final = frozenset(
 SOURCE: Final = frozenset({"repo", "path", "commit", "version", "date"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Preset:
     """One entry: where the arithmetic comes from, and the layers of dotted settings that make it (weak to strong)."""
 
@@ -38,9 +38,12 @@ class Preset:
     refused: str = ""
     parents: tuple[str, ...] = field(default=())
 
-    @property
+    @cached_property
     def plan(self) -> Plan:
-        """What it computes when no flag says otherwise."""
+        """What it computes when no flag says otherwise.
+
+        Made once: for the list of presets that equal each other it was made 30,000 times, in 30 s.
+        """
         return Plan.of(*self.layers)
 
 
@@ -58,7 +61,7 @@ def preset(name: str) -> Preset:
 @cache
 def presets() -> Mapping[str, Preset]:
     """All presets by name, in the order of the file."""
-    return parsed((files("grpo_cli") / "presets.toml").read_text(encoding="utf-8"))
+    return parsed(Path(__file__).with_name("presets.toml").read_text(encoding="utf-8"))
 
 
 def parsed(text: str) -> Mapping[str, Preset]:

@@ -10,7 +10,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field, fields
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -160,7 +160,7 @@ def schema(name: str) -> Schema:
 @cache
 def schemas() -> Mapping[str, Schema]:
     """All schemas by name, in the order of the file."""
-    return parsed((files("grpo_cli") / "schemas.toml").read_text(encoding="utf-8"))
+    return parsed(Path(__file__).with_name("schemas.toml").read_text(encoding="utf-8"))
 
 
 def parsed(text: str) -> Mapping[str, Schema]:

@@ -6,48 +6,51 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
+from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.formats import arrow, delimited, document, jsonl, parquet
-from grpo_cli.formats.document import Documents
 from grpo_cli.formats.lines import BOM
-from grpo_cli.formats.lists import Lists
 from grpo_cli.formats.model import Field, Format, Kind, Weaving
 from grpo_cli.io.local import Input
 from grpo_cli.io.packed import packing, suffix_of, unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import polars as pl
 
+    from grpo_cli.formats.document import Documents
+
 __all__ = ["FORMATS", "Field", "Format", "Kind", "Weaving", "documents", "like", "listed", "nested", "of", "sniff"]
 
+
+def _of(module: str, name: str) -> Callable[..., Any]:
+    """A function of a format's module, which is loaded when it is first called: most runs need one of them."""
+
+    def call(*given: Any) -> Any:
+        return attrgetter(name)(import_module(f"{__name__}.{module}"))(*given)
+
+    return call
+
+
+def _row(name: str, module: str, inside: str = "", *more: str, suffixes: tuple[str, ...]) -> Format:
+    known: dict[str, Any] = {
+        one: _of(module, f"{inside}{one}") for one in ("columns", "scan", "weave", "write", "read", *more)
+    }
+    return Format(name=name, suffixes=suffixes, **known)
+
+
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType({
-    "jsonl": Format(
-        name="jsonl", suffixes=(".jsonl", ".ndjson", ".json"),
-        columns=jsonl.columns, scan=jsonl.scan, weave=jsonl.weave, write=jsonl.write, read=jsonl.read,
-        late=jsonl.late,
-    ),
-    "csv": Format(
-        name="csv", suffixes=(".csv",), columns=delimited.CSV.columns, scan=delimited.CSV.scan,
-        weave=delimited.CSV.weave, write=delimited.CSV.write, read=delimited.CSV.read,
-    ),
-    "tsv": Format(
-        name="tsv", suffixes=(".tsv",), columns=delimited.TSV.columns, scan=delimited.TSV.scan,
-        weave=delimited.TSV.weave, write=delimited.TSV.write, read=delimited.TSV.read,
-    ),
-    "parquet": Format(
-        name="parquet", suffixes=(".parquet", ".pq"),
-        columns=parquet.columns, scan=parquet.scan, weave=parquet.weave,
-        write=parquet.write, read=parquet.read, in_place=parquet.in_place,
-    ),
-    "arrow": Format(
-        name="arrow", suffixes=(".arrow", ".ipc", ".feather"),
-        columns=arrow.columns, scan=arrow.scan, weave=arrow.weave, write=arrow.write, read=arrow.read,
-    ),
+    row.name: row for row in (
+        _row("jsonl", "jsonl", "", "late", suffixes=(".jsonl", ".ndjson", ".json")),
+        _row("csv", "delimited", "CSV.", suffixes=(".csv",)),
+        _row("tsv", "delimited", "TSV.", suffixes=(".tsv",)),
+        _row("parquet", "parquet", "", "in_place", suffixes=(".parquet", ".pq")),
+        _row("arrow", "arrow", suffixes=(".arrow", ".ipc", ".feather")),
+    )
 })  # fmt: skip
 _BY_SUFFIX: Final = {suffix: known for known in FORMATS.values() for suffix in known.suffixes}
 _TEXT: Final = ("jsonl", "csv", "tsv")
@@ -105,7 +108,9 @@ def _is_whole(head: bytes, *, json_name: bool) -> bool:
 @cache
 def nested(path: str, *, lined: bool) -> Format:
     """JSON documents with rollouts at a path: a document is each line, or the whole file."""
-    found = Documents(path, lined)
+    from grpo_cli.formats import document
+
+    found = document.Documents(path, lined)
     known = FORMATS["jsonl"]
     return replace(
         known, path=path, name=known.name if lined else "json", suffixes=known.suffixes if lined else (".json",),
@@ -117,12 +122,16 @@ def nested(path: str, *, lined: bool) -> Format:
 
 def documents(known: Format) -> Documents:
     """The documents that a format reads."""
+    from grpo_cli.formats.document import Documents
+
     return Documents(known.path or "", known.name == "jsonl")
 
 
 @cache
 def listed(base: Format, items: tuple[str, ...], *, keys_too: bool) -> Format:
     """Records of a format with lists of rollouts in them."""
+    from grpo_cli.formats.lists import Lists
+
     found = Lists(base, items, keys_too)
     return replace(
         base, scan=found.scan, late=found.late, weave=found.weave, place=found.place, packed=found.packed,

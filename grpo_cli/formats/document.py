@@ -18,6 +18,7 @@ import polars as pl
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells, loose, members, walk
 from grpo_cli.formats.lines import BOM, exactly, is_blank, raw_lines
+from grpo_cli.formats.model import PARENT
 from grpo_cli.formats.paths import absent
 from grpo_cli.io.packed import unpacked
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from grpo_cli.formats.walk import Row
     from grpo_cli.io.local import Input
 
-PARENT: Final = "@parent"  # the number of the list that a rollout stands in
 _GLANCES: Final = 64  # files whose look is remembered
 _SAMPLE: Final = 20
 _HEAD: Final = 200  # documents whose names are taken for those of all lines

@@ -14,9 +14,8 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells, loose
-from grpo_cli.formats.document import PARENT
 from grpo_cli.formats.lines import line_of
-from grpo_cli.formats.model import Field
+from grpo_cli.formats.model import PARENT, Field
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from grpo_cli.io.local import Input
 
 Kind = Literal["number", "numbers", "key"]
+PARENT: Final = "@parent"  # the column that numbers the list that a rollout stands in
 
 
 @dataclass(frozen=True, slots=True)
