@@ -184,12 +184,21 @@ def _behind_items(raw: bytes, at: int, kinds: Iterable[int], depth: int) -> int:
     return at
 
 
-@cache
 def _small() -> re.Pattern[bytes]:
+    """Match small fields of a struct; at first none but its end, which is compiled in no time."""
+    return _SMALLEST if next(_FIRST, None) is not None else _fields()
+
+
+# The pattern takes 12 ms to compile. A footer of 10 row groups with 3 columns takes 0.7 ms without it, 0.15 ms with it.
+_FIRST: Final = iter(range(2048))
+_SMALLEST: Final = re.compile(b"(\x00)?")
+
+
+@cache
+def _fields() -> re.Pattern[bytes]:
     """Match as many fields of a struct as are short all through, three structs deep; a group says that it ended.
 
     The order of the alternatives is that of their frequency in footers: it is worth a fifth of the time.
-    Compiled on first use (10 ms), so that whoever reads no Parquet file does not pay for it.
     """
     digits = rb"[\x80-\xff]*+[\x00-\x7f]"
     short = _any(_byte(size) + b".{%d}" % size for size in (8, 4, *range(4), *range(5, 8), *range(9, _SHORT)))
