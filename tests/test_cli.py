@@ -126,6 +126,19 @@ def test_every_format_comes_out_with_the_same_numbers(place: Path, suffix: str) 
     assert [row["advantage"] for row in again] == [row["advantage"] for row in first]
 
 
+@pytest.mark.parametrize(
+    "command", [["presets"], ["methods"], ["presets", "--json"], ["inspect", "rewards.jsonl"]], ids=" ".join
+)
+def test_a_reader_that_leaves_a_listing_early_is_no_error(command: list[str], place: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as gone:
+        done = subprocess.run(
+            [sys.executable, "-m", "grpo_cli", *command], cwd=place, stdout=gone, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_a_broken_pipe_is_silent(place: Path) -> None:
     wide = '{"prompt_id": "a", "reward": 1, "text": "' + "x" * 4000 + '"}\n'
     (place / "wide.jsonl").write_text((wide + wide.replace('"reward": 1', '"reward": 0')) * 500)

@@ -22,9 +22,8 @@ def audit(typed: dict[str, Any]) -> None:
 
     Name a --preset (or --method and its options) to check that claim.
     """
-    from rich.console import Console
-
     from grpo_cli import auditing
+    from grpo_cli.cli.screen import Screen
     from grpo_cli.drivers.local import opened
     from grpo_cli.filters import Filter
     from grpo_cli.narrow import Binding
@@ -39,7 +38,7 @@ def audit(typed: dict[str, Any]) -> None:
     if given.get("json"):
         print(json.dumps(facts, indent=2, default=str, allow_nan=False))
     elif not given.get("quiet"):
-        view.render(facts, Console(highlight=False))
+        view.render(facts, Screen())
     values = auditing.gates(facts)
     if gate is not None and gate.holds(values):
         told = ", ".join(f"{name} is {values[name]:.6g}" for name in gate.names if values[name] is not None)

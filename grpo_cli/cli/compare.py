@@ -28,9 +28,8 @@ def compare(given: dict[str, Any]) -> None:
 
     The other options hold for all of them; those of one stand behind its name: --method grpo,scale=batch.
     """
-    from rich.console import Console
-
     from grpo_cli import comparing
+    from grpo_cli.cli.screen import Screen
     from grpo_cli.drivers.local import opened
     from grpo_cli.narrow import Binding
     from grpo_cli.view import compare as view
@@ -49,7 +48,7 @@ def compare(given: dict[str, Any]) -> None:
     if given.get("json"):
         print(json.dumps(facts, indent=2, default=str, allow_nan=False), file=stream)
     elif not given.get("quiet"):
-        view.render(facts, Console(file=stream, highlight=False))
+        view.render(facts, Screen(stream))
 
 
 def _written(given: dict[str, Any], tables: Any, binding: Any, plans: Mapping[str, Plan]) -> tuple[dict[str, Any], Any]:

@@ -117,16 +117,14 @@ def _tell(given: dict[str, Any], job: Job, facts: Mapping[str, Any], stream: Tex
     if given.get("json"):
         print(text, file=stream)
     elif not given.get("quiet"):
-        from rich.console import Console
-
+        from grpo_cli.cli.screen import Screen
         from grpo_cli.view import summary
 
-        summary.render(facts, Console(file=stream, highlight=False))
+        summary.render(facts, Screen(stream))
 
 
 def _explain(job: Job, done: Done) -> None:
-    from rich.console import Console
-
+    from grpo_cli.cli.screen import Screen
     from grpo_cli.view import explain
 
-    explain.render(job.plan, done.facts, done.scored, done.narrow, Console(highlight=False))
+    explain.render(job.plan, done.facts, done.scored, done.narrow, Screen())

@@ -30,11 +30,10 @@ def inspect(typed: dict[str, Any]) -> None:
     elif "show" in given:
         _group(found, given["show"])
     elif not given.get("quiet"):
-        from rich.console import Console
-
+        from grpo_cli.cli.screen import Screen
         from grpo_cli.view import inspect as view
 
-        view.render(found.facts, Console(highlight=False))
+        view.render(found.facts, Screen())
 
 
 def looked(given: dict[str, Any], *, by_steps: bool = False) -> Inspection:
@@ -58,12 +57,11 @@ def _told(found: Inspection, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _group(found: Inspection, key: str) -> None:
-    from rich.console import Console
-
+    from grpo_cli.cli.screen import Screen
     from grpo_cli.shown import shown
     from grpo_cli.view import listed
 
-    listed.group(shown(found, key, listed.ROWS), Console(highlight=False))
+    listed.group(shown(found, key, listed.ROWS), Screen())
 
 
 def _table(found: Inspection, given: dict[str, Any]) -> None:

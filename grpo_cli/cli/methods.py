@@ -13,13 +13,12 @@ Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 def methods(name: Name = None, as_json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
     """List the methods, or explain one: formula, parameters, columns, source."""
-    from rich.console import Console
-
+    from grpo_cli.cli.screen import Screen
     from grpo_cli.view import methods as view
 
     if as_json:
         print(json.dumps(view.all_as_dict() if name is None else view.as_dict(name), indent=2))
     elif name is None:
-        view.listing(Console(highlight=False))
+        view.listing(Screen())
     else:
-        view.explain(name, Console(highlight=False))
+        view.explain(name, Screen())

@@ -17,12 +17,11 @@ Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 def schemas(name: Name = None, as_json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
     """List the file layouts that are known, explain one, or say which of them a file has and why."""
-    from rich.console import Console
-
+    from grpo_cli.cli.screen import Screen
     from grpo_cli.schemas import schemas as known
     from grpo_cli.view import schemas as view
 
-    console = Console(highlight=False)
+    console = Screen()
     if name is not None and name not in known() and Path(name).is_file():
         told = _matched(name)
         print(json.dumps(told, indent=2)) if as_json else view.matched(told, console)

@@ -22,6 +22,7 @@ def select(typed: dict[str, Any]) -> None:
     from rich.console import Console
 
     from grpo_cli.choosing import run
+    from grpo_cli.cli.screen import Screen
     from grpo_cli.view import select as view
     from grpo_cli.view.progress import phases
 
@@ -35,4 +36,4 @@ def select(typed: dict[str, Any]) -> None:
     if given.get("json"):
         print(text, file=stream)
     elif not given.get("quiet"):
-        view.render(facts, Console(file=stream, highlight=False))
+        view.render(facts, Screen(stream))
