@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -11,8 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grpo_cli.drivers.local import run
+from grpo_cli.errors import GateError
 from grpo_cli.facts import BINS, distribution, sizes, worst_and_best
-from tests.jobs import look, write
+from tests.jobs import job, look, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FEW = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0]), min_size=1, max_size=40)
 MANY = st.lists(st.integers(-1000, 1000).map(lambda i: i / 8), min_size=BINS + 1, max_size=80, unique=True)
@@ -73,3 +79,19 @@ def test_constant_groups_are_split_by_what_they_are(tmp_path: Any) -> None:
     seen = found["zero_variance"]
     assert (seen["groups"], seen["all_best"], seen["all_worst"], seen["other"], seen["nearly"]) == (3, 1, 1, 1, 1)
     assert (seen["rows"], seen["share"], found["singletons"]) == (7, 3 / 5, 1)
+
+
+def test_facts_that_nobody_is_told_are_not_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "in.jsonl", [{"prompt_id": "a", "reward": reward} for reward in (0, 1, 1)])
+    loud = run(job(source, output=str(tmp_path / "loud.jsonl")))
+    monkeypatch.setattr("grpo_cli.facts.summarize", lambda *_: pytest.fail("somebody summed up"))
+    silent = run(replace(job(source, output=str(tmp_path / "silent.jsonl")), silent=True))
+    assert (tmp_path / "silent.jsonl").read_bytes() == (tmp_path / "loud.jsonl").read_bytes()
+    assert set(silent.facts) == {"outputs", "warnings", "seconds"} < set(loud.facts)
+
+
+def test_a_gate_is_asked_of_silent_runs_too(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", [{"prompt_id": "a", "reward": 1}, {"prompt_id": "a", "reward": 1}])
+    with pytest.raises(GateError):
+        run(replace(job(source, gate="zero_variance_share > 0.5"), silent=True))
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]

@@ -83,6 +83,7 @@ def _job(given: dict[str, Any], plan: Any) -> Job:
         gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
         summary=Path(given["summary"]) if "summary" in given else None,
         dry_run=given.get("explain", False),
+        silent="quiet" in given and not {"json", "summary", "explain"} & {*given},
         skip_broken=given.get("on_error") == "skip",
         origin=origin(given, plan),
     )

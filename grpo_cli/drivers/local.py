@@ -52,13 +52,14 @@ class Job:
     gate: Filter | None = None
     summary: Path | None = None
     dry_run: bool = False
+    silent: bool = False  # nobody is told what was found: it is computed for a gate only
     skip_broken: bool = False  # lines that are no JSON objects are left out
     origin: Mapping[str, Any] | None = None  # the preset that the plan was made from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What a run found; `facts` is all of it as plain data."""
+    """What a run found; `facts` is all of it as plain data (of a silent run only where it went)."""
 
     facts: Mapping[str, Any]
     scored: Scored
@@ -82,23 +83,30 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     refuse_unscorable(job.plan, scored.rows[".scorable"], narrow)
     if job.plan.alone.result == "error":
         refuse_singletons(job.plan, scored.frame[".n"], narrow)
-    found = facts.summarize(scored, narrow)
     rows = _rows(scored, job.output)
-    found |= {"preset": job.origin, "inputs": [table.name for table in tables], "advantage_column": job.output.column}
-    kept = int(scored.rows[".kept"].sum())
-    found["dropped_rows"] = sum(narrow.lengths) - kept
-    found["copied_rows"] = 0 if rows is None else len(rows) - kept
-    found["warnings"] = [*found["warnings"], *_warnings(found, skipped, narrow, job.plan)]
-    found["outputs"] = []
+    found = {} if job.silent and job.gate is None else _found(job, tables, narrow, scored, rows, skipped)
     if job.gate is not None and job.gate.holds(facts.gates(found)):
         raise _gate_error(job.gate, found)
     if aims:
         ledger = _ledger(job, tables) if job.output.resume else None
         notes = write(job.output, Computed(narrow, scored, rows), tables, aims, ledger, phase)
-        found["warnings"] = [*found["warnings"], *notes]
+        found["warnings"] = [*found.get("warnings", ()), *notes]
     found["outputs"] = [target.name for target in aims]
     found["seconds"] = round(time.perf_counter() - started, 3)
     return Done(facts=found, scored=scored, narrow=narrow)
+
+
+def _found(
+    job: Job, tables: Sequence[FileTable], narrow: Narrow, scored: Scored, rows: Rows | None, skipped: Sequence[str]
+) -> dict[str, Any]:
+    """All that is known before anything is written."""
+    found = facts.summarize(scored, narrow)
+    kept = int(scored.rows[".kept"].sum())
+    found |= {"preset": job.origin, "inputs": [table.name for table in tables], "advantage_column": job.output.column}
+    copied = 0 if rows is None else len(rows) - kept
+    found |= {"dropped_rows": sum(narrow.lengths) - kept, "copied_rows": copied, "outputs": []}
+    found["warnings"] = [*found["warnings"], *_warnings(found, skipped, narrow, job.plan)]
+    return found
 
 
 def opened(
