@@ -8,7 +8,6 @@ opens the output; what nobody claims is taken away, and a copy that did not come
 from __future__ import annotations
 
 import os
-import secrets
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BufferedRandom, FileIO
@@ -30,7 +29,7 @@ _BUFFER: Final = 1 << 20
 
 def temporary_for(target: Path) -> Path:
     """A new hidden name beside a file."""
-    return target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
+    return target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
 
 
 def opened(temporary: Path) -> int:
