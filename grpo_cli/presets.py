@@ -42,9 +42,14 @@ class Preset:
     def plan(self) -> Plan:
         """What it computes when no flag says otherwise.
 
-        Made once: for the list of presets that equal each other it was made 30,000 times, in 30 s.
+        Made once: to tell which of all presets equal each other it was made 60,000 times, in 46 s.
         """
         return Plan.of(*self.layers)
+
+    @cached_property
+    def fields(self) -> Mapping[str, Any]:
+        """The fields of its plan one by one."""
+        return _fields(self.plan.as_dict())
 
 
 def preset(name: str) -> Preset:
@@ -126,7 +131,11 @@ def flat(told: Mapping[str, Any], prefix: str = "") -> Mapping[str, Any]:
 
 def differences(plan: Plan, base: Plan) -> dict[str, tuple[Any, Any]]:
     """Fields in which a plan differs from its preset: name -> (the preset's value, the plan's)."""
-    told, before = (_fields(one.as_dict()) for one in (plan, base))
+    return differing(*(_fields(one.as_dict()) for one in (plan, base)))
+
+
+def differing(told: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Fields that are not the same: name -> (the one before, the one told)."""
     return {
         key: (before.get(key), told.get(key))
         for key in dict.fromkeys((*before, *told))

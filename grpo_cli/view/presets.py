@@ -9,7 +9,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.errors import UnknownName
-from grpo_cli.presets import differences
+from grpo_cli.presets import differing
 from grpo_cli.presets import presets as known
 from grpo_cli.roles import ROLES
 from grpo_cli.view import clauses, formula
@@ -96,7 +96,7 @@ def equal(row: Preset) -> list[str]:
 
 def alike(row: Preset) -> list[str]:
     """Those that differ in the epsilon of the divisor alone."""
-    return [other.name for other in _others(row) if {*differences(other.plan, row.plan)} == {"divisor.epsilon"}]
+    return [other.name for other in _others(row) if {*differing(other.fields, row.fields)} == {"divisor.epsilon"}]
 
 
 # --- pieces ------------------------------------------------------------------------------------------------
