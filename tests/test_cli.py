@@ -1,20 +1,21 @@
-"""The command as a user runs it: real processes, real pipes, typos, broken files, interrupts."""
+"""The command as a user runs it: pipes, typos, broken files, interrupts; most lines in this process, one of each kind in its own."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, get_args, get_origin
 
 import polars as pl
 import pytest
 
 from grpo_cli.options import OPTIONS, Option
+from tests.command import adv, process
 from tests.readme import samples_in
 
 if TYPE_CHECKING:
@@ -23,35 +24,40 @@ if TYPE_CHECKING:
 ROWS = '{"prompt_id": "a", "reward": 1}\n{"prompt_id": "a", "reward": 0}\n'
 
 
-@dataclass(frozen=True)
-class Done:
-    status: int
-    out: str
-    err: str
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     samples_in(tmp_path)
     return tmp_path
 
 
-def adv(*arguments: str, cwd: Path, stdin: str = "", **env: str) -> Done:
-    done = subprocess.run(
-        [sys.executable, "-m", "grpo_cli", *arguments],
-        cwd=cwd, input=stdin, capture_output=True, text=True, check=False,
-        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", **env},
-    )  # fmt: skip
-    assert "Traceback" not in done.stderr, done.stderr
-    return Done(done.returncode, done.stdout, done.stderr)
-
-
 def files(place: Path) -> list[str]:
     return sorted(path.name for path in place.iterdir())
+
+
+# The time it took, and the name that the program goes by.
+FLEETING = re.compile(r"[0-9.]+ s$|(?<=\"seconds\": )[0-9.]+|python -m grpo_cli|grpo-adv| +$", re.MULTILINE)
+LINES = [
+    "compute rewards.jsonl --method rloo --scale batch", "compute rewards.jsonl --json", "compute rewards.jsonl --explain",
+    "compute rewards.jsonl -q -o -", "compute -", "compute - --stream --group prompt_id", "compute - -q --replace",
+    "compute rewards.jsonl --fail-on zero_variance_share>0.1", "compute rewards.jsonl --mehtod rloo",
+    "compute rewards.jsonl --method rlo", "compute rewards.jsonl --epsilon x", "compute cut.jsonl", "compute none.jsonl",
+    "inspect rewards.jsonl --by prompt_id", "select rewards.jsonl --limit 2", "audit rewards.jsonl",
+    "compare rewards.jsonl --method rloo --method grpo", "verify rewards.jsonl --against cut.jsonl", "report rewards.jsonl -o a.docx",
+    "methods rloo", "presets trl-gropo", "schemas rewards.jsonl", "compute --help", "--help", "", "--version",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_means_in_this_process_what_it_means_in_its_own(line: str, tmp_path: Path) -> None:
+    told = []
+    for run, place in ((process, tmp_path / "own"), (adv, tmp_path / "this")):
+        samples_in(place)
+        (place / "cut.jsonl").write_text(ROWS + '{"prompt_id": "a", "rew')
+        done = run(*line.split(), cwd=place, stdin=ROWS)
+        written = {path.name: path.read_bytes() for path in place.iterdir()}
+        said = [FLEETING.sub("", text) for text in (done.out, done.err)]
+        told.append((done.status, said, written))
+    assert told[0] == told[1]
 
 
 def test_the_first_command_of_the_readme_writes_beside_the_input(place: Path) -> None:
@@ -62,7 +68,7 @@ def test_the_first_command_of_the_readme_writes_beside_the_input(place: Path) ->
 
 
 def test_a_pipe_gives_lines_to_stdout_and_the_summary_to_stderr(place: Path) -> None:
-    done = adv("compute", "-", cwd=place, stdin=ROWS)
+    done = process("compute", "-", cwd=place, stdin=ROWS)
     assert [row["advantage"] for row in done.rows] == pytest.approx([0.7071057811867, -0.7071057811867])
     assert "method         grpo" in done.err
 
@@ -148,20 +154,25 @@ def test_a_broken_pipe_is_silent(place: Path) -> None:
     assert done.stdout.count("\n") == 1
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place with a file that takes a while."""
+    place = tmp_path_factory.mktemp("large")
+    lines = (f'{{"prompt_id": "{i // 8}", "reward": {i % 3}}}\n' for i in range(2_000_000))
+    (place / "big.jsonl").write_text("".join(lines))
+    return place
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_run_leaves_nothing_behind(place: Path, number: int, status: int) -> None:
-    with (place / "big.jsonl").open("w") as handle:
-        for i in range(2_000_000):
-            handle.write(f'{{"prompt_id": "{i // 8}", "reward": {i % 3}}}\n')
-    before = files(place)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "grpo_cli", "compute", "big.jsonl"], cwd=place, stderr=subprocess.PIPE, text=True
+def test_an_interrupted_run_leaves_nothing_behind(large: Path, number: int, status: int) -> None:
+    running = subprocess.Popen(
+        [sys.executable, "-m", "grpo_cli", "compute", "big.jsonl"], cwd=large, stderr=subprocess.PIPE, text=True
     )
     time.sleep(1.2)
-    process.send_signal(number)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == status, told
-    assert files(place) == before
+    running.send_signal(number)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == status, told
+    assert files(large) == ["big.jsonl"]
     assert "Traceback" not in told
 
 

@@ -13,8 +13,8 @@ import pytest
 import grpo_cli
 from grpo_cli.errors import UnknownName
 from grpo_cli.options import CHOICE, EVERY, INSPECT, LOOK, REPORT, SELECT
+from tests.command import adv, process
 from tests.readme import samples_in
-from tests.test_cli import adv
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,12 +74,12 @@ def test_nothing_is_wider_than_the_terminal(arguments: tuple[str, ...], width: s
 
 def test_colour_is_for_terminals_that_want_it(place: Path) -> None:
     assert "\x1b[" not in adv("inspect", "rewards.jsonl", cwd=place).out
-    coloured = adv("inspect", "rewards.jsonl", cwd=place, NO_COLOR="", FORCE_COLOR="1", TERM="xterm-256color").out
+    coloured = process("inspect", "rewards.jsonl", cwd=place, NO_COLOR="", FORCE_COLOR="1", TERM="xterm-256color").out
     assert "\x1b[" in coloured
 
 
 def test_without_block_characters_there_are_plain_ones(place: Path) -> None:
-    done = adv("inspect", "rewards.jsonl", cwd=place, PYTHONIOENCODING="ascii")
+    done = process("inspect", "rewards.jsonl", cwd=place, PYTHONIOENCODING="ascii")
     assert done.status == 0
     assert done.out.isascii()
 
@@ -201,10 +201,9 @@ def test_a_report_stands_beside_its_input(place: Path) -> None:
 
 def test_a_report_without_its_extra_says_how_to_have_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grpo_cli.cli.report.NEEDS", ("no_such_library",))
-    from grpo_cli.cli.report import report
-
-    with pytest.raises(grpo_cli.UsageError, match=r"pip install 'grpo-adv\[report\]'"):
-        report(inputs=[str(place / "rewards.jsonl")], output=str(place / "a.html"))
+    done = adv("report", "rewards.jsonl", "-o", "a.html", cwd=place)
+    assert (done.status, (place / "a.html").exists()) == (2, False)
+    assert "pip install 'grpo-adv[report]'" in done.err
 
 
 @pytest.mark.parametrize("target", ["a.docx", "no/such/place.html"])

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from grpo_cli.schemas import schemas
+from tests.command import adv
 from tests.schema_files import REFUSED, WRITERS, lines
-from tests.test_cli import adv
 
 if TYPE_CHECKING:
     from pathlib import Path
