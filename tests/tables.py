@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from grpo_cli.engine import score
-from grpo_cli.grouping import encode
 from grpo_cli.plan import Plan
 
 if TYPE_CHECKING:
@@ -18,7 +17,9 @@ def narrow(rows: list[Row], *, key_of: str = "group") -> pl.DataFrame:
     """The narrow table of some rows; all roles are there, a plan reads those it needs."""
 
     def codes(*names: str) -> pl.Series:
-        return encode([pl.Series([getattr(row, name) for row in rows]) for name in names], len(rows)).codes
+        keys = [tuple(getattr(row, name) for name in names) for row in rows]
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        return pl.Series([numbers[key] for key in keys], dtype=pl.UInt32)
 
     components = [row.rewards or (row.reward,) for row in rows]
     count = max(map(len, components))

@@ -14,6 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 import grpo_cli
+import grpo_cli.candidates
+from grpo_cli import search
 from grpo_cli.auditing import audit
 from grpo_cli.cli.app import app
 from grpo_cli.errors import DataError, UnknownName
@@ -24,11 +26,32 @@ from tests.goldens import cases, commands, table
 from tests.jobs import write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+    from grpo_cli.plan import Plan
 
 Group = list[float]
 TABLE = "float_uniform8"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def remembered() -> Iterator[None]:
+    """A plan on the same rows is computed once for all tests: each of them tries some hundred plans."""
+    known: dict[Any, Any] = {}
+
+    def computed(plan: Plan, table: pl.DataFrame) -> Any:
+        key = repr(plan), *((name, table[name].to_numpy().tobytes()) for name in table.columns)
+        return known[key] if key in known else known.setdefault(key, actual(plan, table))
+
+    def candidates(*told: Any) -> Any:
+        return known[repr(told)] if repr(told) in known else known.setdefault(repr(told), tried(*told))
+
+    actual, tried = search.computed, grpo_cli.candidates.candidates
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "computed", computed)
+        patch.setattr(search, "candidates", candidates)
+        yield
 
 
 def drawn(groups: int, size: int, seed: int = 0) -> list[Group]:

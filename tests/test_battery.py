@@ -7,54 +7,26 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from grpo_cli.engine import compile_plan, run, score
 from grpo_cli.estimators.table import ESTIMATORS
 from grpo_cli.plan import Plan
+from tests.drawn import REWARDS, drawn_for, examples, rows_of
 from tests.oracles import ORACLES, Row
 from tests.tables import advantages, narrow
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 OWN_FORMULA = "(reward - mean) / (std + epsilon)"
 METHODS = [name for name in ESTIMATORS if name != "expression"]
-# Chosen so that sums, halves and quarters have exact floats, beside values that have none.
-REWARDS = st.one_of(
-    st.sampled_from([0.0, 1.0]),
-    st.sampled_from([0.0, 0.25, 0.5, 1.0, -1.0]),
-    st.floats(-5, 5, allow_nan=False).map(lambda x: round(x, 4)),
-)
-
-
-def rows_of(rewards: st.SearchStrategy[float] = REWARDS) -> st.SearchStrategy[list[Row]]:
-    """One to five groups of one to six rows, shuffled, with every extra that a method may read."""
-    row = st.builds(
-        Row,
-        group=st.sampled_from("abcde"),
-        reward=rewards,
-        length=st.integers(1, 40),
-        logprob=st.floats(-3, 0).map(lambda x: round(x, 3)),
-        baseline=st.sampled_from([0.0, 0.5, 1.0]),
-        references=st.lists(st.floats(-2, 2).map(lambda x: round(x, 3)), min_size=1, max_size=4).map(tuple),
-        rollout=st.sampled_from("xyz"),
-        step_reward=st.floats(-1, 1).map(lambda x: round(x, 3)),
-        state=st.sampled_from(["s", "t"]),
-        role=st.sampled_from(["solver", "critic"]),
-        input_length=st.integers(0, 9),
-        turns=st.integers(1, 3),
-    )
-    return st.lists(row, min_size=1, max_size=24)
-
-
-BINARY = rows_of(st.sampled_from([0.0, 1.0]))
-# The sign of a mean decides where there is a root to take: here no rounding can turn it.
-QUARTERS = rows_of(st.sampled_from([-0.25, 0.0, 0.25, 0.5, 1.0, 1.5]))
-DRAWN = {"bnpo": BINARY, "spo": BINARY, "one-sided": QUARTERS, "a-grae": QUARTERS}
 
 
 def close(got: float | None, wanted: float, relative: float = 1e-9) -> bool:
@@ -78,9 +50,9 @@ def test_every_method_has_an_oracle() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@examples(30)
 def test_a_method_equals_its_oracle(method: str, data: st.DataObject) -> None:
-    rows = episodes(data.draw(DRAWN.get(method, rows_of())), method)
+    rows = episodes(data.draw(drawn_for(method)), method)
     got, wanted = advantages(rows, {"estimator.name": method}), ORACLES[method](rows)
     # With two rows the adaptive temperature has no finite answer: the winner's 1e12 hangs on the last bit.
     relative = 1e-3 if method == "entropic-adaptive" else 1e-9
@@ -90,12 +62,13 @@ def test_a_method_equals_its_oracle(method: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "scale"), [(m, s) for m in METHODS for s in ESTIMATORS[m].scales if m not in {"gdpo", "spo"}]
+    ("method", "scale"),
+    [(m, s) for m in METHODS for s in ESTIMATORS[m].scales if s != ESTIMATORS[m].scale and m not in {"gdpo", "spo"}],
 )
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
-def test_every_allowed_scale_equals_the_oracle(method: str, scale: str, data: st.DataObject) -> None:
-    rows = episodes(data.draw(DRAWN.get(method, rows_of())), method)
+@examples(12)
+def test_every_other_scale_equals_the_oracle(method: str, scale: str, data: st.DataObject) -> None:
+    rows = episodes(data.draw(drawn_for(method)), method)
     if scale == "batch":
         assume(len({row.reward for row in rows}) > 1)
     got = advantages(rows, {"estimator.name": method, "divisor.level": scale})
@@ -104,6 +77,13 @@ def test_every_allowed_scale_equals_the_oracle(method: str, scale: str, data: st
         assume(all(abs(value) < 1e6 for value in wanted))
     relative = 1e-3 if method == "entropic-adaptive" else 1e-9
     assert all(close(g, w, relative) for g, w in zip(got, wanted, strict=True)), (rows, got, wanted)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_scale_of_a_method_may_be_said(method: str) -> None:
+    assert Plan.of({"estimator.name": method, "divisor.level": ESTIMATORS[method].scale}) == Plan.of(
+        {"estimator.name": method}
+    )
 
 
 PARAMETERS: list[tuple[str, dict[str, Any]]] = [
@@ -140,16 +120,16 @@ PARAMETERS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("method", "params"), PARAMETERS, ids=[f"{m}-{p}" for m, p in PARAMETERS])
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@examples(15)
 def test_parameters_mean_what_the_oracle_means(method: str, params: dict[str, Any], data: st.DataObject) -> None:
-    rows = episodes(data.draw(rows_of() if method == "bnpo" else DRAWN.get(method, rows_of())), method)
+    rows = episodes(data.draw(rows_of() if method == "bnpo" else drawn_for(method)), method)
     got = advantages(rows, {"estimator.name": method, **{f"estimator.{k}": v for k, v in params.items()}})
     wanted = ORACLES[method](rows, **params)
     assert all(close(g, w) for g, w in zip(got, wanted, strict=True)), (rows, got, wanted)
 
 
 @given(rows=rows_of())
-@settings(max_examples=40, deadline=None)
+@examples(20)
 def test_a_formula_of_ones_own_gives_grpo(rows: list[Row]) -> None:
     own = advantages(rows, {"estimator.name": "expression", "estimator.sql": OWN_FORMULA})
     grpo = advantages(rows, {"estimator.name": "grpo"})
@@ -160,9 +140,10 @@ LOCAL = [m for m in METHODS if not Plan.of({"estimator.name": m}).uses_batch and
 
 
 @pytest.mark.parametrize("method", LOCAL)
-@given(rows=rows_of(), other=rows_of())
-@settings(max_examples=15, deadline=None)
-def test_groups_do_not_leak_into_each_other(method: str, rows: list[Row], other: list[Row]) -> None:
+@given(data=st.data())
+@examples(8)
+def test_groups_do_not_leak_into_each_other(method: str, data: st.DataObject) -> None:
+    rows, other = (data.draw(drawn_for(method, REWARDS)) for _ in range(2))
     moved = [replace(row, group=row.group.upper()) for row in other]
     alone = advantages(rows, {"estimator.name": method})
     together = advantages([*rows, *moved], {"estimator.name": method})[: len(rows)]
@@ -171,9 +152,9 @@ def test_groups_do_not_leak_into_each_other(method: str, rows: list[Row], other:
 
 @pytest.mark.parametrize("method", [m for m in METHODS if ESTIMATORS[m].order_free])
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@examples(8)
 def test_the_order_of_rows_does_not_matter(method: str, data: st.DataObject) -> None:
-    drawn = data.draw(DRAWN.get(method, rows_of()))
+    drawn = data.draw(drawn_for(method))
     # Ties in log-prob and for the best row are broken by row order: leave only the ones without.
     rows = [replace(row, logprob=-0.01 * i) for i, row in enumerate(drawn)]
     order = data.draw(st.permutations(range(len(rows))))
@@ -191,9 +172,10 @@ def test_the_order_of_rows_does_not_matter(method: str, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if ESTIMATORS[m].shift is not None])
-@given(rows=rows_of(), offset=st.sampled_from([0.5, -3.0, 64.0]))
-@settings(max_examples=15, deadline=None)
-def test_the_declared_shift_law_holds(method: str, rows: list[Row], offset: float) -> None:
+@given(data=st.data(), offset=st.sampled_from([0.5, -3.0, 64.0]))
+@examples(8)
+def test_the_declared_shift_law_holds(method: str, data: st.DataObject, offset: float) -> None:
+    rows = data.draw(drawn_for(method, REWARDS))
     law = ESTIMATORS[method].shift
     assert law is not None
     plan = {"estimator.name": method}
@@ -211,9 +193,10 @@ def test_the_declared_shift_law_holds(method: str, rows: list[Row], offset: floa
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if ESTIMATORS[m].linear and "none" in ESTIMATORS[m].scales])
-@given(rows=rows_of())
-@settings(max_examples=15, deadline=None)
-def test_the_declared_scale_law_holds(method: str, rows: list[Row]) -> None:
+@given(data=st.data())
+@examples(8)
+def test_the_declared_scale_law_holds(method: str, data: st.DataObject) -> None:
+    rows = data.draw(drawn_for(method, REWARDS))
     plan = {"estimator.name": method, "divisor.level": "none"}
     before = advantages(rows, plan)
     after = advantages([replace(row, reward=row.reward * 4) for row in rows], plan)
@@ -344,9 +327,10 @@ def test_the_reference_vector_has_the_values_worked_out_by_hand(method: str, wan
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if ESTIMATORS[m].order_free and not ESTIMATORS[m].spans_batches])
-@given(rows=rows_of(), cut=st.integers(1, 4))
-@settings(max_examples=10, deadline=None)
-def test_parts_that_share_no_group_give_the_numbers_of_the_whole(method: str, rows: list[Row], cut: int) -> None:
+@given(data=st.data(), cut=st.integers(1, 4))
+@examples(6)
+def test_parts_that_share_no_group_give_the_numbers_of_the_whole(method: str, data: st.DataObject, cut: int) -> None:
+    rows = data.draw(drawn_for(method, REWARDS))
     plan = Plan.of({"estimator.name": method})
     table = narrow(rows).drop({"rollout", "role"} - set(plan.needs))
     whole = score(plan, table).frame[".advantage"].to_list()
@@ -383,36 +367,43 @@ def test_a_nan_reaches_as_far_as_the_method_says(method: str) -> None:
 
 
 BITS = """
-import sys, random, struct, hashlib
-sys.path.insert(0, {root!r})
-from grpo_cli.estimators.table import ESTIMATORS
-from tests.oracles import Row
-from tests.tables import advantages
-random.seed(5)
-rows = [Row(group=str(random.randrange(40_000)), reward=random.choice([random.gauss(0, 1), 0.0, 1.0]), length=random.randrange(1, 90),
-            logprob=-random.random(), references=(0.5, 0.1), rollout=str(random.randrange(9)), state="s") for _ in range(150_000)]
-for name in {names!r}:
-    values = advantages(rows, {{"estimator.name": name}})
-    print(name, hashlib.sha256(struct.pack(f"{{len(values)}}d", *values)).hexdigest())
+import hashlib, sys
+import polars as pl
+from grpo_cli.engine import score
+from grpo_cli.plan import Plan
+table = pl.read_parquet(sys.argv[1])
+for name in sys.argv[2:]:
+    values = score(Plan.of({"estimator.name": name}), table).frame[".advantage"].to_numpy()
+    print(name, hashlib.sha256(values.tobytes()).hexdigest())
 """
 
 
-def test_the_bits_are_the_same_for_any_number_of_threads() -> None:
+def test_the_bits_are_the_same_for_any_number_of_threads(tmp_path: Path) -> None:
     names = ["grpo", "rloo", "lite-ppo", "reinforce++", "opo", "gdpo", "james-stein", "grpo-loo", "mc-grpo"]
-    script = BITS.format(root=str(Path.cwd()), names=names)
+    noise, rows = np.random.default_rng(5), 150_000
+    rewards = np.where(noise.random(rows) < 1 / 3, noise.normal(size=rows), noise.integers(0, 2, rows))
+    _, first, groups = np.unique(noise.integers(0, 40_000, rows), return_index=True, return_inverse=True)
+    table = pl.DataFrame({
+        "group": pl.Series(np.argsort(np.argsort(first))[groups], dtype=pl.UInt32),
+        "batch": pl.zeros(rows, dtype=pl.UInt32, eager=True),
+        "reward.0": rewards,
+        "length": noise.integers(1, 90, rows).astype(float),
+    })  # fmt: skip
+    path = tmp_path / "table.parquet"
+    table.write_parquet(path)
     outputs = [
         subprocess.run(
-            [sys.executable, "-c", script], env={**os.environ, "POLARS_MAX_THREADS": threads},
+            [sys.executable, "-c", BITS, path, *names], env={**os.environ, "POLARS_MAX_THREADS": threads},
             capture_output=True, text=True, check=True,
         ).stdout
         for threads in ("1", "2", "7")
     ]  # fmt: skip
     assert outputs[0] == outputs[1] == outputs[2]
-    assert len(outputs[0].splitlines()) == len(names)
+    assert len({line.partition(" ")[2] for line in outputs[0].splitlines()}) == len(names)
 
 
 @given(rows=rows_of(), seed=st.integers(0, 9))
-@settings(max_examples=40, deadline=None)
+@examples(20)
 def test_balance_silences_the_surplus_of_failures_and_centres_the_rest(rows: list[Row], seed: int) -> None:
     plan = {"estimator.name": "rec", "estimator.drop": "balance", "estimator.seed": seed}
     values = advantages(rows, plan)
