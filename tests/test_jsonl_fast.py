@@ -51,7 +51,7 @@ def outcome(data: bytes, fields: Sequence[Field] = FIELDS, watched: Sequence[str
 def exactly(data: bytes, fields: Sequence[Field] = FIELDS, watched: Sequence[str] = WATCHED) -> Any:
     with (
         mock.patch.object(pruned.Reader, "_fast", return_value=None),
-        mock.patch.object(mould, "read", return_value=None),
+        mock.patch.object(mould, "read", return_value=()),
     ):
         return outcome(data, fields, watched)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_cli.formats import mould, quotes
+from grpo_cli.formats import bits, digits, mould, quotes, window
 from grpo_cli.formats.model import Field
 from grpo_cli.formats.pruned import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 FIELDS = (Field("id", "key"), Field("n", "key"), Field("reward", "number"), Field("meta.kl", "number"))
 WATCHED = frozenset({"step", "kl", "late"})
@@ -48,19 +51,34 @@ def exactly(block: bytes) -> tuple[list[list[Any]], frozenset[str]]:
     ], found.late
 
 
+def cast(block: bytes) -> list[mould.Read]:
+    """What the mould takes of a block, in windows."""
+    return list(mould.read(io.BytesIO(block), len(block), FIELDS, WATCHED, str))
+
+
 def agrees(block: bytes) -> bool:
-    """Read both ways; tell whether the mould took it."""
-    got = mould.read(block, FIELDS, WATCHED, str)
-    if got is None:
-        return False
-    columns, late, height = got
-    wanted, seen = exactly(block)
-    assert height == block.count(b"\n")
-    assert late == seen
-    for column, values in zip(columns, wanted, strict=True):
-        assert len(column) == height
-        assert list(map(repr, column.to_list())) == list(map(repr, values))
-    return True
+    """Read both ways what the mould takes; tell whether that was all of it."""
+    got = cast(block)
+    done = sum(one.size for one in got)
+    wanted, seen = exactly(block[:done])
+    assert done == 0 or block[done - 1 : done] == b"\n"
+    assert sum(one.height for one in got) == block[:done].count(b"\n")
+    assert frozenset().union(*(one.late for one in got)) == seen
+    for at, values in enumerate(wanted):
+        column = [value for one in got for value in one.columns[at]]
+        assert list(map(repr, column)) == list(map(repr, values))
+    return done == len(block)
+
+
+@contextmanager
+def small_windows() -> Iterator[None]:
+    """Windows that hold a few lines, read in steps of a word of bits."""
+    held = window.Window.mine()
+    window._MINE.window = window.Window(4096, 64)
+    try:
+        yield
+    finally:
+        window._MINE.window = held
 
 
 @settings(deadline=None)
@@ -70,7 +88,10 @@ def test_rows_of_one_mould_are_what_python_reads(
     separators: tuple[str, str],
     ascii_only: bool,  # noqa: FBT001 - drawn
 ) -> None:
-    taken = agrees(written(rows, separators, ascii_only=ascii_only))
+    block = written(rows, separators, ascii_only=ascii_only)
+    taken = agrees(block)
+    with small_windows():
+        assert agrees(block) == taken
     escaped = ascii_only and any(not row["id"].isascii() for row in rows)
     assert taken == (not escaped)
 
@@ -99,6 +120,8 @@ def test_whatever_happens_to_a_block_it_is_read_as_python_reads_it_or_not_at_all
         at = int(place * len(block))
         block[at : at + (how > 0)] = bytes([letter]) if how < 2 else b""
     agrees(bytes(block))
+    with small_windows():
+        agrees(bytes(block))
 
 
 @pytest.mark.parametrize(
@@ -125,34 +148,87 @@ def test_whatever_happens_to_a_block_it_is_read_as_python_reads_it_or_not_at_all
     ],
 )
 def test_a_line_that_is_no_such_object_is_left_to_the_parsers(line: bytes) -> None:
-    assert mould.read(line + b"\n", FIELDS, WATCHED, str) is None
+    assert cast(line + b"\n") == []
     whole = b'{"id":"a","n":1,"reward":0.5,"meta":{"kl":1}}\n'
     assert agrees(whole)
-    assert mould.read(whole + line + b"\n" + whole, FIELDS, WATCHED, str) is None
+    assert cast(whole + line + b"\n" + whole) == []
 
 
 def test_the_last_of_two_members_of_one_name_counts() -> None:
     assert agrees(b'{"id":"a","n":1,"reward":0.5,"meta":{"kl":1},"reward":0.25}\n' * 3)
 
 
+def looked_at(block: bytes) -> quotes.Quotes | None:
+    found = window.Window()
+    found.fill(io.BytesIO(block), len(block))
+    return quotes.Quotes.of(found)
+
+
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 63, 64, 65, 129])
 def test_backslashes_are_counted_across_words(size: int) -> None:
     for shift in range(70):
         block = b"x" * shift + b"\\" * size + b'"\n"'
-        found = quotes.Quotes.of(block + b"\n")
+        found = looked_at(block + b"\n")
         behind = shift + size
         if size % 2:
             assert found is not None
-            assert behind not in found.places
+            assert behind not in found.quotes.places()
         elif shift + size:
             assert found is not None
-            assert found.places.tolist() == [behind, behind + 2]
+            assert found.quotes.places().tolist() == [behind, behind + 2]
 
 
 @settings(deadline=None)
 @given(mask=st.lists(st.booleans(), max_size=300))
-def test_places_are_those_of_the_mask(mask: list[bool]) -> None:
+def test_places_are_those_of_the_mask_and_the_next_is_found_from_anywhere(mask: list[bool]) -> None:
     array = np.array(mask, bool)
-    sparse = np.concatenate((array, np.zeros(64 * len(array) + 3, bool)))
+    sparse = np.concatenate((array, np.zeros(64 * len(array) + 3, bool), array))
     for one in (array, sparse):
-        assert quotes._places(one).tolist() == np.flatnonzero(one).tolist()
+        there = np.flatnonzero(one)
+        found = bits.Bits(bits.packed(one))
+        assert bits.places(one).tolist() == found.places().tolist() == there.tolist()
+        following = np.append(there, len(one))[np.searchsorted(there, np.arange(len(one)))]
+        assert np.minimum(found.next(np.arange(len(one))), len(one)).tolist() == following.tolist()
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(
+        st.text(st.sampled_from("0123456789.-+e \x00\xff"), max_size=8)
+        | st.integers(-9999999, 99999999).map(str)
+        | st.floats(-999, 999).map(lambda value: f"{value:.3f}"),
+        min_size=1,
+    ),
+    st.binary(min_size=8, max_size=8),
+)
+def test_short_numbers_are_those_of_python(texts: list[str], behind: bytes) -> None:
+    letters = [text.encode("latin-1") for text in texts]
+    words = np.array([int.from_bytes((one + behind)[:8], "little") for one in letters], np.uint64)
+    found = digits.read(words, np.array(list(map(len, letters))))
+    are = [re.fullmatch(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", text, re.ASCII) is not None for text in texts]
+    assert found.known.tolist() == are
+    values = zip(texts, found.floats().tolist(), are, strict=True)
+    assert all(repr(float(json.loads(text))) == repr(value) for text, value, known in values if known)
+    if (whole := found.whole()) is not None:
+        assert all(int(text) == value for text, value, known in zip(texts, whole, are, strict=True) if known)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(
+        st.floats(allow_nan=False, allow_infinity=False).map(repr)
+        | st.from_regex(r"-?(0|[1-9][0-9]*)\.[0-9]+([eE][+-]?[0-9]{1,3})?", fullmatch=True),
+        min_size=1,
+    )
+)
+def test_long_numbers_are_those_of_python(texts: list[str]) -> None:
+    row = '{"id":"a","n":1,"reward":%s,"meta":{"kl":1}}\n'
+    assert agrees("".join(row % text for text in texts).encode())
+
+
+@pytest.mark.parametrize("size", [0, 1, 57, 64, 65, 200, 5000])
+def test_constants_and_keys_of_any_length(size: int) -> None:
+    names = {"x" * size: [], "y": "z" * size, "n": 1, "reward": 0.5, "meta": {"kl": 1}}
+    block = b"".join(json.dumps({"id": f"{at // 3}" * size, **names}).encode() + b"\n" for at in range(20))
+    assert agrees(block)
+    assert not agrees(block[:-20] + b" " + block[-20:])

@@ -82,7 +82,7 @@ def late(source: Input, fields: Sequence[Field], watched: Collection[str]) -> tu
     reader = Reader(tuple(fields), frozenset(watched))
 
     def read(piece: Piece) -> Found:
-        return reader.read(piece.read(), lambda at: f"{source.name}:{number_at(source, piece.start + at)}")
+        return reader.read(piece, lambda at: f"{source.name}:{number_at(source, piece.start + at)}")
 
     found = Found.joined(ahead(read, pieces(source)), len(fields))
     if not found.height:

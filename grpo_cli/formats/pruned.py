@@ -34,6 +34,7 @@ from grpo_cli.formats.rows import ABSENT, rows, value_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from grpo_cli.formats.lines import Piece
     from grpo_cli.formats.model import Field
     from grpo_cli.formats.routes import Route
 
@@ -70,9 +71,9 @@ class Reader:
     fields: tuple[Field, ...]
     watched: frozenset[str] = frozenset()
 
-    def read(self, block: bytes, place: Place) -> Found:
-        """Read whole lines. `place` names the line that begins at an offset in the block."""
-        return Found.joined(self._pieces(block, place), len(self.fields))
+    def read(self, piece: Piece, place: Place) -> Found:
+        """Read whole lines. `place` names the line that begins at an offset in the piece."""
+        return Found.joined(self._pieces(piece, place), len(self.fields))
 
     def exact(self, lines: Iterable[bytes], starts: Sequence[int], place: Place) -> Found:
         """Read lines one by one; they start at `starts`."""
@@ -90,22 +91,28 @@ class Reader:
         columns = tuple((_part(field, found, lambda row: place(where[row])),) for field, found in pairs)
         return Found(columns, frozenset(late), len(where))
 
-    def _pieces(self, block: bytes, place: Place) -> Iterator[Found]:
-        cast = mould.read(block, self.fields, self.watched, place)
-        if cast is not None:
-            columns, late, height = cast
-            yield Found(tuple((column,) for column in columns), late, height)
-            return
+    def _pieces(self, piece: Piece, place: Place) -> Iterator[Found]:
+        """Lines of one mould first, and all from the first other one on by the parsers."""
+        with piece.open() as handle:
+            begun, done = handle.tell(), 0
+            for cast in mould.read(handle, piece.size, self.fields, self.watched, place):
+                yield Found(tuple((column,) for column in cast.columns), cast.late, cast.height)
+                done += cast.size
+            handle.seek(begun + done)
+            block = piece.rest(handle, done)
+        yield from self._parsed(block, _moved(place, done)) if block else ()
+
+    def _parsed(self, block: bytes, place: Place) -> Iterator[Found]:
         names = [part for one in self.fields for part in one.name.split(".")]
         fast = all(map(plain, (*names, *self.watched)))
         whole = self._fast(block, place) if fast else None
         if whole is not None:
             yield whole
             return
-        for start, piece in _cut(block, max(_PIECE, len(block) // _PIECES)):
+        for start, part in _cut(block, max(_PIECE, len(block) // _PIECES)):
             there = _moved(place, start)
-            small = self._fast(piece, there) if fast and len(piece) < len(block) else None
-            yield self._exact(piece, there) if small is None else small
+            small = self._fast(part, there) if fast and len(part) < len(block) else None
+            yield self._exact(part, there) if small is None else small
 
     def _exact(self, block: bytes, place: Place) -> Found:
         lines = BytesIO(block).readlines()

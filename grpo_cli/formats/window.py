@@ -1,0 +1,134 @@
+"""A window on a file of lines: memory that each thread keeps, and what stands where in it.
+
+Memory that is new costs more than what is done in it: a mask of 64 MB took 23 ms, and 7 ms where it was there already.
+A step at a time is read and searched while it is in the second cache of a core: 64 MB in 22 ms, 33 ms without steps.
+"""
+
+from __future__ import annotations
+
+from threading import local
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import numpy as np
+
+from grpo_cli.formats import bits
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Words = np.ndarray[tuple[int, int], np.dtype[np.uint64]]
+    Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+    Letters = np.ndarray[tuple[int], np.dtype[np.uint8]]
+
+ROOM: Final = 4 << 20
+STEP: Final = 1 << 19
+WORD: Final = 8
+_AROUND: Final = 64  # bytes before the first letter and behind the last one that may be taken as well
+_LINES: Final = 1 << 14  # that are worked on at a time: what is made of them stays in the cache as well
+_LF, _QUOTE, _BACKSLASH, _SPACE = b'\n"\\ '
+_MINE: Final = local()
+
+
+class Window:
+    """Letters of a file, where its lines end, and its quotes and backslashes as bits."""
+
+    def __init__(self, room: int = ROOM, step: int = STEP) -> None:
+        self.memory = np.zeros(room + 2 * _AROUND, np.uint8)
+        self._room = self.memory[_AROUND:-_AROUND]
+        self._mask: Bools = np.empty(step, bool)
+        self._quotes, self._slashes = (np.zeros(room // bits.SIZE + 3, np.uint64) for _ in range(2))
+        self._typical = step // _LINES  # letters of a line
+
+    @classmethod
+    def mine(cls) -> Self:
+        """Give the window of this thread."""
+        found: Self | None = getattr(_MINE, "window", None)
+        if found is None:
+            found = _MINE.window = cls()
+        return found
+
+    def fill(self, handle: BinaryIO, most: int) -> None:
+        """Read from where the file stands and find the ends of lines: as many lines as are worked on at a time."""
+        step, most = len(self._mask), min(most, len(self._room))
+        enough = max(step, self._typical * _LINES)
+        self.size, self.plain, self.escapes = 0, True, False
+        ends = [np.zeros(0, np.int64)]
+        while self.size < most and (self.size < enough or not any(map(len, ends))):
+            count = _read(handle, self._room.data[self.size : min(self.size + step, most)])
+            if not count:
+                break
+            ends.append(self._searched(slice(self.size, self.size + count)) + self.size)
+            self.size += count
+        self.ends: Ints = np.concatenate(ends)
+        self._typical = self.size // max(1, len(self.ends))
+
+    @property
+    def letters(self) -> Letters:
+        """The whole lines that were read."""
+        return self._room[: self.ends[-1] + 1 if len(self.ends) else 0]
+
+    def _searched(self, step: slice) -> Ints:
+        """Find quotes and backslashes of a step, and tell where its lines end."""
+        letters = self._room[step]
+        mask = self._mask[: len(letters)]
+        self.escapes |= _packed(np.equal(letters, _BACKSLASH, out=mask), self._slashes, step)
+        _packed(np.equal(letters, _QUOTE, out=mask), self._quotes, step)
+        # As signed numbers all bytes that are not ASCII lie below the space as well.
+        ends = bits.places(np.less(letters.view(np.int8), _SPACE, out=mask))
+        if (letters[ends] != _LF).any():
+            self.plain = False
+            ends = bits.places(np.equal(letters, _LF, out=mask))
+        return ends
+
+    def is_text(self) -> bool:
+        """Tell that the lines hold no control characters but their ends, and are UTF-8."""
+        return self.plain or _is_text(self.letters, len(self.ends))
+
+    def bits(self) -> tuple[bits.Words, bits.Words]:
+        """Where quotes and backslashes are."""
+        words = self.size // bits.SIZE + 3
+        return self._quotes[:words], self._slashes[:words]
+
+    def words(self, at: Ints, back: int, width: int) -> Words:
+        """Letters in words of eight: from so many before each place on, as many words as so many letters take.
+
+        numpy copies a whole window of bytes for each index, in 5 ns for 8 bytes and for 64.
+        """
+        width = -(-width // WORD) * WORD
+        every = np.ndarray(len(self.memory) - width + 1, f"V{width}", self.memory, strides=(1,))
+        return every[at + (_AROUND - back)].view("<u8").reshape(-1, width // WORD)
+
+
+def _read(handle: BinaryIO, room: memoryview) -> int:
+    done = 0
+    while done < len(room):
+        count: int = handle.readinto(room[done:])  # type: ignore[attr-defined]
+        if not count:
+            break
+        done += count
+    return done
+
+
+def _packed(mask: Bools, words: bits.Words, step: slice) -> bool:
+    """Keep a mask as bits, with two words of none behind them; tell whether it has any."""
+    found = np.packbits(mask, bitorder="little")
+    letters = words.view(np.uint8)
+    start = step.start >> 3
+    letters[start : start + len(found)] = found
+    words[-(-(start + len(found)) // 8) :][:2] = 0
+    letters[start + len(found) : -(-(start + len(found)) // 8) * 8] = 0
+    return bool(found.any())
+
+
+def _is_text(letters: Letters, lines: int) -> bool:
+    import pyarrow as pa
+
+    if np.count_nonzero(letters < _SPACE) != lines:
+        return False
+    ends = pa.py_buffer(np.array([0, len(letters)]))
+    try:
+        pa.LargeStringArray.from_buffers(1, ends, pa.py_buffer(letters)).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
