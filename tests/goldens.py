@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from typer.testing import CliRunner
 
-from grpo_cli.cli.app import app
+from tests.command import adv
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,9 +81,9 @@ def computed(run: Run, directory: Path) -> pl.DataFrame:
     """Run the command; the rows that it wrote."""
     source = HERE / "tables" / f"{run.dataset}.parquet"
     out = directory / "out.parquet"
-    told = CliRunner().invoke(app, ["compute", str(source), "-o", str(out), "--force", "--quiet", *run.args])
-    if told.exit_code:
-        raise AssertionError(f"{run}: {told.output.strip() or told.exception!r}")
+    told = adv("compute", str(source), "-o", str(out), "--force", "--quiet", *run.args)
+    if told.status:
+        raise AssertionError(f"{run}: {told.err.strip()}")
     return pl.read_parquet(out)
 
 

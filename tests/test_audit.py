@@ -179,6 +179,33 @@ def test_a_group_that_disagrees_is_explained(cause: str, logged: Callable[[Group
     assert told["match"]["mismatched_groups"] == 1
 
 
+@pytest.mark.parametrize("second", [7, 30])
+@pytest.mark.parametrize("others", [[], [20]], ids=["alone", "beside another fault"])
+def test_a_key_that_was_drawn_twice_is_a_cause_where_blocks_do_not_explain_every_row(
+    second: int, others: list[int]
+) -> None:
+    groups = drawn(40, 8)
+    logged = [standard(stdev, 1e-4)(group) for group in groups]
+    odd = [[9.0 - a for a in values] if k in {12, *others} else values for k, values in enumerate(logged)]
+    keys = [f"p{6 if k == second else k}" for k in range(40) for _ in range(8)]
+    told = found(rows(groups, odd).with_columns(prompt_id=pl.Series(keys)))
+    assert [(one["cause"], one["groups"], one["rows"]) for one in told["causes"]] == [
+        ("merged", 1, 16),
+        ("unexplained", 1 + len(others), 8 + 8 * len(others)),
+    ]
+    assert told["groups"] == 39
+    assert sorted(one["key"] for one in told["disagreements"]) == sorted(["p6", "p12", *(f"p{k}" for k in others)])
+
+
+def test_a_key_with_rows_of_half_a_group_more_is_not_called_drawn_twice() -> None:
+    groups = drawn(40, 8)
+    logged = [standard(stdev, 1e-4)(group) for group in groups]
+    frame = rows([*groups[:-1], groups[-1][:4]], [*logged[:-1], logged[-1][:4]])
+    keys = [f"p{6 if k == 39 else k}" for k in range(40) for _ in range(8 if k < 39 else 4)]
+    told = found(frame.with_columns(prompt_id=pl.Series(keys)))
+    assert [(one["cause"], one["rows"]) for one in told["causes"]] == [("unexplained", 12)]
+
+
 def test_rounding_on_a_constant_group_is_no_information() -> None:
     groups = [*drawn(30, 8), [0.35] * 8]
     logged = [standard(stdev, 1e-4)(group) for group in groups[:-1]]

@@ -6,16 +6,17 @@ import math
 from itertools import chain, count
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_cli.engine import score
 from grpo_cli.settings import plan_of
+from tests.drawn import examples
 from tests.oracles import Row, inverse_beta_pdf
 from tests.tables import narrow
 from tests.test_preset_formulas import (
+    GROUPS,
     NAN,
-    ROWS,
     Formula,
     Groups,
     Values,
@@ -23,6 +24,7 @@ from tests.test_preset_formulas import (
     clipped,
     computed,
     group_norm,
+    holds,
     kept,
     mean,
     measured_against_zero,
@@ -165,16 +167,12 @@ FORMULAS: dict[str, Formula] = {
 
 
 @pytest.mark.parametrize("command", FORMULAS)
-@given(groups=st.lists(ROWS, min_size=1, max_size=5))
-@settings(max_examples=40, deadline=None)
+@given(groups=GROUPS)
+@examples(25)
 def test_a_preset_is_the_formula_on_lone_constant_and_missing_rewards(
     command: str, groups: list[list[tuple[float | None, int]]]
 ) -> None:
-    assume(sum(map(len, groups)) > 1)
-    rewards = [[NAN if reward is None else reward for reward, _ in group] for group in groups]
-    lengths = [[float(length) for _, length in group] for group in groups]
-    wanted = [*chain(*FORMULAS[command](rewards, lengths))]
-    assert computed(command, groups) == pytest.approx(wanted, rel=1e-9, abs=1e-7, nan_ok=True), wanted
+    holds(command, FORMULAS[command], groups)
 
 
 def beta_normalised(groups: Groups, low: float, high: float) -> Groups:
@@ -189,7 +187,7 @@ def beta_normalised(groups: Groups, low: float, high: float) -> Groups:
 
 
 @given(groups=st.lists(st.lists(st.sampled_from([-6.0, -1.5, 0.0, 1.0, 3.0, 6.0]), min_size=1, max_size=5), min_size=2))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_bnpo_measures_a_lone_row_against_a_rate_of_zero(groups: Groups) -> None:
     made = plan_of({"preset": "bnpo-repo-bnpo", "param": ["min=-6", "max=6"]})
     rows = [Row(group=f"q{k}", reward=r) for k, group in enumerate(groups) for r in group]
