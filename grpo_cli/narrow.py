@@ -41,6 +41,7 @@ class Binding:
     carried: Mapping[str, Kind] = field(default_factory=dict)  # columns that come along, without a part to play
     singletons_meant: bool = False
     schema: str | None = None  # the name of one, or "none"; without it the files are looked at
+    parquet_key: str | None = None  # a file with the key of encrypted ones
 
 
 class Table(Protocol):

@@ -77,6 +77,7 @@ def targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
     folder = is_folder(output.to)
     if output.resume and not folder:
         raise UsageError("--resume keeps its notes in the output directory", "give -o DIRECTORY/")
+    _refuse_plain_text(tables, found, output)
     inputs = _identities(tables)
     for target in found:
         if target.path is not None and not folder and not target.path.absolute().parent.is_dir():
@@ -86,6 +87,18 @@ def targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
         if target.path is not None:
             _refuse_existing(target.path, inputs, force=output.force)
     return found
+
+
+def _refuse_plain_text(tables: Sequence[FileTable], found: Sequence[Target], output: Output) -> None:
+    """What was encrypted is not written in plain text because another kind of output was asked for."""
+    for table, target in zip(tables, found, strict=True):
+        anew = output.only or output.long or target.format.name != table.format.name
+        if anew and table.source.key is not None and table.format.name == "parquet":
+            from grpo_cli.formats.sealed import seal_of  # loads pyarrow, which other formats do without
+
+            if seal_of(table.source) is not None:
+                plain = f"{table.name} is encrypted, and {target.name} would hold it in plain text"
+                raise UsageError(plain, "write a Parquet file, with all columns")
 
 
 def _themselves(tables: Sequence[FileTable], output: Output) -> list[Target]:

@@ -7,7 +7,7 @@ formats, value by value. Same rows, same order; the first difference is told.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,8 @@ from grpo_cli.bound import laid_out
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import members, parquet_splice
 from grpo_cli.formats.lines import BOM, is_blank, raw_lines
+from grpo_cli.formats.sealed import seal_of
+from grpo_cli.io.keys import key_of
 from grpo_cli.io.spool import pinned
 from grpo_cli.narrow import Binding, FileTable
 
@@ -38,9 +40,12 @@ class Verified:
     added: tuple[str, ...]
 
 
-def verify(output: Path, against: Path, columns: Sequence[str] = ()) -> Verified:
+def verify(output: Path, against: Path, columns: Sequence[str] = (), key: str | None = None) -> Verified:
     """Compare an output with its input; `columns` are those that were added or replaced (default: the new names)."""
     new, old = pinned(output), pinned(against)
+    if key is not None:
+        opening = key_of(key)
+        new, old = replace(new, key=opening), replace(old, key=opening)
     kind, of_old = formats.of(new), formats.of(old)
     if kind.name != of_old.name:
         raise UsageError(f"{new.name} is {kind.name} and {old.name} is {of_old.name}", "verify compares one format")
@@ -68,11 +73,16 @@ def _compared(kind: Format, new: Input, old: Input, added: Collection[str]) -> t
         return BYTES, kind.difference(new, old, added)
     if kind.name == "jsonl":
         return BYTES, _lines(new, old, tuple(added))
-    if kind.name == "parquet":
+    if kind.name == "parquet" and not _encrypted(new, old):
         difference = parquet_splice.same_chunks(old, new, added)
         if difference is None:
             return BYTES, None
     return VALUES, _values(kind, new, old, added)
+
+
+def _encrypted(*files: Input) -> bool:
+    """Tell whether there is a key and a file that wants one: two encryptions of the same bytes are never equal."""
+    return any(one.key is not None and seal_of(one) is not None for one in files)
 
 
 def _lines(new: Input, old: Input, added: tuple[str, ...]) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ from grpo_cli.copies import without_copies
 from grpo_cli.engine import Scored, score
 from grpo_cli.errors import GateError, UsageError
 from grpo_cli.formats.broken import without_broken
+from grpo_cli.io.keys import key_of
 from grpo_cli.io.local import expand
 from grpo_cli.io.spool import pinned, spool
 from grpo_cli.narrow import Binding, FileTable, Narrow
@@ -113,9 +114,13 @@ def opened(
     names: Sequence[str], binding: Binding | None = None, *, skip_broken: bool = False
 ) -> tuple[list[FileTable], list[str]]:
     """Pin the files that are meant, as their schema reads them, and name those that were passed over."""
+    binding = Binding() if binding is None else binding
     found, passed = _files(names)
+    if binding.parquet_key is not None:
+        key = key_of(binding.parquet_key)
+        found = [replace(one, key=key) for one in found]
     tables = [_table(one, skip_broken=skip_broken) for one in found]
-    seen = laid_out(tables, Binding() if binding is None else binding)
+    seen = laid_out(tables, binding)
     return [one for one in seen if isinstance(one, FileTable)], passed
 
 

@@ -174,7 +174,7 @@ def sniff(source: Input) -> Format:
         head = handle.read(_FIRST)
     if not head:
         raise DataError(f"{source.name}: no rows", "nothing came in")
-    if head.startswith(b"PAR1"):
+    if head.startswith((b"PAR1", b"PARE")):
         return FORMATS["parquet"]
     if head.startswith((b"ARROW1", b"FEA1", b"\xff\xff\xff\xff")):
         return FORMATS["arrow"]

@@ -27,7 +27,7 @@ CHUNKS, PLAIN_SIZE, ROWS, SORTING, PACKED_SIZE = 1, 2, 3, 4, 6
 SORTED_BY: Final = 1
 # ColumnChunk
 ELSEWHERE, CHUNK_AT, META, OFFSETS_AT, OFFSETS_SIZE, INDEX_AT, INDEX_SIZE = range(1, 8)
-_CRYPTO: Final = (8, 9)
+CRYPTO: Final = (8, 9)
 # ColumnMetaData
 PATH, CODEC, PLAIN, PACKED, PAGES_AT, LIST_AT, DICTIONARY_AT, BLOOM_AT, BLOOM_SIZE = 3, 4, 6, 7, 9, 10, 11, 14, 15
 
@@ -42,7 +42,7 @@ class Unspliceable(Exception):
 
 
 class Encrypted(Unspliceable):
-    """Nor can it be read: pyarrow ends the whole process over a column whose key it does not have."""
+    """Nor can it be read without its key: pyarrow's metadata of a column that it cannot open ends the whole process."""
 
 
 class Column(NamedTuple):
@@ -83,16 +83,21 @@ class Footer:
 
 def read(handle: BinaryIO, size: int) -> Footer:
     """Read the footer of a file that has `size` bytes."""
+    raw, secret = ending(handle, size)
+    if secret:
+        raise Encrypted("the footer is encrypted")
+    return parse(raw, size - TAIL - len(raw))
+
+
+def ending(handle: BinaryIO, size: int) -> tuple[bytes, bool]:
+    """Read the bytes of a footer, and tell whether it is encrypted: then what is plain stands first."""
     handle.seek(max(size - TAIL, 0))
     tail = handle.read(TAIL)
-    length = int.from_bytes(tail[:4], "little")
-    if tail[4:] == _SECRET:
-        raise Encrypted("the footer is encrypted")
-    start = size - TAIL - length
-    if tail[4:] != MAGIC or start < len(MAGIC):
+    start = size - TAIL - int.from_bytes(tail[:4], "little")
+    if tail[4:] not in {MAGIC, _SECRET} or start < len(MAGIC):
         raise Unspliceable("there is no footer at its end")
     handle.seek(start)
-    return parse(handle.read(length), start)
+    return handle.read(size - TAIL - start), tail[4:] == _SECRET
 
 
 def parse(raw: bytes, start: int) -> Footer:
@@ -121,11 +126,11 @@ def _parse(raw: bytes, start: int) -> Footer:
         raise IndexError(end)
     fields = {one.id: one for one in found}
     marks = thrift.items(raw, fields[SCHEMA].start)
-    return Footer(raw, start, fields, groups, marks[0], _columns(raw, marks))
+    return Footer(raw, start, fields, groups, marks[0], columns(raw, marks))
 
 
-def _columns(raw: bytes, marks: Sequence[int]) -> list[Column]:
-    """Walk the schema, which lists a tree depth first."""
+def columns(raw: bytes, marks: Sequence[int]) -> list[Column]:
+    """Walk the schema elements, which begin at the marks and list a tree depth first."""
     elements = [thrift.by_id(raw, at) for at in marks[:-1]]
     found, at, leaf = [], 1, 0
     while at < len(elements):
@@ -152,7 +157,7 @@ def _refuse_foreign(found: Footer) -> None:
     for chunk in _first_chunks(found):
         if ELSEWHERE in chunk:
             raise Unspliceable("the columns lie in other files")
-        if not chunk.keys().isdisjoint(_CRYPTO):
+        if not chunk.keys().isdisjoint(CRYPTO):
             raise Encrypted("some columns are encrypted")
         if META not in chunk:
             raise KeyError(META)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats import cells, parquet_splice
+from grpo_cli.formats import cells, parquet_splice, sealed
 from grpo_cli.formats.columnar import (
     arrow_columns,
     fetch,
@@ -23,12 +23,12 @@ from grpo_cli.formats.columnar import (
     joined_schema,
     place,
     reach,
-    readable,
     steps,
 )
 from grpo_cli.formats.footer import Encrypted, Unspliceable
 from grpo_cli.formats.lines import exactly
 from grpo_cli.formats.loose import plain_keys
+from grpo_cli.formats.sealed import openable
 from grpo_cli.io.in_place import ELSEWHERE, append
 
 if TYPE_CHECKING:
@@ -37,22 +37,27 @@ if TYPE_CHECKING:
     from grpo_cli.formats.model import Field, Weaving
     from grpo_cli.io.local import Input
 
-_NAME: Final = "Parquet"
 _WRITABLE: Final = {"SNAPPY", "GZIP", "BROTLI", "ZSTD", "LZ4"}
 _MOST_AT_ONCE: Final = 1 << 16
 
 
 def columns(source: Input) -> list[str]:
-    """Names of the top-level columns."""
-    with readable(source, _NAME), source.open() as handle:
-        return list(pq.read_schema(handle).names)
+    """Names of the top-level columns, without those that only a key could open where others can be read."""
+    with openable(source), source.open() as handle:
+        names = list(_schema(source, handle).names)
+        shut = sealed.locked(source, handle) if source.key is None else ()
+    return [name for name in names if name not in shut]
+
+
+def _schema(source: Input, handle: BinaryIO) -> pa.Schema:
+    return pq.read_schema(handle, decryption_properties=sealed.opener(source))
 
 
 def scan(source: Input, fields: Sequence[Field]) -> pl.DataFrame:
     """Read the columns that the fields lie in, and nothing else of the file."""
-    with readable(source, _NAME):
+    with openable(source):
         with source.open() as handle:
-            schema = pq.read_schema(handle)
+            schema = _schema(source, handle)
         ways = [steps(source, field, schema) for field in fields]
         frame = _top_columns(source, list(dict.fromkeys(way[0] for way in ways)))
     pairs = zip(fields, ways, strict=True)
@@ -65,26 +70,32 @@ def _top_columns(source: Input, names: list[str]) -> pl.DataFrame:
     except pl.exceptions.PolarsError:
         # One column of a type that polars does not know stops it, even when nobody asked for that column.
         with source.open() as handle:
-            frame = pl.from_arrow(pq.ParquetFile(handle).read(columns=names))
+            frame = pl.from_arrow(_file(source, handle).read(columns=names))
         return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
+
+
+def _file(source: Input, handle: BinaryIO) -> pq.ParquetFile:
+    return pq.ParquetFile(handle, decryption_properties=sealed.opener(source))
 
 
 def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
     """Splice the new columns into the bytes of the file, or write it again where that cannot be."""
-    with readable(source, _NAME):
+    anew = f"{source.name}: all columns were encoded anew (the general path)"
+    with openable(source):
         try:
             return parquet_splice.weave(source, sink, weaving)
         except Encrypted as why:
-            raise DataError(f"{source.name}: {why}", "decrypt it first") from None
+            _write_anew(source, sink, weaving, sealed.closer(source))
+            return [f"{anew} and encrypted with the same key: {why}"]
         except Unspliceable as why:
             _write_anew(source, sink, weaving)
-            return [f"{source.name}: all columns were encoded anew (the general path): {why}"]
+            return [f"{anew}: {why}"]
 
 
 def in_place(source: Input, weaving: Weaving) -> list[str]:
     """Splice the new columns into the file itself, which can be read at every instant."""
     try:
-        with readable(source, _NAME):
+        with openable(source):
             growth, notes = parquet_splice.growth(source, weaving)
     except Unspliceable as why:
         raise DataError(f"{source.name}: cannot be changed in place: {why}", ELSEWHERE) from None
@@ -92,13 +103,14 @@ def in_place(source: Input, weaving: Weaving) -> list[str]:
     return notes
 
 
-def _write_anew(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
+def _write_anew(source: Input, sink: BinaryIO, weaving: Weaving, closer: Any = None) -> None:
     """Write the file again with the new columns; one row group is in memory at a time."""
     new = arrow_columns(weaving.added)
     with source.open() as handle:
-        old = pq.ParquetFile(handle)
+        old = _file(source, handle)
         schema = joined_schema(old.schema_arrow, new.schema, weaving.metadata)
-        with pq.ParquetWriter(sink, schema, **_like(old, new.schema.names)) as writer:
+        options = _like(old, new.schema.names)
+        with pq.ParquetWriter(sink, schema, encryption_properties=closer, **options) as writer:
             if weaving.take is None:
                 _weave_all(source, old, new, writer)
             else:
@@ -148,8 +160,10 @@ def _codec(name: str) -> str:
 
 def read(source: Input) -> pl.DataFrame:
     """Read the whole file, for another format."""
-    with readable(source, _NAME):
-        return _top_columns(source, columns(source))
+    with openable(source):
+        with source.open() as handle:
+            names = list(_schema(source, handle).names)
+        return _top_columns(source, names)
 
 
 def write(frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:

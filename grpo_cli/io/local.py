@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from io import BufferedReader, RawIOBase
 from pathlib import Path
@@ -16,6 +16,8 @@ from grpo_cli.errors import DataError, InputChanged
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from typing import Self
+
+    from grpo_cli.io.keys import Key
 
 # What a directory is searched for. A test holds this list equal to the suffixes of `formats.FORMATS`.
 READABLE: Final = (
@@ -49,6 +51,7 @@ class Input:
     path: str
     pin: Pin
     fd: int | None = None
+    key: Key | None = field(default=None, repr=False)
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:
