@@ -22,7 +22,7 @@ from grpo_cli.estimators.steps import same_state
 from grpo_cli.estimators.terms import BATCH, GROUP, ROLLOUT, Program, Terms
 from grpo_cli.moments import spread
 from grpo_cli.parts import Clip, NanToZero, PostOp, Whiten
-from grpo_cli.running import run, run_each
+from grpo_cli.running import Part, run, run_each
 from grpo_cli.scaling import base, estimate, skipped, terms
 from grpo_cli.shaping import NULL, rewards, shape, weighted, weights
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grpo_cli.plan import Plan
+    from grpo_cli.segments import Index
 
 __all__ = ["OF_GROUPS", "OF_ROWS", "RESULTS", "STATUSES", "Scored", "compile_plan", "run", "score"]
 
@@ -39,6 +40,7 @@ OF_ROWS: Final = (".advantage", ".status", ".kept", ".scorable", ".reward")
 OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".degenerate")
 RESULTS: Final = (*OF_ROWS, *OF_GROUPS)
 PART: Final = 1 << 18  # rows
+MINUS_ZERO: Final = -(1 << 63)  # the bits of -0.0
 
 
 def compile_plan(plan: Plan, components: int, columns: frozenset[str]) -> Program:
@@ -56,7 +58,7 @@ def compile_plan(plan: Plan, components: int, columns: frozenset[str]) -> Progra
     else:
         own = base(program, plan, shape(program, plan, pl.col(".reward")), columns)
         value = estimate(program, plan, own, pl.col(".reward"), ".reward")
-    value = program.let(_select(plan, program.let(value)))
+    value = program.let(_select(program, plan, program.let(value)))
     for op in plan.post:
         value = program.let(_post(program, op, value))
     _finish(program, plan, value)
@@ -73,11 +75,11 @@ def _component(program: Program, plan: Plan, k: int, columns: frozenset[str]) ->
 # --- selection, post, status -----------------------------------------------------------------------------
 
 
-def _select(plan: Plan, value: pl.Expr) -> pl.Expr:
+def _select(program: Program, plan: Plan, value: pl.Expr) -> pl.Expr:
     if plan.groups.min_size > 1 and plan.groups.small == "zero":
         value = pl.when(pl.col(".n") < plan.groups.min_size).then(0.0 * value).otherwise(value)
         return value if plan.groups.zero_variance == "keep" else pl.when(~pl.col(".degenerate")).then(value)
-    return pl.when(~skipped(plan)).then(value)
+    return pl.when(program.fact(~skipped(plan))).then(value)
 
 
 def _post(program: Program, op: PostOp, value: pl.Expr) -> pl.Expr:
@@ -111,11 +113,14 @@ def _finish(program: Program, plan: Plan, value: pl.Expr) -> None:
     if plan.rewards.missing == "zero":
         # A preset may take the missing for 0 before it whitens: what they have then is theirs.
         value = pl.when(pl.col(".scorable") | (pl.col(".unit") & value.is_not_null())).then(value).otherwise(0.0)
-    program.let(_status(plan), ".status")
+    program.let(
+        pl.when(pl.col(".scorable")).then(program.fact(_status(plan))).otherwise(_said("unscorable")), ".status"
+    )
     answer = pl.when(~pl.col(".scorable")).then(_unscored(plan, value)).otherwise(value)
-    # No row gets -0.0.
-    program.let(pl.when(answer == 0).then(0.0).otherwise(answer), ".advantage")
-    program.let(_kept(plan), ".kept")
+    answer = program.let(answer)
+    # No row gets -0.0. That none has it is seen in its bits in a third of the time that comparing with 0 takes.
+    program.let(pl.when(answer.reinterpret(dtype=pl.Int64) == MINUS_ZERO).then(0.0).otherwise(answer), ".advantage")
+    program.fact(_kept(plan), ".kept")
 
 
 def _unscored(plan: Plan, value: pl.Expr) -> pl.Expr:
@@ -130,14 +135,18 @@ def _step_part(program: Program, plan: Plan) -> pl.Expr:
     return same_state(program, gamma=plan.unit.gamma, ddof=rule.ddof, sd=sd)
 
 
+def _said(status: str) -> pl.Expr:
+    """A status as a constant."""
+    return pl.lit(status, pl.Enum(STATUSES))
+
+
 def _status(plan: Plan) -> pl.Expr:
-    """The first thing that keeps a row from an advantage of its own."""
+    """The first thing that keeps a row with a reward from an advantage of its own."""
     lone = (pl.col(".n") == 1) if plan.alone.result != "keep" else pl.lit(value=False)
     skipped = pl.col(".degenerate") if plan.groups.zero_variance != "keep" else pl.lit(value=False)
     small = pl.col(".n") < plan.groups.min_size
-    named = pl.when(~pl.col(".scorable")).then(pl.lit("unscorable")).when(small).then(pl.lit("small-group"))
-    named = named.when(lone).then(pl.lit("singleton")).when(skipped).then(pl.lit("zero-variance"))
-    return named.otherwise(pl.lit("scored")).cast(pl.Enum(STATUSES))
+    named = pl.when(small).then(_said("small-group")).when(lone).then(_said("singleton"))
+    return named.when(skipped).then(_said("zero-variance")).otherwise(_said("scored"))
 
 
 def _kept(plan: Plan) -> pl.Expr:
@@ -191,23 +200,13 @@ def score(plan: Plan, table: pl.DataFrame, *, workings: bool = False) -> Scored:
     program = compile_plan(plan, components, frozenset(table.columns))
     whole = workings or (plan.estimator.batch and not plan.estimator.order_free)
     parts = [table] if whole else _parts(table)
-    keep = [*OF_ROWS, *(program.names if workings else ())]
-    firsts = [_firsts(part) for part in parts]
-
-    def split(at: int, frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        rows = [name for name in frame.columns if name in keep]
-        return frame.select(rows), frame.select(OF_GROUPS)[firsts[at]]
-
-    rows, groups = zip(*run_each(program, parts, batches, {*RESULTS, *keep}, split), strict=True)
-    starts = np.cumsum([0, *map(len, parts)])
-    first = pl.concat(one + start for one, start in zip(firsts, starts.tolist(), strict=False))
-    return Scored(plan, table.hstack(pl.concat(rows)), pl.concat(groups), first)
+    keep = {*OF_ROWS, *(program.names if workings else ())}
+    found = run_each(program, parts, batches, keep, OF_GROUPS, _result)
+    rows, groups, firsts = zip(*found, strict=True)
+    starts = np.cumsum([0, *map(len, parts)]).tolist()
+    first = np.concatenate([one + start for one, start in zip(firsts, starts, strict=False)])
+    return Scored(plan, table.hstack(pl.concat(rows)), pl.concat(groups), pl.Series(first, dtype=pl.Int64))
 
 
-def _firsts(part: pl.DataFrame) -> pl.Series:
-    """The row where each group first stands, in the order of the codes."""
-    codes = part[GROUP].to_numpy()
-    starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]])[: len(codes)])
-    if len(starts) > 1 and (codes[starts[1:]] <= codes[starts[:-1]]).any():
-        starts = starts[np.unique(codes[starts], return_index=True)[1]]
-    return pl.Series(starts, dtype=pl.Int64)
+def _result(part: Part) -> tuple[pl.DataFrame, pl.DataFrame, Index]:
+    return part.rows, part.groups.select(OF_GROUPS), part.layout.first

@@ -6,54 +6,71 @@ single thread, so the bits do not depend on the number of threads either.
 
 from __future__ import annotations
 
+import threading
+from typing import TYPE_CHECKING, Final
+
 import numpy as np
 import polars as pl
 
-from grpo_cli.segments import Segments
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
-NAMES = ("n", "min", "max", "mean", "centred", "d", "squares")
+    from grpo_cli.moments import Vector
+    from grpo_cli.segments import Layout, Mask
+
+OF_GROUPS: Final = ("n", "min", "max", "mean", "squares")
+OF_ROWS: Final = ("d", "centred")
+NAMES: Final = (*OF_GROUPS, *OF_ROWS)
 
 
-def base_quantities(packed: pl.Series) -> pl.Series:
-    """From a struct of (key, value): count, extremes, mean, distances and their squares, on every row.
+def base_quantities(
+    layout: Layout, column: pl.Series, wanted: Collection[str] = NAMES
+) -> tuple[list[pl.Series], list[pl.Series]]:
+    """Count, extremes, mean and sum of squares of every group; distances from least and mean on every row.
 
     Rows with a null value do not count and get the facts of their group, but no distances. A NaN value makes
     the quantities of its group NaN, and no other's. Distances are measured from the smallest value: an offset
     that all rows share costs no digits, and a constant group has distances of exactly 0.
     """
-    frame = packed.struct.unnest()
-    segments, order = Segments.of(frame["key"].to_numpy())
-    in_place = len(order) == 0 or bool(order[0] == 0 and (order[1:] > order[:-1]).all())
-    column = frame["value"] if in_place else frame["value"].gather(order)
-    counts = column.is_not_null().to_numpy() if column.null_count() else None
-    values = column.to_numpy() if counts is None else column.fill_null(0.0).to_numpy()
+    segments = layout.segments
+    counts = layout.together(column.is_not_null().to_numpy()) if column.null_count() else None
+    values = layout.together((column if counts is None else column.fill_null(0.0)).to_numpy())
     n = segments.sizes.astype(np.float64) if counts is None else segments.sum(counts.astype(np.float64))
+
+    def counted(rows: Vector, otherwise: float) -> Vector:
+        return rows if counts is None else np.where(counts, rows, otherwise)
+
+    # Fresh memory costs five times what the arithmetic does: what nobody asked for is written over.
+    away, centred = _memory(segments.rows, fresh="d" in wanted), np.empty(segments.rows)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        low = segments.least(values if counts is None else np.where(counts, values, np.inf))
-        high = segments.most(values if counts is None else np.where(counts, values, -np.inf))
-        d = values - segments.spread(low)
-        mean_d = segments.sum(d if counts is None else np.where(counts, d, 0.0)) / n
-        centred = d - segments.spread(mean_d)
-        squares = centred * centred
-        squares = segments.sum(squares if counts is None else np.where(counts, squares, 0.0))
-    facts = {"n": n, "min": low, "max": high, "mean": low + mean_d, "squares": squares}
-    columns = {name: segments.spread(fact) for name, fact in facts.items()} | {"d": d, "centred": centred}
-    return _on_rows(columns, None if in_place else order, counts)
+        low, high = segments.least(counted(values, np.inf)), segments.most(counted(values, -np.inf))
+        d = np.subtract(values, segments.spread(low, away), out=away)
+        mean_d = segments.sum(counted(d, 0.0)) / n
+        np.subtract(d, segments.spread(mean_d, centred), out=centred)
+        away = np.empty_like(d) if "d" in wanted else d
+        squares = segments.sum(counted(np.multiply(centred, centred, out=away), 0.0))
+        facts = {"n": n, "min": low, "max": high, "mean": low + mean_d, "squares": squares}
+    there = None if counts is None else n > 0
+    of_groups = [_where(None if name in {"n", "squares"} else there, facts[name], name) for name in OF_GROUPS]
+    here = None if counts is None else layout.back(counts)
+    distances = {"d": d, "centred": centred}
+    return of_groups, [_where(here, layout.back(distances[name]), name) for name in OF_ROWS if name in wanted]
 
 
-def _on_rows(
-    columns: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]],
-    order: np.ndarray[tuple[int], np.dtype[np.int64]] | None,
-    counts: np.ndarray[tuple[int], np.dtype[np.bool_]] | None,
-) -> pl.Series:
-    """Back in the order of the rows; a row that does not count has no distances, an empty group no facts."""
-    frame = pl.DataFrame({name: columns[name] for name in NAMES})
-    if counts is not None:
-        here = pl.Series(counts)
-        frame = frame.with_columns(pl.when(here).then(pl.col("d", "centred")))
-        frame = frame.with_columns(pl.when(pl.col("n") > 0).then(pl.col("min", "max", "mean")))
-    if order is not None:
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        frame = frame[back]
-    return frame.to_struct()
+_own = threading.local()
+
+
+def _memory(rows: int, *, fresh: bool) -> Vector:
+    """Room for a number a row: a thread's own, unless it is to be kept."""
+    if fresh:
+        return np.empty(rows)
+    kept: Vector | None = getattr(_own, "memory", None)
+    if kept is None or len(kept) < rows:
+        kept = _own.memory = np.empty(rows)
+    return kept[:rows]
+
+
+def _where(there: Mask | None, values: Vector, name: str) -> pl.Series:
+    """Values where there are any: a row that does not count has no distances, a group without rows no facts."""
+    found = pl.Series(name, values)
+    return found if there is None else pl.select(pl.when(pl.Series(there)).then(found).alias(name)).to_series()

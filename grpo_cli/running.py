@@ -1,25 +1,112 @@
-"""A Program executed on parts of a table: in polars, on all cores, with the same bits for any number of threads."""
+"""A Program executed on parts of a table: on all cores, with the same bits for any number of threads.
+
+What is one value a group is computed on one line a group, and spread to the rows that read it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import polars as pl
 
 from grpo_cli.ahead import ahead
-from grpo_cli.estimators.terms import BATCH, Let, Program, Round
+from grpo_cli.estimators.terms import BATCH, GROUP, Base, Let, Program, Round
+from grpo_cli.grouped import OF_GROUPS, OF_ROWS, base_quantities
 from grpo_cli.moments import Moments
+from grpo_cli.segments import Layout
+from grpo_cli.stages import legs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from polars._typing import EngineType
 
+    from grpo_cli.moments import Vector
+    from grpo_cli.stages import Layers, Stage
+
 T = TypeVar("T")
+S = TypeVar("S")
 # One engine by name: its windows are bit-stable whatever the number of threads; group_by().agg is not.
 POLARS_ENGINE: Final = "in-memory"
 SMALL: Final = 1 << 15  # rows below which polars' streaming engine takes longer to start than to run
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part under way: its rows, a line for each of its groups, and where these stand."""
+
+    rows: pl.DataFrame
+    groups: pl.DataFrame
+    layout: Layout
+
+    @classmethod
+    def of(cls, table: pl.DataFrame) -> Part:
+        """A part of which nothing is computed yet."""
+        layout = Layout.of(table[GROUP].to_numpy())
+        return cls(table, pl.DataFrame({GROUP: layout.codes}), layout)
+
+    def after(self, stages: Iterable[Stage], how: EngineType) -> Part:
+        """The part after some stages; of the last one with what its end reads."""
+        part = self
+        for stage in stages:
+            part = part._after(stage, how)
+        return part
+
+    def _after(self, stage: Stage, how: EngineType) -> Part:
+        ends = set() if stage.end is None else stage.end.reads
+        groups = _query(self.groups, stage.facts, {GROUP, *stage.kept, *stage.spread}, POLARS_ENGINE)
+        spread = [self._spread(groups[name]) for name in sorted(stage.spread)]
+        rows = _query(_beside(self.rows, spread), stage.rows, stage.kept_rows | ends, how)
+        if not isinstance(stage.end, Base):
+            return replace(self, rows=rows, groups=groups)
+        wanted = [name for name in OF_ROWS if {*stage.end.makes([name])} & stage.kept]
+        facts, distances = base_quantities(self.layout, rows[stage.end.column], wanted)
+        facts = [one.alias(name) for one, name in zip(facts, stage.end.makes(OF_GROUPS), strict=True)]
+        distances = [one.alias(name) for one, name in zip(distances, stage.end.makes(wanted), strict=True)]
+        return replace(self, rows=_beside(rows, distances), groups=_beside(groups, facts))
+
+    def _spread(self, facts: pl.Series) -> pl.Series:
+        """A fact of groups on every row."""
+        if facts.null_count():
+            return facts.gather(self.layout.of_row)
+        if facts.dtype.is_numeric():
+            return pl.Series(facts.name, self.layout.spread(facts.to_numpy()))
+        if len(facts) and (facts == facts[0]).all():
+            # polars passes over a mask that is the same everywhere, and so do we: no group may be a singleton.
+            return facts.new_from_index(0, len(self.rows))
+        if facts.dtype == pl.Boolean:
+            return pl.Series(facts.name, self.layout.spread(facts.to_numpy()))
+        return facts.gather(self.layout.of_row)
+
+    def with_facts(self, found: Mapping[str, Vector]) -> Part:
+        """The part with facts of the batches: those of a single batch are facts of groups too."""
+        if all(len(values) == 1 for values in found.values()):
+            whole = [pl.lit(float(values[0])).alias(name) for name, values in found.items()]
+            return replace(self, rows=self.rows.with_columns(whole), groups=self.groups.with_columns(whole))
+        batch = self.rows[BATCH].to_numpy()
+        return replace(self, rows=_beside(self.rows, [pl.Series(name, one[batch]) for name, one in found.items()]))
+
+
+def _beside(frame: pl.DataFrame, columns: Sequence[pl.Series]) -> pl.DataFrame:
+    """The frame with more columns, which take the place of those that are called like them."""
+    if not columns:
+        return frame
+    names = {one.name for one in columns}
+    return pl.DataFrame([*(one for one in frame.get_columns() if one.name not in names), *columns])
+
+
+def _query(frame: pl.DataFrame, layers: Layers, kept: Collection[str], how: EngineType) -> pl.DataFrame:
+    """Compute columns and keep those that somebody reads."""
+    new = [value.meta.output_name() for layer in layers for value in layer]
+    names = [name for name in dict.fromkeys((*frame.columns, *new)) if name in kept]
+    if not new:
+        return frame.select(names)
+    asked = frame.lazy()
+    for layer in layers:
+        asked = asked.with_columns(layer)
+    return asked.select(names).collect(engine=how)
 
 
 def run(program: Program, parts: Sequence[pl.DataFrame], batches: int, keep: Iterable[str]) -> list[pl.DataFrame]:
@@ -28,56 +115,49 @@ def run(program: Program, parts: Sequence[pl.DataFrame], batches: int, keep: Ite
     Moments are collected in every part and merged in the order of the parts. Between two rounds only the
     columns that a later step reads are held.
     """
-    return run_each(program, parts, batches, keep, lambda _, frame: frame)
+    return run_each(program, parts, batches, {*keep}, (), lambda part: part.rows)
 
 
 def run_each(
     program: Program,
     parts: Sequence[pl.DataFrame],
     batches: int,
-    keep: Iterable[str],
-    done: Callable[[int, pl.DataFrame], T],
+    of_rows: Collection[str],
+    of_groups: Collection[str],
+    done: Callable[[Part], T],
 ) -> list[T]:
-    """The same; of the number of a part and its columns only what is `done` with them is held."""
-    frames, wanted, how = [part.lazy() for part in parts], set(keep), _polars_engine(program, parts)
-    there = set(parts[0].columns)
-    for at, step in enumerate(program.steps):
-        if isinstance(step, Let):
-            frames = [frame.with_columns(step.value.alias(step.name)) for frame in frames]
-            there.add(step.name)
-        else:
-            there &= wanted | {BATCH} | program.read_from(at)
-            collected = _collected([frame.select(sorted(there)) for frame in frames], how, lambda _, frame: frame)
-            frames, new = _round(step, collected, batches)
-            there |= new
-    return _collected([frame.select(sorted(there & wanted)) for frame in frames], how, done)
+    """The same; of a part only what is `done` with it is held."""
+    how = _polars_engine(program, parts)
+    before, last = legs(program, batches, of_groups, of_rows)
+    if not before:
+        return _mapped(lambda table: done(Part.of(table).after(last, how)), parts)
+    under_way = _mapped(Part.of, parts)
+    for leg, step in before:
+        under_way = _round(leg, step, under_way, batches, how)
+    return _mapped(lambda part: done(part.after(last, how)), under_way)
 
 
 def _polars_engine(program: Program, parts: Sequence[pl.DataFrame]) -> EngineType:
-    """What goes row by row goes in small pieces, three times as fast and on all cores; windows have one engine."""
-    windows = any(".over(" in str(step.value) for step in program.steps)
-    return POLARS_ENGINE if windows or max(map(len, parts)) < SMALL else "streaming"
+    """One large piece goes row by row in small ones, on all cores; windows have one engine."""
+    windows = any(isinstance(step, Let) and ".over(" in str(step.value) for step in program.steps)
+    return POLARS_ENGINE if windows or len(parts) > 1 or len(parts[0]) < SMALL else "streaming"
 
 
-def _collected(frames: Sequence[pl.LazyFrame], how: EngineType, done: Callable[[int, pl.DataFrame], T]) -> list[T]:
-    def collected(numbered: tuple[int, pl.LazyFrame]) -> T:
-        return done(numbered[0], numbered[1].collect(engine=how))
-
-    # In the in-memory engine only one thread runs at a time.
-    several = len(frames) > 1 and how != POLARS_ENGINE
-    return list((ahead if several else map)(collected, enumerate(frames)))
+def _mapped(work: Callable[[S], T], parts: Sequence[S]) -> list[T]:
+    return list((ahead if len(parts) > 1 else map)(work, parts))
 
 
-def _round(step: Round, collected: Sequence[pl.DataFrame], batches: int) -> tuple[list[pl.LazyFrame], set[str]]:
-    found = step.finish(reduce(Moments.merge, (_moments(step, frame, batches) for frame in collected)))
+def _round(leg: Sequence[Stage], step: Round, parts: Sequence[Part], batches: int, how: EngineType) -> list[Part]:
+    """All parts up to a round, with what it found."""
 
-    def column(frame: pl.DataFrame, key: str) -> pl.Expr:
-        values = found[key]
-        spread_out = pl.lit(float(values[0])) if batches == 1 else pl.lit(pl.Series(values[frame[BATCH].to_numpy()]))
-        return spread_out.alias(f"{step.name}.{key}")
+    def up_to(part: Part) -> tuple[Part, Moments]:
+        part = part.after(leg, how)
+        kept = [name for name in part.rows.columns if name in leg[-1].kept_rows]
+        return replace(part, rows=part.rows.select(kept)), _moments(step, part.rows, batches)
 
-    attached = [frame.lazy().with_columns(column(frame, key) for key in found) for frame in collected]
-    return attached, {f"{step.name}.{key}" for key in found}
+    done, moments = zip(*_mapped(up_to, parts), strict=True)
+    found = {f"{step.name}.{key}": one for key, one in step.finish(reduce(Moments.merge, moments)).items()}
+    return [part.with_facts(found) for part in done]
 
 
 def _moments(step: Round, frame: pl.DataFrame, batches: int) -> Moments:

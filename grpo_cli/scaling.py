@@ -10,7 +10,6 @@ import polars as pl
 
 from grpo_cli.estimators import outcome
 from grpo_cli.estimators.terms import GROUP, Terms
-from grpo_cli.grouped import NAMES, base_quantities
 from grpo_cli.moments import spread
 from grpo_cli.shaping import NAN, NULL
 
@@ -25,28 +24,23 @@ def base(program: Program, plan: Plan, r: pl.Expr, columns: frozenset[str], cons
     They are the facts that the summary tells of a group; with one reward column the estimator uses them too.
     """
     program.let(r, ".r")
-    t = terms(program, pl.col(".r"), columns, ".")
-    if constant is not None:
-        t = replace(t, constant=program.let(constant, ".constant"))
-    program.let(pl.when(t.constant).then(0.0).otherwise(_variance(t, plan.divisor.ddof).sqrt()), ".std")
+    t = terms(program, pl.col(".r"), columns, ".", constant)
+    program.fact(pl.when(t.constant).then(0.0).otherwise(_variance(t, plan.divisor.ddof).sqrt()), ".std")
     threshold = plan.groups.std_threshold
     flat = t.constant if threshold is None else t.constant | (pl.col(".std") <= threshold).fill_null(value=False)
-    program.let(flat & (t.n > 1), ".degenerate")
+    program.fact(flat & (t.n > 1), ".degenerate")
     return t
 
 
-def terms(program: Program, r: pl.Expr, columns: frozenset[str], prefix: str) -> Terms:
+def terms(program: Program, r: pl.Expr, columns: frozenset[str], prefix: str, constant: pl.Expr | None = None) -> Terms:
     """Name the base quantities of one reward column once; everything else is written with them."""
-    packed = pl.struct(pl.col(GROUP).alias("key"), r.alias("value"))
-    shape = pl.Struct(dict.fromkeys(NAMES, pl.Float64))
-    whole = program.let(packed.map_batches(base_quantities, return_dtype=shape), f"{prefix}base")
-    n, least, most, mean, centred, d, squares = (
-        program.let(whole.struct.field(name), f"{prefix}{name}") for name in NAMES
-    )
-    constant = program.let((least == most).fill_null(value=False) & ~least.is_nan(), f"{prefix}constant")
+    base = program.base(r.meta.output_name(), prefix)
+    least, most = base["min"], base["max"]
+    constant = (least == most).fill_null(value=False) & ~least.is_nan() if constant is None else constant
     return Terms(
-        program=program, r=r, d=d, n=n, mean=mean, centred=centred, squares=squares, least=least, most=most,
-        constant=constant, columns=columns,
+        program=program, r=r, d=base["d"], n=base["n"], mean=base["mean"], centred=base["centred"],
+        squares=base["squares"], least=least, most=most, constant=program.fact(constant, f"{prefix}constant"),
+        columns=columns,
     )  # fmt: skip
 
 
@@ -70,13 +64,13 @@ def estimate(program: Program, plan: Plan, own: Terms, raw: pl.Expr, name: str) 
     residual = plan.estimator.build(t, **_arguments(plan))
     if plan.raw_rank is not None:
         residual = residual + (raw - own.r)
-    if plan.centred:
-        residual = pl.when(own.constant & (own.n > 1)).then(0.0 * own.r).otherwise(residual)
+    if plan.centred and not residual.meta.eq(own.centred):  # the distances of equal rewards are 0 as they are
+        residual = pl.when(program.fact(own.constant & (own.n > 1))).then(0.0 * own.r).otherwise(residual)
     if plan.alone.baseline != "formula":
         lone = _lone(plan, own) if plan.alone.baseline == "zero" else 0.0 * raw
-        residual = pl.when(own.n == 1).then(lone).otherwise(residual)
+        residual = pl.when(program.fact(own.n == 1)).then(lone).otherwise(residual)
     residual = program.let(residual, f"{name}.residual")
-    divisor = program.let(_divisor(program, plan, own, residual, raw), f"{name}.divisor")
+    divisor = program.fact(_divisor(program, plan, own, residual, raw), f"{name}.divisor")
     return program.let(_lone_result(plan, own, raw, _divided(plan, residual, divisor)), f"{name}.scaled")
 
 
@@ -170,7 +164,7 @@ def _lone_result(plan: Plan, t: Terms, raw: pl.Expr, value: pl.Expr) -> pl.Expr:
     results = {"raw": raw, "zero": 0.0 * raw, "nan": NAN + raw, "null": NULL, "drop": NULL}
     if plan.alone.result not in results:
         return value
-    return pl.when(t.n == 1).then(results[plan.alone.result]).otherwise(value)
+    return pl.when(t.fact(t.n == 1)).then(results[plan.alone.result]).otherwise(value)
 
 
 def skipped(plan: Plan) -> pl.Expr:

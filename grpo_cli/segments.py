@@ -1,10 +1,10 @@
-"""Rows laid out group by group, for the few computations that are recursions and not windows."""
+"""Rows laid out group by group: for the facts of groups, and for the few computations that are recursions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Index = np.ndarray[tuple[int], np.dtype[np.int64]]
+Cells = TypeVar("Cells", bound=np.ndarray[tuple[int], Any])
+# Groups of one size of so few rows are looked at place by place: of 10M rows in groups of 4, 8 and 16 the smallest take
+# 11, 9 and 10 ms, and 41, 29 and 14 ms with reduceat. From 32 rows on that is the faster one.
+NARROW = 16
+NEAR = 1 << 16  # values that stay in the cache
 
 
 @dataclass(frozen=True)
@@ -25,32 +30,113 @@ class Segments:
     @classmethod
     def of(cls, codes: Codes) -> tuple[Segments, Index]:
         """The runs of equal codes, and the row order (stable) that makes them consecutive."""
-        # Files hold a group's rows together more often than not: looking costs a tenth of sorting.
-        sorted_already = bool((codes[1:] >= codes[:-1]).all())
-        order = np.arange(len(codes)) if sorted_already else np.argsort(codes, kind="stable")
-        ordered = codes if sorted_already else codes[order]
-        edges = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-        starts = np.concatenate([[0], edges]).astype(np.int64)[: len(codes)]
-        return cls(starts, np.diff(np.append(starts, len(codes)))), order
+        layout = Layout.of(codes)
+        return layout.segments, np.arange(len(codes)) if layout.order is None else layout.order
+
+    @classmethod
+    def found(cls, codes: Codes) -> Segments:
+        """The runs of codes that stand together."""
+        starts = np.flatnonzero(codes[1:] != codes[:-1])
+        starts += 1
+        starts = np.concatenate([np.zeros(min(len(codes), 1), np.int64), starts])
+        return cls(starts, np.diff(starts, append=len(codes)))
+
+    @cached_property
+    def width(self) -> int | None:
+        """The size that all runs have, where it is one."""
+        size = int(self.sizes[0]) if len(self.sizes) else None
+        return size if bool((self.sizes == size).all()) else None
 
     def sum(self, values: Vector) -> Vector:
         """One sum per run."""
         return np.add.reduceat(values, self.starts) if len(values) else values
 
-    def spread(self, values: Vector) -> Vector:
-        """One value per run, repeated on its rows."""
-        # np.repeat takes as long, and holds up all other threads.
-        return np.take(values, self._of_row)
+    @cached_property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self.starts[-1] + self.sizes[-1]) if len(self.starts) else 0
+
+    def spread(self, values: Cells, memory: Cells | None = None) -> Cells:
+        """One value per run, repeated on its rows; `memory` may be written over."""
+        out: Any = np.empty(self.rows, values.dtype) if memory is None else memory
+        if self.width is None:
+            # np.repeat takes as long, and holds up all other threads; without `mode` numpy copies `out`.
+            np.take(values, self._of_row, mode="clip", out=out)
+        else:
+            out.reshape(-1, self.width)[:] = values[:, None]
+        return cast("Cells", out)
 
     @cached_property
     def _of_row(self) -> Index:
         """The run of each row."""
-        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+        steps = np.zeros(self.rows, np.int64)
+        steps[self.starts[1:]] = 1
+        return np.cumsum(steps, out=steps)
 
     def least(self, values: Vector) -> Vector:
         """The smallest value of each run; NaN where it has one."""
-        return np.minimum.reduceat(values, self.starts) if len(values) else values
+        return self._extreme(np.minimum, values)
 
     def most(self, values: Vector) -> Vector:
         """The largest value of each run; NaN where it has one."""
-        return np.maximum.reduceat(values, self.starts) if len(values) else values
+        return self._extreme(np.maximum, values)
+
+    def _extreme(self, which: np.ufunc, values: Vector) -> Vector:
+        if self.width is None or self.width > NARROW:
+            found: Vector = which.reduceat(values, self.starts) if len(values) else values
+            return found
+        places, found = values.reshape(-1, self.width), np.empty(len(self.sizes))
+        step = NEAR // self.width
+        for start in range(0, len(found), step):
+            best, block = found[start : start + step], places[start : start + step]
+            best[:] = block[:, 0]
+            for place in range(1, self.width):
+                which(best, block[:, place], out=best)
+        return found
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the groups of a table stand: their rows together in `segments`, once they are in `order` (None: they are)."""
+
+    segments: Segments
+    order: Index | None
+    codes: Codes  # of the groups, ascending
+
+    @classmethod
+    def of(cls, codes: Codes) -> Layout:
+        """That of the rows with these codes."""
+        # Files hold a group's rows together more often than not: looking costs a tenth of sorting.
+        segments = Segments.found(codes)
+        heads = codes[segments.starts]
+        if bool((heads[1:] > heads[:-1]).all()):
+            return cls(segments, None, heads)
+        order = np.argsort(codes, kind="stable")
+        segments = Segments.found(codes[order])
+        return cls(segments, order, codes[order[segments.starts]])
+
+    @property
+    def first(self) -> Index:
+        """The row where each group first stands."""
+        return self.segments.starts if self.order is None else self.order[self.segments.starts]
+
+    def together(self, values: np.ndarray[tuple[int], Any]) -> np.ndarray[tuple[int], Any]:
+        """Values of rows, group by group."""
+        return values if self.order is None else values[self.order]
+
+    def back(self, values: np.ndarray[tuple[int], Any]) -> np.ndarray[tuple[int], Any]:
+        """Values that lie group by group, in the order of the rows."""
+        if self.order is None:
+            return values
+        out = np.empty_like(values)
+        out[self.order] = values
+        return out
+
+    def spread(self, facts: np.ndarray[tuple[int], Any]) -> np.ndarray[tuple[int], Any]:
+        """One value per group, on each of its rows."""
+        return self.back(self.segments.spread(facts))
+
+    @property
+    def of_row(self) -> Index:
+        """The place among the groups of each row's."""
+        return self.spread(np.arange(len(self.codes)))

@@ -36,6 +36,7 @@ ROOMS = [
     ["sources"],
     ["shaping"],
     ["scaling"],
+    ["stages"],
     ["running"],
     ["engine"],
     ["refill"],

@@ -8,7 +8,7 @@ its moments in every part, merge them, and attach the result before the next sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from grpo_cli.grouped import NAMES
 from grpo_cli.moments import Moments, Vector
 from grpo_cli.segments import Segments
 
@@ -28,10 +29,41 @@ Finish = Callable[[Moments], Mapping[str, Vector]]
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """A column computed from earlier ones, inside one part."""
+    """A column computed from earlier ones, inside one part.
+
+    A `fact` is one value per group wherever all that it reads is: it is computed once a group and spread when a row
+    needs it. Of 10M rows in groups of 8 that is an eighth of the work.
+    """
 
     name: str
     value: pl.Expr
+    fact: bool = False
+
+    def makes(self) -> list[str]:
+        """The name of its column."""
+        return [self.name]
+
+    @property
+    def reads(self) -> set[str]:
+        """The columns that it needs."""
+        return set(self.value.meta.root_names())
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The base quantities of a column's groups, as columns whose names start with `name`."""
+
+    name: str
+    column: str
+
+    @property
+    def reads(self) -> set[str]:
+        """The columns that it needs."""
+        return {self.column}
+
+    def makes(self, quantities: Iterable[str] = NAMES) -> list[str]:
+        """The names of these of its columns."""
+        return [f"{self.name}{one}" for one in quantities]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +75,39 @@ class Round:
     weight: pl.Expr | None
     finish: Finish
 
+    @property
+    def reads(self) -> set[str]:
+        """The columns that it needs."""
+        return {name for value in (self.value, self.weight) if value is not None for name in value.meta.root_names()}
+
 
 @dataclass(slots=True)
 class Program:
     """The steps that a Plan compiles to, in order."""
 
-    steps: list[Let | Round] = field(default_factory=list)
+    steps: list[Let | Base | Round] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
         """The columns that it computes."""
-        return [step.name for step in self.steps if isinstance(step, Let)]
-
-    def read_from(self, at: int) -> set[str]:
-        """The columns that the steps from `at` on read."""
-        values = [v for step in self.steps[at:] for v in (step.value, getattr(step, "weight", None)) if v is not None]
-        return {name for value in values for name in value.meta.root_names()}
+        return [name for step in self.steps if not isinstance(step, Round) for name in step.makes()]
 
     def let(self, value: pl.Expr, name: str = "") -> pl.Expr:
         """Name a column; without a name it gets a fresh one."""
         name = name or f".{len(self.steps)}"
         self.steps.append(Let(name, value))
         return pl.col(name)
+
+    def fact(self, value: pl.Expr, name: str = "") -> pl.Expr:
+        """Name a column that is made of facts of the group and constants, each row by itself."""
+        name = name or f".{len(self.steps)}"
+        self.steps.append(Let(name, value, fact=True))
+        return pl.col(name)
+
+    def base(self, column: str, prefix: str) -> dict[str, pl.Expr]:
+        """The base quantities of a column's groups."""
+        self.steps.append(Base(prefix, column))
+        return {name: pl.col(f"{prefix}{name}") for name in NAMES}
 
     def batch(self, value: pl.Expr, weight: pl.Expr | None = None) -> BatchMoments:
         """The moments of a value (nulls left out) over the batch."""
@@ -130,6 +173,10 @@ class Terms:
     def let(self, value: pl.Expr, name: str = "") -> pl.Expr:
         """Name an intermediate column."""
         return self.program.let(value, name)
+
+    def fact(self, value: pl.Expr) -> pl.Expr:
+        """Name a column made of facts of the group and constants."""
+        return self.program.fact(value)
 
     def batch(self, value: pl.Expr) -> BatchMoments:
         """Moments over the rows of the batch; nulls are left out."""
