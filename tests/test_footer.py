@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_cli.errors import DataError
@@ -18,6 +18,7 @@ from grpo_cli.formats import Weaving, footer, parquet, parquet_splice, spell, th
 from grpo_cli.formats.footer import Unspliceable
 from grpo_cli.formats.thrift import BINARY, DOUBLE, FALSE, I16, I32, I64, LIST, MAP, SET, STRUCT, TRUE, UUID
 from grpo_cli.io.spool import spool
+from tests.drawn import examples
 
 # --- an oracle: the protocol decoded into plain values, and encoded from them ------------------------------
 
@@ -116,7 +117,7 @@ def typed(draw: st.DrawFn, depth: int) -> tuple[int, Any]:
     return kind, draw(scalars[kind])
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(structs(), st.binary(max_size=20))
 def test_any_struct_is_stepped_over(struct: Any, behind: bytes) -> None:
     raw = encode(STRUCT, struct)
@@ -266,7 +267,7 @@ def test_what_is_no_footer_at_all_is_refused(data: bytes) -> None:
         parquet.weave(spool(io.BytesIO(data), "in"), io.BytesIO(), weaving)
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.data())
 def test_a_broken_footer_is_never_followed_into_a_crash(data: st.DataObject) -> None:
     body, raw = cut(wrote())

@@ -22,13 +22,13 @@ from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.formats import FORMATS, Field, Weaving, cells, loose, of, sniff
 from grpo_cli.io.local import Input
 from grpo_cli.io.spool import spool
+from tests.drawn import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-settings.register_profile("quick", deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("quick")
+quick = settings(examples(120), suppress_health_check=[HealthCheck.too_slow])
 
 JSONL, CSV, TSV, PARQUET, ARROW = (FORMATS[name] for name in ("jsonl", "csv", "tsv", "parquet", "arrow"))
 NOTE = {"grpo_adv": '{"method":"grpo"}'}
@@ -85,6 +85,7 @@ spelt = st.one_of(
 )
 
 
+@quick
 @given(st.lists(st.none() | spelt, max_size=5))
 def test_columns_of_text_are_read_as_their_values_are(texts: list[str | None]) -> None:
     try:
@@ -201,6 +202,7 @@ def parsed(data: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.split("\n") if line.strip()]
 
 
+@quick
 @given(json_lines())
 def test_taking_the_new_field_out_of_jsonl_gives_the_input(data: bytes) -> None:
     out = woven(JSONL, data, adding([0.123454321] * len(parsed(data))))
@@ -208,6 +210,7 @@ def test_taking_the_new_field_out_of_jsonl_gives_the_input(data: bytes) -> None:
     assert all(row["advantage"] == 0.123454321 for row in parsed(out))
 
 
+@quick
 @given(json_lines())
 def test_replacing_a_field_changes_nothing_else(data: bytes) -> None:
     before = parsed(data)
@@ -216,6 +219,7 @@ def test_replacing_a_field_changes_nothing_else(data: bytes) -> None:
     assert list(map(repr, after)) == list(map(repr, expected))
 
 
+@quick
 @given(json_lines())
 def test_the_scan_of_jsonl_agrees_with_the_json_module(data: bytes) -> None:
     read = parsed(data)
@@ -335,6 +339,7 @@ def tables(draw: st.DrawFn) -> tuple[bytes, list[list[str]], str]:
     return (b"\xef\xbb\xbf" if draw(st.booleans()) else b"") + text.encode(), table, mark
 
 
+@quick
 @given(tables())
 def test_taking_the_new_cells_out_of_csv_gives_the_input(case: tuple[bytes, list[list[str]], str]) -> None:
     data, table, mark = case
@@ -345,6 +350,7 @@ def test_taking_the_new_cells_out_of_csv_gives_the_input(case: tuple[bytes, list
     assert again == [[*row, new] for row, new in zip(table, ["advantage"] + ["0.123454321"] * len(table), strict=False)]
 
 
+@quick
 @given(tables())
 def test_the_scan_of_csv_agrees_with_the_csv_module(case: tuple[bytes, list[list[str]], str]) -> None:
     data, table, mark = case
@@ -354,6 +360,7 @@ def test_the_scan_of_csv_agrees_with_the_csv_module(case: tuple[bytes, list[list
         assert found == [row[at] or None for row in table[1:]]
 
 
+@quick
 @given(st.text(st.sampled_from('ab",\n'), max_size=30))
 def test_odd_quotes_are_read_as_pythons_csv_reads_them(text: str) -> None:
     data = f"h1,h2\n{text}\n"

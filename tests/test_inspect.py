@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_cli.curriculum import by_size, difficulty, effective, ties
@@ -24,6 +24,7 @@ from grpo_cli.plan import Plan
 from grpo_cli.settings import plan_of
 from grpo_cli.shown import shown
 from grpo_cli.verdicts import verdicts
+from tests.drawn import examples
 from tests.jobs import write
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ def compared(groups: list[list[float]]) -> list[list[float]]:
 # --- how hard the prompts are ------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(groups=st.lists(BINARY, min_size=1, max_size=12))
 def test_the_difficulty_counts_groups_by_their_solve_rate(groups: list[list[float]]) -> None:
     found, rates = seen(groups)["difficulty"], [statistics.fmean(rewards) for rewards in compared(groups)]
@@ -87,7 +87,6 @@ def test_where_all_rewards_are_equal_there_is_no_way() -> None:
     assert seen([[3.0, 3.0], [3.0, 3.0]])["difficulty"] is None
 
 
-@settings(deadline=None)
 @given(groups=MANY)
 def test_the_spreads_within_and_between_add_up_to_that_of_all_rows(groups: list[list[float]]) -> None:
     found = seen(groups)["spread"]
@@ -105,7 +104,7 @@ def alive_by_enumeration(rewards: list[float], size: int) -> float:
     return sum(len(set(some)) > 1 for some in drawn) / len(drawn)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(groups=MANY, size=st.integers(2, 6))
 def test_a_smaller_size_is_judged_by_all_the_ways_to_draw_it(groups: list[list[float]], size: int) -> None:
     groups = [rewards for rewards in groups if len(rewards) >= size]
@@ -143,7 +142,6 @@ def test_a_larger_size_follows_a_beta_distribution_of_solve_rates() -> None:
         assert found == {"size": size, "alive": pytest.approx(1 - 5 / 11 * stays), "found": "model"}
 
 
-@settings(deadline=None)
 @given(groups=st.lists(BINARY, min_size=1, max_size=12).filter(lambda groups: any(len(g) > 1 for g in groups)))
 def test_more_rows_never_leave_fewer_groups_alive(groups: list[list[float]]) -> None:
     shares = [one["alive"] for one in looked_sizes(groups, (2, 3, 4, 8, 16, 64))]
@@ -162,7 +160,6 @@ def test_with_more_than_two_rewards_what_is_constant_stays_so() -> None:
     assert found == {"size": 8, "alive": pytest.approx(2 / 3), "found": "bound"}
 
 
-@settings(deadline=None)
 @given(groups=MANY)
 def test_the_expected_share_is_the_sum_over_the_values_of_their_shares_to_the_n(groups: list[list[float]]) -> None:
     found = seen(groups)["expected"]
@@ -184,7 +181,6 @@ def test_rewards_of_many_values_have_no_expected_share() -> None:
     assert found == {"observed": 0.0, "own_rates": None, "one_rate": None}
 
 
-@settings(deadline=None)
 @given(values=st.lists(st.floats(-5, 5), min_size=1, max_size=20))
 def test_effective_rows_are_those_of_kish(values: list[float]) -> None:
     found = effective(pl.Series(values))
@@ -204,7 +200,6 @@ PAIRS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(rows=PAIRS)
 def test_the_correlation_with_the_length_is_pearsons(rows: list[tuple[int, float, int | None]]) -> None:
     rows = sorted(rows, key=lambda row: row[0])
@@ -232,7 +227,6 @@ def test_a_length_is_found_by_its_name_and_text_is_no_length() -> None:
     assert seen([[0, 1]], length=["short", "long"])["length"] is None
 
 
-@settings(deadline=None)
 @given(texts=st.lists(st.tuples(st.integers(0, 2), st.none() | st.sampled_from("abc")), min_size=1, max_size=20))
 def test_duplicates_are_texts_that_an_earlier_row_of_the_group_has(texts: list[tuple[int, str | None]]) -> None:
     texts = sorted(texts, key=lambda one: one[0])
@@ -251,7 +245,6 @@ def test_duplicates_are_texts_that_an_earlier_row_of_the_group_has(texts: list[t
 # --- trends ------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(groups=MANY, steps=st.lists(st.integers(0, 3), min_size=12, max_size=12))
 def test_a_trend_has_the_facts_of_each_part(groups: list[list[float]], steps: list[int]) -> None:
     column = [steps[key] for key, rewards in enumerate(groups) for _ in rewards]

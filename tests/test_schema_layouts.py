@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_cli.errors import DataError, UsageError
@@ -19,6 +19,7 @@ from grpo_cli.formats import FORMATS, Field, Weaving, listed, nested, of
 from grpo_cli.formats.walk import put, rows_of, steps, without, woven
 from grpo_cli.io.local import Input
 from grpo_cli.verify import verify
+from tests.drawn import examples
 from tests.jobs import compute, look, write
 from tests.test_formats import held
 
@@ -128,7 +129,7 @@ value = st.recursive(
 item = st.dictionaries(json_text | st.just("rewards"), value, max_size=4)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     before=st.dictionaries(json_text, value, max_size=3),
     groups=st.lists(st.lists(item, max_size=3), max_size=3),
@@ -176,7 +177,7 @@ def plain(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(st.none() | st.lists(number, max_size=4), min_size=1, max_size=6))
 def test_lists_become_rows_and_new_columns_become_lists_of_the_same_lengths(rewards: list[Any]) -> None:
     flat = [(i, x) for i, one in enumerate(rewards) for x in one or ()]
@@ -331,7 +332,7 @@ def by_hand(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     rows=st.lists(st.tuples(PROMPTS, SPELLINGS | SPECIAL, st.booleans()), min_size=2, max_size=12),
     ending=st.sampled_from(["\n", "\r\n"]),

@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow.parquet import encryption
 
@@ -28,6 +28,7 @@ from grpo_cli.formats.copying import copy_start
 from grpo_cli.formats.footer import Unspliceable
 from grpo_cli.io.local import Input
 from grpo_cli.io.spool import spool
+from tests.drawn import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -213,7 +214,7 @@ column_types = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.data())
 def test_any_schema_and_any_row_groups(data: st.DataObject) -> None:
     dtypes = data.draw(st.lists(column_types, min_size=1, max_size=5))

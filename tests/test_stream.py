@@ -12,11 +12,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_cli.drivers.stream import run
 from grpo_cli.errors import DataError, UsageError
+from tests.drawn import examples
 from tests.jobs import compute, job
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ GROUPS = st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.5, 0.25]), min_size=1, m
 
 
 @given(groups=GROUPS, pieces=st.integers(1, 40), method=st.sampled_from(["grpo", "rloo", "maxrl"]))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_a_stream_gives_the_bytes_of_the_whole(
     groups: list[tuple[str, list[float]]], pieces: int, method: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
