@@ -8,6 +8,7 @@ flat mapping of dotted settings (`divisor.epsilon`), merged from weak to strong 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from grpo_cli.errors import UnknownName, UsageError
@@ -193,12 +194,17 @@ def _no_parameter(method: Estimator, name: str) -> UsageError:
 
 
 def _part(where: str, kind: type, given: Mapping[str, Any]) -> Any:
-    hints = get_type_hints(kind)
     names = [f.name for f in fields(kind)]
     for name in given:
         if name not in names:
             raise UnknownName.among(f"field of {where}", name, names)
-    return kind(**{name: typed(value, hints[name], f"{where}.{name}") for name, value in given.items()})
+    return kind(**{name: typed(value, _hints(kind)[name], f"{where}.{name}") for name, value in given.items()})
+
+
+@cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    """The types of the fields; they are text that has to be compiled, which was nine tenths of making a plan."""
+    return get_type_hints(kind)
 
 
 def _ordered(part: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
