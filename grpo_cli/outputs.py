@@ -14,6 +14,7 @@ import polars as pl
 
 from grpo_cli import formats
 from grpo_cli.errors import UsageError
+from grpo_cli.io.in_place import ELSEWHERE, refuse_checksums
 from grpo_cli.io.packed import suffix_of
 
 if TYPE_CHECKING:
@@ -79,13 +80,10 @@ def targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
         raise UsageError("--resume keeps its notes in the output directory", "give -o DIRECTORY/")
     _refuse_plain_text(tables, found, output)
     inputs = _identities(tables)
-    for target in found:
-        if target.path is not None and not folder and not target.path.absolute().parent.is_dir():
-            raise UsageError(
-                f"{target.path}: there is no directory {target.path.parent}", f"mkdir -p {target.path.parent}"
-            )
-        if target.path is not None:
-            _refuse_existing(target.path, inputs, force=output.force)
+    for path in (target.path for target in found if target.path is not None):
+        if not folder and not path.absolute().parent.is_dir():
+            raise UsageError(f"{path}: there is no directory {path.parent}", f"mkdir -p {path.parent}")
+        _refuse_existing(path, inputs, force=output.force)
     return found
 
 
@@ -115,6 +113,7 @@ def _themselves(tables: Sequence[FileTable], output: Output) -> list[Target]:
             raise UsageError(f"{table.name} has lines to leave out: not in place", "give -o FILE")
         if table.source.fd is not None:
             raise UsageError(f"{table.name} is a pipe: there is no place to write into", "leave out --in-place")
+        refuse_checksums(Path(table.source.path), table.name, ELSEWHERE)
     return [Target(Path(table.source.path), table.format) for table in tables]
 
 
@@ -179,6 +178,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _refuse_existing(path: Path, inputs: frozenset[tuple[int, int]], *, force: bool) -> None:
+    refuse_checksums(path, str(path), "choose another -o")
     if not path.exists():
         return
     if _identity(path) in inputs:

@@ -1,32 +1,21 @@
-"""Parquet: spliced where it can be (see `parquet_splice`), and otherwise written again, one row group after the other.
-
-What is written again keeps the pandas and huggingface entries of its metadata as they were, without the new
-columns; the splice extends them.
-"""
+"""Parquet: spliced where it can be (see `parquet_splice`), and otherwise written again (see `rewriting`)."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats import cells, parquet_splice, sealed
+from grpo_cli.formats import cells, parquet_splice, rewriting, sealed
 from grpo_cli.formats.columnar import (
-    arrow_columns,
-    fetch,
-    joined,
-    joined_schema,
     place,
     reach,
     steps,
 )
 from grpo_cli.formats.footer import Encrypted, Unspliceable
-from grpo_cli.formats.lines import exactly
 from grpo_cli.formats.loose import plain_keys
 from grpo_cli.formats.sealed import openable
 from grpo_cli.io.in_place import ELSEWHERE, append
@@ -70,12 +59,8 @@ def _top_columns(source: Input, names: list[str]) -> pl.DataFrame:
     except pl.exceptions.PolarsError:
         # One column of a type that polars does not know stops it, even when nobody asked for that column.
         with source.open() as handle:
-            frame = pl.from_arrow(_file(source, handle).read(columns=names))
+            frame = pl.from_arrow(sealed.opened(source, handle).read(columns=names))
         return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
-
-
-def _file(source: Input, handle: BinaryIO) -> pq.ParquetFile:
-    return pq.ParquetFile(handle, decryption_properties=sealed.opener(source))
 
 
 def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
@@ -85,10 +70,10 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
         try:
             return parquet_splice.weave(source, sink, weaving)
         except Encrypted as why:
-            _write_anew(source, sink, weaving, sealed.closer(source))
+            rewriting.write(source, sink, weaving, sealed.closer(source))
             return [f"{anew} and encrypted with the same key: {why}"]
         except Unspliceable as why:
-            _write_anew(source, sink, weaving)
+            rewriting.write(source, sink, weaving)
             return [f"{anew}: {why}"]
 
 
@@ -101,61 +86,6 @@ def in_place(source: Input, weaving: Weaving) -> list[str]:
         raise DataError(f"{source.name}: cannot be changed in place: {why}", ELSEWHERE) from None
     append(source, growth)
     return notes
-
-
-def _write_anew(source: Input, sink: BinaryIO, weaving: Weaving, closer: Any = None) -> None:
-    """Write the file again with the new columns; one row group is in memory at a time."""
-    new = arrow_columns(weaving.added)
-    with source.open() as handle:
-        old = _file(source, handle)
-        schema = joined_schema(old.schema_arrow, new.schema, weaving.metadata)
-        options = _like(old, new.schema.names)
-        with pq.ParquetWriter(sink, schema, encryption_properties=closer, **options) as writer:
-            if weaving.take is None:
-                _weave_all(source, old, new, writer)
-            else:
-                _weave_taken(old, new, writer, weaving.take)
-
-
-def _weave_all(source: Input, old: pq.ParquetFile, new: pa.Table, writer: pq.ParquetWriter) -> None:
-    exactly(old.metadata.num_rows, new.num_rows, source)
-    at = 0
-    for group in range(old.num_row_groups):
-        table = old.read_row_group(group)
-        beside = new.slice(at, table.num_rows)
-        writer.write_table(joined(table, beside), row_group_size=max(table.num_rows, 1))
-        at += table.num_rows
-
-
-def _weave_taken(old: pq.ParquetFile, new: pa.Table, writer: pq.ParquetWriter, take: np.ndarray) -> None:
-    sizes = [old.metadata.row_group(group).num_rows for group in range(old.num_row_groups)]
-    starts = np.cumsum([0, *sizes])[:-1]
-    # The next portion often begins in the row group where this one ended.
-    block = lru_cache(maxsize=1)(old.read_row_group)
-    for table, at, count in fetch(take, starts, block, max([_MOST_AT_ONCE, *sizes])):
-        writer.write_table(joined(table, new.slice(at, count)), row_group_size=count)
-
-
-def _like(old: pq.ParquetFile, added: Sequence[str]) -> dict[str, Any]:
-    """Writer options that keep the codecs of the file, and add a schema entry only where there was one."""
-    codecs = _codecs(old.metadata)
-    usual = next(iter(codecs.values()), "ZSTD")
-    return {
-        "compression": {**codecs, **dict.fromkeys(added, usual)},
-        "store_schema": b"ARROW:schema" in (old.metadata.metadata or {}),
-    }
-
-
-def _codecs(metadata: pq.FileMetaData) -> dict[str, str]:
-    if not metadata.num_row_groups:
-        return {}
-    first = metadata.row_group(0)
-    chunks = [first.column(at) for at in range(first.num_columns)]
-    return {chunk.path_in_schema: _codec(chunk.compression) for chunk in chunks}
-
-
-def _codec(name: str) -> str:
-    return "NONE" if name == "UNCOMPRESSED" else name if name in _WRITABLE else "ZSTD"
 
 
 def read(source: Input) -> pl.DataFrame:

@@ -96,7 +96,8 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
         splice = Splice.of(source, handle, weaving)
         start = splice.layout.old.start
         copy_start(source, handle, sink, start)
-        sink.writelines(splice.chunks(start))
+        for data in splice.chunks(start):  # noqa: FURB122 - each is written while the next ones are encoded
+            sink.write(data)
     body = splice.footer()
     sink.write(body + tail(len(body)))
     return splice.notes()

@@ -68,6 +68,18 @@ def keys(layout: Layout, new: pa.Schema, ours: Mapping[str, str]) -> Keys:
     return Keys(spell.listed(STRUCT, len(entries), b"".join(entries)), left)
 
 
+def extended(
+    told: Mapping[bytes, bytes], before: Sequence[str], new: pa.Schema, ours: Mapping[str, str]
+) -> dict[bytes, bytes]:
+    """Give entries of a file that is written again, and not only spliced; what has an unknown form stays."""
+    fresh = {one.name: one for one in new}
+    places = {name: None if name in fresh else at for at, name in enumerate(before)}
+    change = Change(before, list((places | dict.fromkeys(fresh)).items()), fresh, ours)
+    edits = {name.encode(): edit for name, edit in _DESCRIBING.items() if name != _ARROW}
+    changed = {key: _or_same(edits[key], value, change) for key, value in told.items() if key in edits}
+    return {**told, **changed}
+
+
 def _spelt(key: str, value: str) -> bytes:
     return spell.struct([(_KEY, BINARY, spell.text(key.encode())), (_VALUE, BINARY, spell.text(value.encode()))])
 

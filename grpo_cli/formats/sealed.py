@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats import footer, thrift
@@ -137,6 +138,11 @@ def opener(source: Input) -> Any:
         return None
     secret, prefix = source.key
     return _made("create_decryption_properties", secret, aad_prefix=prefix, allow_plaintext_files=True)
+
+
+def opened(source: Input, handle: BinaryIO, **options: Any) -> pq.ParquetFile:
+    """Open an input with its key, if there is one."""
+    return pq.ParquetFile(handle, decryption_properties=opener(source), **options)
 
 
 def closer(source: Input) -> Any:

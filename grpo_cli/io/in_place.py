@@ -153,8 +153,12 @@ def _refuse_special(source: Input, path: Path) -> None:
     if names > 1:
         raise DataError(f"{source.name}: {names} names (hard links) share this file, all would change", ELSEWHERE)
     for one in {path, Path(source.path)}:
-        side = one.with_name(f".{one.name}.crc")
-        with suppress(OSError):
-            if side.exists():
-                hint = f"remove it, or {ELSEWHERE}"
-                raise DataError(f"{source.name}: {side} holds its checksums, which would be wrong", hint)
+        refuse_checksums(one, source.name, ELSEWHERE)
+
+
+def refuse_checksums(path: Path, name: str, cure: str) -> None:
+    """Hadoop keeps the checksums of a file beside it; with other bytes in it, Spark would not read it any more."""
+    side = path.with_name(f".{path.name}.crc")
+    with suppress(OSError):
+        if side.exists():
+            raise DataError(f"{name}: {side} holds its checksums, which would be wrong", f"remove it, or {cure}")

@@ -1,0 +1,136 @@
+"""Parquet that is written again instead of spliced: 96-bit timestamps, entries that describe the schema, side files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from grpo_cli.cli.app import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SPARK: Final = "org.apache.spark.sql.parquet.row.metadata"
+NEVER: Final = 253_402_300_799_999_999  # the last microsecond of the year 9999
+ROWS: Final = 12
+FEWER: Final = ("--group-size", "3", "--group", "prompt_id", "--partial", "drop", "--quiet")
+KEPT: Final = [at for at in range(ROWS) if at % 4 < 3]
+
+
+def table(**more: pa.Array) -> pa.Table:
+    keys = {"prompt_id": [f"p{row // 4}" for row in range(ROWS)], "reward": np.arange(ROWS) % 5 * 1.0}
+    return pa.table({**keys, **more})
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+def fewer(path: Path) -> Path:
+    """The file without a row of each group, which no splice can make."""
+    target = path.with_name("fewer.parquet")
+    done = run("compute", path, "-o", target, *FEWER)
+    assert not done.exit_code, done.output
+    return target
+
+
+def instants(values: list[int | None], *, nested: bool) -> pa.Array:
+    times = pa.array(values, pa.timestamp("us"))
+    if not nested:
+        return times
+    inner = pa.StructArray.from_arrays([times, pa.array(range(ROWS))], ["at", "n"])
+    return pa.ListArray.from_arrays(pa.array(range(ROWS + 1), pa.int32()), inner)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("row_group_size", [2, 100])
+def test_96_bit_timestamps_stay_what_they_are(tmp_path: Path, row_group_size: int, *, nested: bool) -> None:
+    """Nanoseconds would wrap around behind the year 2262."""
+    path = tmp_path / "in.parquet"
+    values = [NEVER, None, 1_700_000_000_000_001] * 4
+    given = table(t=instants(values, nested=nested))
+    pq.write_table(given, path, use_deprecated_int96_timestamps=True, row_group_size=row_group_size, store_schema=False)
+    found = pq.ParquetFile(fewer(path), coerce_int96_timestamp_unit="us")
+    leaves = [found.schema.column(at) for at in range(len(found.schema))]
+    assert next(one.physical_type for one in leaves if one.path.split(".")[0] == "t") == "INT96"
+    assert found.read(["t"])["t"].to_pylist() == given["t"].take(KEPT).to_pylist()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_96_bit_timestamps_with_nanoseconds_are_not_rounded(tmp_path: Path, *, nested: bool) -> None:
+    path = tmp_path / "in.parquet"
+    times = pa.array([1, 1000, None] * 4, pa.timestamp("ns"))
+    column = pa.StructArray.from_arrays([times], ["at"]) if nested else times
+    pq.write_table(table(t=column), path, use_deprecated_int96_timestamps=True)
+    done = run("compute", path, "-o", tmp_path / "out.parquet", *FEWER)
+    assert done.exit_code == 1
+    assert "has 96-bit timestamps with nanoseconds, which cannot be written again; keep all rows" in done.output
+    assert not (tmp_path / "out.parquet").exists()
+    assert not run("compute", path, "-o", tmp_path / "out.parquet", "--quiet").exit_code
+
+
+def test_entries_that_describe_the_schema_learn_of_the_new_column(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    names = table().column_names
+    kinds = {"prompt_id": "string", "reward": "double"}
+    spark = {
+        "type": "struct",
+        "fields": [{"name": one, "type": kinds[one], "nullable": True, "metadata": {}} for one in names],
+    }
+    features = {one: {"dtype": kinds[one], "_type": "Value"} for one in names}
+    told = {SPARK: json.dumps(spark), "huggingface": json.dumps({"info": {"features": features}}), "mine": "kept"}
+    pq.write_table(table().replace_schema_metadata(told), path)
+    found = pq.read_schema(fewer(path)).metadata
+    assert [one["name"] for one in json.loads(found[SPARK.encode()])["fields"]] == [*names, "advantage"]
+    assert [*json.loads(found[b"huggingface"])["info"]["features"]] == [*names, "advantage"]
+    assert found[b"mine"] == b"kept"
+
+
+def test_a_column_that_is_computed_anew_is_described_anew_where_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    given = table(advantage=pa.array(["old"] * ROWS), text=pa.array(["t"] * ROWS))
+    fields = [{"name": one, "type": "string", "nullable": True, "metadata": {}} for one in given.column_names]
+    pq.write_table(given.replace_schema_metadata({SPARK: json.dumps({"type": "struct", "fields": fields})}), path)
+    done = run("compute", path, "-o", tmp_path / "out.parquet", "--replace", *FEWER)
+    assert not done.exit_code, done.output
+    told = json.loads(pq.read_schema(tmp_path / "out.parquet").metadata[SPARK.encode()])["fields"]
+    assert [(one["name"], one["type"]) for one in told][2:] == [("advantage", "double"), ("text", "string")]
+
+
+def test_an_entry_of_an_unknown_form_stays(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    told = {SPARK: "{}", "pandas": "[]", "huggingface": '{"info": {"features": {"other": 1}}}'}
+    pq.write_table(table().replace_schema_metadata(told), path)
+    found = pq.read_schema(fewer(path)).metadata
+    assert {key: found[key.encode()].decode() for key in told} == told
+
+
+# --- side files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_a_file_with_checksums_beside_it_is_not_replaced(tmp_path: Path, suffix: str) -> None:
+    """Hadoop's `.crc` files: nobody would update them, and then Spark refuses to read the file."""
+    source, target = tmp_path / f"in.{suffix}", tmp_path / f"out.{suffix}"
+    if suffix == "jsonl":
+        source.write_text("".join(json.dumps({"prompt_id": row // 4, "reward": row % 5}) + "\n" for row in range(ROWS)))
+    else:
+        pq.write_table(table(), source)
+    for beside, arguments in ((target, ["-o", target, "--force"]), (source, ["--in-place"])):
+        side = beside.with_name(f".{beside.name}.crc")
+        side.write_bytes(b"crc")
+        before = source.read_bytes()
+        done = run("compute", source, *arguments)
+        assert done.exit_code == 1
+        assert f"{side} holds its checksums, which would be wrong; remove it, or" in done.output
+        assert source.read_bytes() == before
+        assert not target.exists()
+        side.unlink()
+        assert not run("compute", source, *arguments, "--quiet").exit_code
+        target.unlink(missing_ok=True)
