@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 import grpo_cli
 import grpo_cli.candidates
 from grpo_cli import search
 from grpo_cli.auditing import audit
-from grpo_cli.cli.app import app
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.narrow import Binding, FrameTable
 from grpo_cli.parts import Alone, Rewards
 from grpo_cli.presets import presets
+from tests.command import adv
 from tests.goldens import cases, commands, table
 from tests.jobs import write
 
@@ -288,10 +287,10 @@ def test_the_command_tells_the_match_and_obeys_the_gate(tmp_path: Path) -> None:
     groups = drawn(20, 4)
     frame = rows(groups, [standard(stdev, 1e-4)(group) for group in groups])
     path = write(tmp_path / "a.jsonl", frame.to_dicts())
-    told = CliRunner().invoke(app, ["audit", str(path)])
-    assert told.exit_code == 0
-    assert "matches trl-grpo" in told.stdout
-    assert "scale group, epsilon 0.0001, ddof 1" in told.stdout
-    failed = CliRunner().invoke(app, ["audit", str(path), "--ddof", "0", "--fail-on", "mismatched_rows > 0"])
-    assert failed.exit_code == 3
-    assert "population" in failed.stdout
+    told = adv("audit", str(path))
+    assert told.status == 0
+    assert "matches trl-grpo" in told.out
+    assert "scale group, epsilon 0.0001, ddof 1" in told.out
+    failed = adv("audit", str(path), "--ddof", "0", "--fail-on", "mismatched_rows > 0")
+    assert failed.status == 3
+    assert "population" in failed.out

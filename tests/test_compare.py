@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 import grpo_cli
-from grpo_cli.cli.app import app
+from tests.command import Done, adv
 from tests.jobs import rows_of, write
 
 if TYPE_CHECKING:
@@ -21,14 +20,14 @@ GROUPS = {"a": [0.0, 1.0, 0.5], "b": [1.0, 1.0], "c": [0.0, 0.0, 0.25, 1.0]}
 ROWS = [{"prompt_id": key, "reward": r} for key, group in GROUPS.items() for r in group]
 
 
-def run(*args: str) -> Any:
-    return CliRunner().invoke(app, ["compare", *args])
+def run(*args: str) -> Done:
+    return adv("compare", *args)
 
 
 def facts(path: Path, *args: str) -> dict[str, Any]:
     told = run(str(path), *args, "--json")
-    assert told.exit_code == 0, told.output
-    return dict(json.loads(told.stdout))
+    assert told.status == 0, told.err
+    return dict(json.loads(told.out))
 
 
 @pytest.fixture
@@ -83,14 +82,14 @@ def test_rows_that_only_one_plan_gives_a_number_are_counted_and_said(tmp_path: P
     args = ("--preset", "trl-grpo", "--preset", "verl-grpo")
     (one,) = facts(source, *args)["differences"]
     assert (one["lost"], one["rows"]) == (4, 6)
-    told = run(str(source), *args).stdout
+    told = run(str(source), *args).out
     assert "4 rows with a number in only one" in told
 
 
 def test_all_columns_are_woven_in(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     told = run(str(source), "--preset", "trl-grpo", "--method", "rloo", "--write", "-o", str(out))
-    assert told.exit_code == 0, told.output
+    assert told.status == 0, told.err
     assert [{name: row[name] for name in ROWS[0]} for row in rows_of(out)] == ROWS
     assert [row["advantage_rloo"] for row in rows_of(out)][:3] == pytest.approx([-0.75, 0.75, 0.0])
     assert {*rows_of(out)[0]} == {*ROWS[0], "advantage_trl_grpo", "advantage_rloo"}
@@ -100,10 +99,10 @@ def test_all_columns_are_spliced_into_parquet(tmp_path: Path) -> None:
     source, out = tmp_path / "r.parquet", tmp_path / "out.parquet"
     pl.DataFrame(ROWS).write_parquet(source)
     told = run(str(source), "--method", "grpo", "--method", "rloo", "--write", "-o", str(out), "--column", "adv")
-    assert told.exit_code == 0, told.output
+    assert told.status == 0, told.err
     assert pl.read_parquet(out).columns == ["prompt_id", "reward", "adv_grpo", "adv_rloo"]
-    checked = CliRunner().invoke(app, ["verify", str(out), "--against", str(source)])
-    assert checked.exit_code == 0, checked.output
+    checked = adv("verify", str(out), "--against", str(source))
+    assert checked.status == 0, checked.err
 
 
 @pytest.mark.parametrize(
@@ -120,18 +119,16 @@ def test_all_columns_are_spliced_into_parquet(tmp_path: Path) -> None:
 )
 def test_what_means_nothing_is_said_in_one_line(source: Path, args: list[str], said: str) -> None:
     told = run(str(source), *args)
-    assert told.exit_code == 2
-    assert said in told.output
-    assert len(told.output.strip().splitlines()) == 1
+    assert told.status == 2
+    assert said in told.err
+    assert len((told.out + told.err).strip().splitlines()) == 1
 
 
 def test_the_table_fits_a_narrow_terminal(source: Path) -> None:
-    told = CliRunner(env={"COLUMNS": "80"}).invoke(
-        app, ["compare", str(source), "--method", "grpo", "--method", "rloo"]
-    )
-    assert told.exit_code == 0
-    assert "rank corr." in told.stdout
-    assert max(map(len, told.stdout.splitlines())) <= 80
+    told = run(str(source), "--method", "grpo", "--method", "rloo")
+    assert told.status == 0
+    assert "rank corr." in told.out
+    assert max(map(len, told.out.splitlines())) <= 80
 
 
 def test_plans_are_compared_in_python() -> None:

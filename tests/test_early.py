@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from grpo_cli.cli.app import app
 from grpo_cli.io import early
 from grpo_cli.io.atomic import replacing
 from grpo_cli.io.local import Pin
+from tests.command import adv
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +51,7 @@ def names(source: Path) -> list[str]:
 
 def computed(source: Path, name: str, *options: str) -> int:
     target = source.with_name(name)
-    return CliRunner().invoke(app, ["compute", str(source), "-o", str(target), "--quiet", *options]).exit_code
+    return adv("compute", str(source), "-o", str(target), "--quiet", *options).status
 
 
 def test_the_output_has_the_same_bytes(source: Path, early_from_the_first_byte: list[int]) -> None:

@@ -9,10 +9,9 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from grpo_cli.cli.app import app
 from grpo_cli.formats import footer
+from tests.command import adv
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +43,7 @@ def test_no_more_is_written_than_the_column_and_two_footers(
         return written[-1]
 
     monkeypatch.setattr(os, "pwrite", counted)
-    assert CliRunner().invoke(app, ["compute", str(path), "--in-place", "--quiet"]).exit_code == 0
+    assert adv("compute", str(path), "--in-place", "--quiet").status == 0
 
     meta = pq.read_metadata(path)
     chunks = [meta.row_group(group).column(meta.num_columns - 1) for group in range(meta.num_row_groups)]

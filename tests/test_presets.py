@@ -6,12 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from grpo_cli.cli.app import app
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.presets import parsed, presets
 from grpo_cli.view.presets import alike, equal
+from tests.command import adv
 from tests.jobs import rows_of, write
 
 ENTRY = """
@@ -22,10 +21,6 @@ source = { repo = "o/r", path = "a.py", date = "2026-01-01" }
 plan.estimator.name = "grpo"
 plan.divisor.epsilon = 1e-4
 """
-
-
-def run(*args: str) -> Any:
-    return CliRunner(env={"COLUMNS": "80"}).invoke(app, list(args))
 
 
 @pytest.mark.parametrize(
@@ -62,27 +57,27 @@ def test_an_entry_inherits_what_it_does_not_say() -> None:
 def test_a_preset_that_is_broken_upstream_says_why_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     known = parsed(f"{ENTRY}refused = 'the sign is drawn by chance'\n")
     monkeypatch.setattr("grpo_cli.presets.presets", lambda: known)
-    told = run("compute", "x.jsonl", "--preset", "base")
-    assert told.exit_code == 2
-    assert "the sign is drawn by chance" in told.output
+    told = adv("compute", "x.jsonl", "--preset", "base")
+    assert told.status == 2
+    assert "the sign is drawn by chance" in told.err
 
 
 @pytest.mark.parametrize("name", list(presets()))
 def test_every_preset_is_explained(name: str) -> None:
-    told = run("presets", name)
+    told = adv("presets", name)
     row = presets()[name]
-    assert told.exit_code == 0, told.output
-    assert row.source["repo"] in told.stdout
-    assert all(option in told.stdout.replace("\n", "") for option in row.options)
-    assert max(map(len, told.stdout.splitlines())) <= 80
+    assert told.status == 0, told.err
+    assert row.source["repo"] in told.out
+    assert all(option in told.out.replace("\n", "") for option in row.options)
+    assert max(map(len, told.out.splitlines())) <= 80
 
 
 def test_all_presets_are_listed_and_told_as_json() -> None:
-    listing = run("presets")
-    told = json.loads(run("presets", "--json").stdout)
+    listing = adv("presets")
+    told = json.loads(adv("presets", "--json").out)
     assert [one["name"] for one in told] == list(presets())
-    assert all(one["name"] in listing.stdout for one in told)
-    assert max(map(len, listing.stdout.splitlines())) <= 80
+    assert all(one["name"] in listing.out for one in told)
+    assert max(map(len, listing.out.splitlines())) <= 80
 
 
 def test_equal_presets_know_each_other() -> None:
@@ -94,21 +89,21 @@ def test_equal_presets_know_each_other() -> None:
 
 def test_a_typo_is_answered_with_the_nearest_name() -> None:
     for args in (("presets", "trl-gropo"), ("compute", "x.jsonl", "--preset", "trl-gropo")):
-        told = run(*args)
-        assert told.exit_code == 2
-        assert "trl-grpo" in told.output
+        told = adv(*args)
+        assert told.status == 2
+        assert "trl-grpo" in told.err
 
 
 def test_the_summary_names_the_preset_and_what_was_overridden(tmp_path: Any) -> None:
     source = write(tmp_path / "r.jsonl", [{"prompt_id": 1, "reward": r} for r in (0.0, 1.0)])
     out = tmp_path / "o.jsonl"
-    told = run("compute", str(source), "-o", str(out), "--preset", "trl-grpo", "--epsilon", "0.5")
-    assert "trl-grpo" in told.output
-    assert "divisor.epsilon 0.5, not 0.0001" in told.output
-    facts = json.loads(run("compute", str(source), "-o", str(out), "--force", "--preset", "trl-grpo", "--json").stdout)
+    told = adv("compute", str(source), "-o", str(out), "--preset", "trl-grpo", "--epsilon", "0.5")
+    assert "trl-grpo" in told.out
+    assert "divisor.epsilon 0.5, not 0.0001" in told.out
+    facts = json.loads(adv("compute", str(source), "-o", str(out), "--force", "--preset", "trl-grpo", "--json").out)
     assert (facts["preset"]["name"], facts["preset"]["overridden"]) == ("trl-grpo", {})
     assert [row["advantage"] for row in rows_of(out)] == pytest.approx(
         [-0.5 / (0.5**0.5 + 1e-4), 0.5 / (0.5**0.5 + 1e-4)]
     )
-    explained = run("compute", str(source), "--explain", "--preset", "trl-grpo")
-    assert "preset" in explained.output
+    explained = adv("compute", str(source), "--explain", "--preset", "trl-grpo")
+    assert "preset" in explained.out

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from grpo_cli.cli.app import app
+from tests.command import adv
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,18 +52,18 @@ READERS: Final = (by_datafusion, by_daft, by_fastparquet, by_datasets, by_chdb)
 
 def spliced(path: Path) -> Path:
     target = path.with_name("out.parquet")
-    assert CliRunner().invoke(app, ["compute", str(path), "-o", str(target), "--quiet"]).exit_code == 0
+    assert adv("compute", str(path), "-o", str(target), "--quiet").status == 0
     return target
 
 
 def grown(path: Path) -> Path:
-    assert CliRunner().invoke(app, ["compute", str(path), "--in-place", "--quiet"]).exit_code == 0
+    assert adv("compute", str(path), "--in-place", "--quiet").status == 0
     return path
 
 
 def replaced(path: Path) -> Path:
     options = ["--in-place", "--replace", "--method", "rloo", "--quiet"]
-    assert CliRunner().invoke(app, ["compute", str(grown(path)), *options]).exit_code == 0
+    assert adv("compute", str(grown(path)), *options).status == 0
     return path
 
 
