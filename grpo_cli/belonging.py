@@ -15,7 +15,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats.cells import canonical
 from grpo_cli.grouping import Coded, blocks, encode, refuse_merge, refuse_nulls, sizes, spanning, within
 from grpo_cli.narrow import label
-from grpo_cli.numbers import rows_where
+from grpo_cli.numbers import over
 from grpo_cli.parts import Alone
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def grouped(looked: Looked, binding: Binding) -> tuple[Coded, np.ndarray[tuple[i
     for name in (*looked.group, *named_columns(binding)):
         null = looked.columns[name].is_null().arg_max() or 0
         refuse_nulls(name, looked.columns[name], looked.place(null))
-    coded = encode([looked.columns[name] for name in looked.group], looked.rows)
+    coded = encode([looked.columns[name] for name in looked.group], looked.rows, keep=True)
     if binding.group_within == "file" or (not looked.group and len(looked.tables) > 1):
         coded = within(coded, [looked.file])
     elif binding.group_within not in {None, "input"}:
@@ -224,7 +224,12 @@ def duplicates(coded: Coded, sample: pl.Series) -> tuple[str, ...]:
 
 def _ascending(coded: Coded, sample: pl.Series) -> bool:
     """Tell that samples count up inside of groups that lie one after the other, so that no two are the same."""
-    if not sample.dtype.is_integer() or sample.null_count() or len(coded.runs[0]) != coded.size:
+    if not sample.dtype.is_integer() or sample.null_count() or not coded.together:
         return False
-    falls = rows_where(lambda before, here: here <= before, sample)
-    return bool(np.isin(falls, np.cumsum(coded.runs[1])).all())
+    codes = coded.codes.to_numpy()
+
+    def climbs(start: int, end: int) -> bool:
+        of, numbers = codes[start : end + 1], sample[start : end + 1].to_numpy()
+        return bool(((of[1:] != of[:-1]) | (numbers[1:] > numbers[:-1])).all())
+
+    return all(over(climbs, len(codes)))

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grpo_cli.plan import Plan
-    from grpo_cli.segments import Index
 
 __all__ = ["OF_GROUPS", "OF_ROWS", "RESULTS", "STATUSES", "Scored", "compile_plan", "run", "score"]
 
@@ -165,13 +164,14 @@ def _kept(plan: Plan) -> pl.Expr:
 class Scored:
     """The engine's answer: the narrow table with what differs from row to row, and a line for each group.
 
-    `first` is the row that each line comes from. Of 10M rows the facts of the groups were 350 MB when every row had them.
+    Of each group `heads` are its code, batch and number of rows, the number of its first row and what became of that.
+    Of 10M rows the facts of the groups were 350 MB when every row had them.
     """
 
     plan: Plan
     rows: pl.DataFrame
     groups: pl.DataFrame
-    first: pl.Series
+    heads: pl.DataFrame
 
     @cached_property
     def frame(self) -> pl.DataFrame:
@@ -202,11 +202,15 @@ def score(plan: Plan, table: pl.DataFrame, *, workings: bool = False) -> Scored:
     parts = [table] if whole else _parts(table)
     keep = {*OF_ROWS, *(program.names if workings else ())}
     found = run_each(program, parts, batches, keep, OF_GROUPS, _result)
-    rows, groups, firsts = zip(*found, strict=True)
-    starts = np.cumsum([0, *map(len, parts)]).tolist()
-    first = np.concatenate([one + start for one, start in zip(firsts, starts, strict=False)])
-    return Scored(plan, table.hstack(pl.concat(rows)), pl.concat(groups), pl.Series(first, dtype=pl.Int64))
+    rows, groups, heads = zip(*found, strict=True)
+    starts = np.repeat(np.cumsum([0, *map(len, parts)])[:-1], [*map(len, heads)])
+    first = pl.concat(heads)
+    return Scored(plan, table.hstack(pl.concat(rows)), pl.concat(groups), first.with_columns(pl.col("row") + starts))
 
 
-def _result(part: Part) -> tuple[pl.DataFrame, pl.DataFrame, Index]:
-    return part.rows, part.groups.select(OF_GROUPS), part.layout.first
+def _result(part: Part) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """A part's share of the answer."""
+    first = pl.Series(part.layout.first, dtype=pl.UInt32)
+    heads = pl.DataFrame({"code": part.layout.codes, "size": part.layout.segments.sizes, "row": part.layout.first})
+    shown = [one.gather(first) for one in (part.table[BATCH], part.rows[".status"], part.rows[".kept"])]
+    return part.rows, part.groups.select(OF_GROUPS), heads.hstack(shown)

@@ -30,13 +30,12 @@ NEARLY: Final = 1e-9
 
 def group_facts(scored: Scored) -> pl.DataFrame:
     """One line per group, in order of first appearance."""
-    first = scored.rows.select("group", "batch", ".status", ".kept")[scored.first]
-    first = first.hstack(scored.groups)
+    lines = scored.heads.hstack(scored.groups)
     size = pl.max_horizontal(pl.col(".min").abs(), pl.col(".max").abs())
-    return first.select(
-        code="group",
+    return lines.select(
+        code="code",
         batch="batch",
-        size=_sizes(scored),
+        size="size",
         scored=pl.col(".n").cast(pl.Int64),
         mean=".mean",
         std=".std",
@@ -50,14 +49,6 @@ def group_facts(scored: Scored) -> pl.DataFrame:
     )
 
 
-def _sizes(scored: Scored) -> pl.Series:
-    """Rows of each group."""
-    codes, first = scored.rows["group"].to_numpy(), scored.first.to_numpy()
-    together = bool((codes[1:] >= codes[:-1]).all())  # then a group ends where the next begins
-    sizes = np.diff(first, append=len(codes)) if together else np.bincount(codes, minlength=len(first))
-    return pl.Series(sizes, dtype=pl.Int64)
-
-
 def spread_of(values: pl.Series) -> dict[str, float | None]:
     """Mean, standard deviation and extremes of finite values."""
     return Numbers.of(values).facts()
@@ -65,18 +56,18 @@ def spread_of(values: pl.Series) -> dict[str, float | None]:
 
 def distribution(values: pl.Series) -> dict[str, Any]:
     """Mean, spread, quartiles and a histogram of the finite values."""
-    numbers = Numbers.of(values)
+    found = few(values)
+    numbers = Numbers.of(values) if found is None else Numbers.counted(*found)
     seen = {"count": numbers.count, **numbers.facts()}
     if not numbers.count:
         return {**seen, "quartiles": [None] * 3, "histogram": None}
-    finite = values if numbers.count == len(values) else values.filter(values.is_finite())
-    found = few(finite)
     if found is not None:
         return {
             **seen,
             "quartiles": _quartiles(*found),
             "histogram": dict(zip(("values", "counts"), found, strict=True)),
         }
+    finite = values if numbers.count == len(values) else values.filter(values.is_finite())
     quartiles = np.quantile(finite.to_numpy(), [0.25, 0.5, 0.75])
     return {**seen, "quartiles": quartiles.tolist(), "histogram": _histogram(finite)}
 
@@ -130,6 +121,12 @@ def worst_and_best(low: float | None, high: float | None) -> tuple[float | None,
     return (0.0, 1.0) if low is not None and high is not None and low >= 0 and high <= 1 else (low, high)
 
 
+def _counted(sizes: pl.Series) -> list[tuple[int, int]]:
+    """The sizes that there are, in ascending order, and how many groups have each."""
+    numbers, groups = np.unique(sizes.to_numpy(), return_counts=True)
+    return list(zip(numbers.tolist(), groups.tolist(), strict=True))
+
+
 def sizes(counts: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """How large the groups are, from (size, number of groups) in ascending order."""
     numbers, groups = [size for size, _ in counts], np.cumsum([count for _, count in counts])
@@ -178,7 +175,7 @@ def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None
         "rollouts": frame["rollout"].n_unique() if "rollout" in frame.columns else len(frame),
         "groups": len(groups),
         "batches": narrow.batches,
-        "group_sizes": sizes(groups["size"].value_counts().sort("size").rows()),
+        "group_sizes": sizes(_counted(groups["size"])),
         "singletons": int((groups["scored"] == 1).sum()),
         "unscorable": len(frame) - int(frame[".scorable"].sum()),
         "declared_unscorable": 0 if narrow.declared is None else int(narrow.declared.sum()),

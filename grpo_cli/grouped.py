@@ -6,11 +6,12 @@ single thread, so the bits do not depend on the number of threads either.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
+
+from grpo_cli.numbers import memory
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -40,34 +41,21 @@ def base_quantities(
     def counted(rows: Vector, otherwise: float) -> Vector:
         return rows if counts is None else np.where(counts, rows, otherwise)
 
-    # Fresh memory costs five times what the arithmetic does: what nobody asked for is written over.
-    away, centred = _memory(segments.rows, fresh="d" in wanted), np.empty(segments.rows)
+    kept, centred = "d" in wanted, np.empty(segments.rows)
+    away = np.empty(segments.rows) if kept else memory(segments.rows)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         low, high = segments.least(counted(values, np.inf)), segments.most(counted(values, -np.inf))
         d = np.subtract(values, segments.spread(low, away), out=away)
         mean_d = segments.sum(counted(d, 0.0)) / n
         np.subtract(d, segments.spread(mean_d, centred), out=centred)
-        away = np.empty_like(d) if "d" in wanted else d
-        squares = segments.sum(counted(np.multiply(centred, centred, out=away), 0.0))
+        squares = np.multiply(centred, centred, out=memory(segments.rows))
+        squares = segments.sum(counted(squares, 0.0))
         facts = {"n": n, "min": low, "max": high, "mean": low + mean_d, "squares": squares}
     there = None if counts is None else n > 0
     of_groups = [_where(None if name in {"n", "squares"} else there, facts[name], name) for name in OF_GROUPS]
     here = None if counts is None else layout.back(counts)
     distances = {"d": d, "centred": centred}
     return of_groups, [_where(here, layout.back(distances[name]), name) for name in OF_ROWS if name in wanted]
-
-
-_own = threading.local()
-
-
-def _memory(rows: int, *, fresh: bool) -> Vector:
-    """Room for a number a row: a thread's own, unless it is to be kept."""
-    if fresh:
-        return np.empty(rows)
-    kept: Vector | None = getattr(_own, "memory", None)
-    if kept is None or len(kept) < rows:
-        kept = _own.memory = np.empty(rows)
-    return kept[:rows]
 
 
 def _where(there: Mask | None, values: Vector, name: str) -> pl.Series:

@@ -37,6 +37,7 @@ SMALL: Final = 1 << 15  # rows below which polars' streaming engine takes longer
 class Part:
     """A part under way: its rows, a line for each of its groups, and where these stand."""
 
+    table: pl.DataFrame
     rows: pl.DataFrame
     groups: pl.DataFrame
     layout: Layout
@@ -45,7 +46,7 @@ class Part:
     def of(cls, table: pl.DataFrame) -> Part:
         """A part of which nothing is computed yet."""
         layout = Layout.of(table[GROUP].to_numpy())
-        return cls(table, pl.DataFrame({GROUP: layout.codes}), layout)
+        return cls(table, table, pl.DataFrame({GROUP: layout.codes}), layout)
 
     def after(self, stages: Iterable[Stage], how: EngineType) -> Part:
         """The part after some stages; of the last one with what its end reads."""

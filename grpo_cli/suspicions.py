@@ -40,6 +40,8 @@ def suspicions(looked: Looked, binding: Binding, coded: Coded, baseline: pl.Seri
 
 def _again(coded: Coded, rows: Ints) -> tuple[str, int] | None:
     """Keys that come back in blocks of one size, with other groups between them."""
+    if coded.together:
+        return None
     codes, lengths = coded.runs
     size = int(lengths[0])
     back = int((np.bincount(codes[lengths == size], minlength=coded.size) > 1).sum())
@@ -53,14 +55,12 @@ def _multiples(coded: Coded, rows: Ints) -> tuple[str, int] | None:
     """Sizes that are multiples of the usual one, in groups whose rows stand together."""
     usual_last = len(rows) == 1 or rows[-1] >= rows[:-1].min()
     whole = rows if usual_last else rows[:-1]  # the last group of a file may be cut short
-    common = int(np.gcd.reduce(whole))
-    usual = int(np.bincount(whole).argmax())
-    larger = int((rows > usual).sum())
-    grouped = len(coded.runs[0]) == coded.size
-    sure = common >= _SURE or int((rows == usual).sum()) > 1
-    if common < _MANY or usual != common or not larger or not grouped or not sure:
-        return None
+    counts = np.bincount(whole)
+    common, usual = int(np.gcd.reduce(np.flatnonzero(counts))), int(counts.argmax())
     most = int(rows.max())
+    sure = common >= _SURE or int((rows == usual).sum()) > 1
+    if common < _MANY or usual != common or most <= usual or not coded.together or not sure:
+        return None
     return f"group sizes are multiples of {usual} (up to {most}): two draws of one prompt in one group?", usual
 
 
