@@ -8,6 +8,7 @@ from base64 import b64decode, b64encode
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -245,6 +246,17 @@ def test_what_a_service_keeps_the_keys_of_is_refused_with_and_without_a_key(tmp_
     assert "is encrypted; decrypt it first: it has several keys, or" in refused("compute", source, "-o", out)
     assert "does not open it; decrypt it first" in refused("compute", source, "-o", out, "--parquet-key", key)
     assert not out.exists()
+
+
+def test_what_duckdb_encrypts_is_told_apart_from_a_wrong_key(tmp_path: Path) -> None:
+    """It leaves out the identifier of the file, and pyarrow does not open that."""
+    base = duckdb.connect()
+    base.execute("set force_mbedtls_unsafe = 'true'")
+    base.execute(f"pragma add_parquet_key('ours', '{SECRET.decode()}')")
+    base.register("given", TABLE.drop_columns("nested"))
+    source, key = tmp_path / "in.parquet", key_file(tmp_path, prefix=None)
+    base.execute(f"copy given to '{source}' (encryption_config {{footer_key: 'ours'}})")
+    assert "decrypt it first: it is encrypted as DuckDB does it" in refused("inspect", source, "--parquet-key", key)
 
 
 def test_columns_in_plain_text_can_be_looked_at_without_a_key(tmp_path: Path) -> None:

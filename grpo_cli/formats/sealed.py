@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 _NAME: Final = "Parquet"
 _CURE: Final = f"{OPTION} FILE names a file with its key"
 _MANAGED: Final = "decrypt it first: it has several keys, or a key management service keeps them"
+_NAMELESS: Final = "decrypt it first: it is encrypted as DuckDB does it, which pyarrow cannot open"
 # Where the algorithm and the name of the key stand: in FileCryptoMetaData, or in a footer that is plain text itself.
 _SECRET_FOOTER: Final = (1, 2)
 _PLAIN_FOOTER: Final = (8, 9)
 _ALGORITHMS: Final = {1: "AES_GCM_V1", 2: "AES_GCM_CTR_V1"}
-_PREFIX, _SUPPLIED = 1, 3  # of either algorithm
+_PREFIX, _UNIQUE, _SUPPLIED = 1, 2, 3  # of either algorithm
 _OWN_KEY: Final = 2  # of ColumnCryptoMetaData
 
 
@@ -45,6 +46,7 @@ class Seal(NamedTuple):
     prefix: bytes | None
     wants_prefix: bool
     managed: bool
+    nameless: bool  # nothing in it is bound to the file, which the format demands
 
 
 def seal_of(source: Input) -> Seal | None:
@@ -65,7 +67,7 @@ def _seal(raw: bytes, algorithm: Field, *, plain_footer: bool, managed: bool) ->
     told = thrift.by_id(raw, which.start)
     prefix = thrift.binary(raw, told[_PREFIX].start) if _PREFIX in told else None
     wants = _SUPPLIED in told and told[_SUPPLIED].kind == thrift.TRUE
-    return Seal(_ALGORITHMS[which.id], plain_footer, prefix, wants, managed)
+    return Seal(_ALGORITHMS[which.id], plain_footer, prefix, wants, managed, nameless=_UNIQUE not in told)
 
 
 def _has_own_key(raw: bytes, chunk: Mapping[int, Field]) -> bool:
@@ -129,7 +131,8 @@ def refusal(source: Input, seal: Seal) -> DataError:
     if seal.wants_prefix and source.key.prefix is None:
         told = f"{source.name}: the key does not open it without the AAD prefix"
         return DataError(told, "write it into a second line of the file with the key: aad:PREFIX")
-    return DataError(f"{source.name}: the key of {OPTION} does not open it", _MANAGED if seal.managed else "")
+    hint = _MANAGED if seal.managed else _NAMELESS if seal.nameless else ""
+    return DataError(f"{source.name}: the key of {OPTION} does not open it", hint)
 
 
 def opener(source: Input) -> Any:
