@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 
 from grpo_cli import ahead, sources
 from grpo_cli.errors import DataError, InputChanged
-from grpo_cli.formats import FORMATS, Field, Weaving, jsonl, lines, members, mould, pruned
+from grpo_cli.formats import FORMATS, Field, Weaving, inlay, jsonl, lines, members, mould, pruned, splice, stitch
+from grpo_cli.io.atomic import replacing
 from grpo_cli.io.spool import spool
 from grpo_cli.narrow import Binding, FileTable
 from grpo_cli.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 quick = settings(deadline=None, max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 FIELDS = (
@@ -336,3 +338,59 @@ def test_a_step_that_only_a_late_line_holds_still_tells_groups_apart() -> None:
     with pytest.raises(DataError, match="step"):
         sources.read([table], Binding(), Plan.of({"estimator.name": "grpo"}))
     assert "step" in table.columns()
+
+
+# --- the pieces of the fast weave ----------------------------------------------------------------------
+
+
+@settings(quick, max_examples=60)
+@given(
+    sizes=st.lists(st.sampled_from([1, 3, 60, 300, 700]), min_size=1, max_size=60),
+    long=st.floats(0, 0.1),
+    values=st.sampled_from(["few", "many", "texts"]),
+    seed=st.integers(0, 9),
+)
+def test_long_lines_between_short_ones_are_woven_like_any_other(
+    sizes: list[int], long: float, values: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [json.dumps({"t": "x" * size}).encode() for size in sizes * 20]
+    for at in np.flatnonzero(rng.random(len(rows)) < long).tolist():
+        rows[at] = json.dumps({"t": "y" * 5000}).encode()
+    data = b"\n".join(rows)
+    numbers = rng.normal(size=len(rows)) if values == "many" else rng.choice([0.1, -0.0, math.nan, 1e-7], len(rows))
+    more = {"s": ["z" * (600 if at == 5 else at) for at in range(len(rows))]} if values == "texts" else {}
+    added = pl.DataFrame({"advantage": numbers, **more})
+    for together in (1, 50, splice._TOGETHER):
+        with (
+            mock.patch.object(splice, "_TOGETHER", together),
+            mock.patch.object(stitch, "_ROWS", 7),
+            mock.patch.object(splice, "_BLOCK", 3000),
+        ):
+            assert woven(data, added) == by_line(data, added)
+
+
+@pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 5000])
+def test_values_that_repeat_are_found_again(count: int) -> None:
+    rng = np.random.default_rng(count)
+    known = np.concatenate((rng.normal(size=count), [0.0, -0.0, math.nan, math.inf]))[:count]
+    series = pl.Series("a", known[rng.integers(0, count, 20_000)])
+    late = pl.concat([series, pl.Series("a", [7.5])])
+    for one in (series, late, late.set(pl.Series([True] * 5 + [False] * 19_996), None), late.cast(pl.Float32)):
+        found = inlay.Inlay.of(one)
+        assert found.parts() == [f',"a":{members.spell(value)}'.encode() for value in one.to_list()]
+        assert found.rows(3, 9).parts() == found.parts()[3:9]
+
+
+def test_a_file_takes_many_pieces_as_it_takes_one(tmp_path: Path) -> None:
+    parts = [bytes([at % 251]) * (at % 90) for at in range(5000)]
+    with replacing(tmp_path / "a", force=False) as sink:
+        sink.write(b"head")
+        sink.writelines(map(memoryview, parts))
+        sink.write(b"between")
+        with mock.patch("os.writev", lambda fd, some: os.write(fd, b"".join(some)[:10])):
+            sink.writelines(parts[:1500])
+        assert sink.tell() == len(b"head" + b"".join(parts) + b"between" + b"".join(parts[:1500]))
+        sink.write(b"tail")
+    whole = b"head" + b"".join(parts) + b"between" + b"".join(parts[:1500]) + b"tail"
+    assert (tmp_path / "a").read_bytes() == whole

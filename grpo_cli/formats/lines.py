@@ -43,6 +43,12 @@ class Piece(NamedTuple):
         with self.open() as handle:
             return self.rest(handle, 0)
 
+    def into(self, room: memoryview) -> None:
+        """Read all of it into memory of its size."""
+        with self.open() as handle:
+            if filled(handle, room) < self.size:
+                raise InputChanged.between_readings(self.name)
+
     def rest(self, handle: BinaryIO, done: int) -> bytes:
         """Read what is left behind the first bytes."""
         block = handle.read(self.size - done)
@@ -56,19 +62,20 @@ def blocks(source: Input) -> Iterator[bytes]:
     return (piece.read() for piece in pieces(source))
 
 
-def pieces(source: Input) -> Iterator[Piece]:
+def pieces(source: Input, block: int = 0) -> Iterator[Piece]:
     """Where the blocks of the file are. Only the ends of lines are looked for, unless it is packed."""
+    block = min(block or BLOCK, BLOCK)
     if is_packed(source):
         start = 0
-        for block in _unpacked_blocks(source):
-            yield Piece(source.name, start, len(block), partial(BytesIO, block))
-            start += len(block)
+        for text in _unpacked_blocks(source):
+            yield Piece(source.name, start, len(text), partial(BytesIO, text))
+            start += len(text)
         return
     with source.open() as handle:
         _refuse_other_encodings(source, handle)
         start, size = 0, source.pin.size
         while start < size:
-            end = _end_of_line(handle, start, min(start + BLOCK, size), size)
+            end = _end_of_line(handle, start, min(start + block, size), size)
             yield Piece(source.name, start, end - start, partial(_opened_at, source, start))
             start = end
 
@@ -77,6 +84,17 @@ def _opened_at(source: Input, start: int) -> BinaryIO:
     handle = source.open()
     handle.seek(start)
     return handle
+
+
+def filled(handle: BinaryIO, room: memoryview) -> int:
+    """Read until the room is full or the file has ended, and tell how much that was."""
+    done = 0
+    while done < len(room):
+        count: int = handle.readinto(room[done:])  # type: ignore[attr-defined]
+        if not count:
+            break
+        done += count
+    return done
 
 
 def _end_of_line(handle: BinaryIO, start: int, near: int, size: int) -> int:

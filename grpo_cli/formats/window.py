@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import numpy as np
 
 from grpo_cli.formats import bits
+from grpo_cli.formats.lines import filled
 
 if TYPE_CHECKING:
     from typing import Self
@@ -55,7 +56,7 @@ class Window:
         self.size, self.plain, self.escapes = 0, True, False
         ends = [np.zeros(0, np.int64)]
         while self.size < most and (self.size < enough or not any(map(len, ends))):
-            count = _read(handle, self._room.data[self.size : min(self.size + step, most)])
+            count = filled(handle, self._room.data[self.size : min(self.size + step, most)])
             if not count:
                 break
             ends.append(self._searched(slice(self.size, self.size + count)) + self.size)
@@ -98,16 +99,6 @@ class Window:
         width = -(-width // WORD) * WORD
         every = np.ndarray(len(self.memory) - width + 1, f"V{width}", self.memory, strides=(1,))
         return every[at + (_AROUND - back)].view("<u8").reshape(-1, width // WORD)
-
-
-def _read(handle: BinaryIO, room: memoryview) -> int:
-    done = 0
-    while done < len(room):
-        count: int = handle.readinto(room[done:])  # type: ignore[attr-defined]
-        if not count:
-            break
-        done += count
-    return done
 
 
 def _packed(mask: Bools, words: bits.Words, step: slice) -> bool:
