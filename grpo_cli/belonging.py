@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -27,14 +28,13 @@ if TYPE_CHECKING:
 OWN_STEP: Final = "step"  # the one step-like name that may also count the steps of a rollout
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Looked:
     """What the scan of all files brought, and the names it goes by."""
 
     tables: Sequence[Table]
     lengths: tuple[int, ...]
     columns: Mapping[str, pl.Series]
-    file: pl.Series
     group: tuple[str, ...]
     steps: Sequence[str]
     roles: Mapping[str, str]
@@ -43,7 +43,12 @@ class Looked:
     @property
     def rows(self) -> int:
         """How many rows were read."""
-        return len(self.file)
+        return sum(self.lengths)
+
+    @cached_property
+    def file(self) -> pl.Series:
+        """The number of the file of every row."""
+        return pl.Series("file", np.repeat(np.arange(len(self.tables), dtype=np.uint32), self.lengths))
 
     def key(self) -> pl.DataFrame:
         """The key columns, row by row."""

@@ -84,8 +84,7 @@ def _read(seen: Bound, plan: Plan) -> Narrow:
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
     columns = {one.name: _joined([frame.drop_in_place(one.name) for frame in frames]) for one in asked}
-    file = pl.Series("file", np.repeat(np.arange(len(tables), dtype=np.uint32), lengths))
-    looked = Looked(tables, lengths, columns, file, group, steps, roles, seen.words)
+    looked = Looked(tables, lengths, columns, group, steps, roles, seen.words)
     refuse_rivals(looked, rivals)
     coded, partial = grouped(looked, binding)
     batch, batch_name = batched(looked, binding, plan, coded)

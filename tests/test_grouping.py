@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -11,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grpo_cli
+from grpo_cli import grouping, numbers
+from grpo_cli.belonging import duplicates
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.grouping import STEP_LIKE, blocks, encode, sizes, spanning, within
 from tests.jobs import frame, look, write
@@ -51,6 +54,51 @@ def test_codes_are_dense_and_in_order_of_first_appearance(keys: list[str]) -> No
     assert coded.codes.to_list() == first_seen(keys)
     assert coded.first.to_list() == [keys.index(key) for key in dict.fromkeys(keys)]
     assert sizes(coded).tolist() == [keys.count(key) for key in dict.fromkeys(keys)]
+
+
+@given(keys=st.lists(KEYS | st.none(), min_size=1, max_size=40), cut=st.integers(0, 40), piece=st.integers(1, 9))
+def test_codes_are_the_same_for_keys_in_several_chunks(keys: list[str | None], cut: int, piece: int) -> None:
+    whole = pl.Series("key", keys, dtype=pl.String)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numbers, "PIECE", piece)
+        patch.setattr(grouping, "PIECE", piece)
+        coded = encode([pl.concat([whole[:cut], whole[cut:]], rechunk=False)], len(keys), keep=True)
+    assert coded.codes.to_list() == first_seen(keys)
+    assert coded.keys is not None
+    assert coded.keys["key"].to_list() == list(dict.fromkeys(keys))
+    assert coded.together == (len([1 for a, b in pairwise([object(), *keys]) if a != b]) == len({*keys}))
+
+
+@pytest.mark.parametrize("keys", [["b", "a", "b"], ["a", "b", "b"], ["aa", "a"], ["a", None, "a"]])
+def test_kept_keys_do_not_hold_the_texts_of_all_rows(keys: list[str | None]) -> None:
+    long = [None if key is None else key * 1000 for key in keys for _ in range(50)]
+    coded = encode([pl.Series("key", long)], len(long), keep=True)
+    assert coded.keys is not None
+    assert coded.keys["key"].to_list() == [None if key is None else key * 1000 for key in dict.fromkeys(keys)]
+    assert coded.keys.estimated_size() < 10_000
+
+
+def test_keys_that_are_cut_further_are_not_those_of_the_groups() -> None:
+    coded = encode([pl.Series("key", ["a", "a", "b"])], 3, keep=True)
+    assert within(coded, [pl.Series([1, 2, 1])]).keys is None
+    assert blocks(coded, 1).keys is None
+    assert encode([pl.Series("key", [[1], [2]])], 2, keep=True).keys is None
+
+
+@pytest.mark.parametrize("at", [1, 6, 7, 8, 13])
+def test_a_sample_that_comes_twice_is_found_wherever_pieces_are_cut(at: int) -> None:
+    samples = list(range(14))
+    assert not repeated([0] * 14, samples)
+    samples[at] = samples[at - 1]
+    assert repeated([0] * 14, samples)
+    assert not repeated([0] * at + [1] * (14 - at), samples)
+
+
+def repeated(codes: list[int], samples: list[int]) -> bool:
+    """Whether there is a warning, with pieces of seven rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numbers, "PIECE", 7)
+        return bool(duplicates(encode([pl.Series(codes)], len(codes)), pl.Series("sample", samples)))
 
 
 @given(pairs=st.lists(st.tuples(KEYS, st.integers(0, 2)), min_size=1, max_size=40))
