@@ -35,6 +35,7 @@ _ORIGIN: Final = len(footer.MAGIC)
 _SAMPLE: Final = 8192
 # A dictionary for fewer rows than this costs more than it saves.
 _WORTH_IT: Final = 256
+_AT_ONCE: Final = 8192  # values between two looks at the size of a page; with 1024 encoding took 6 % longer
 _DICTIONARY: Final = 1 << 16  # bytes; where a sample was wrong, pyarrow goes on without one
 
 
@@ -97,6 +98,7 @@ def _encode(table: pa.Table, sizes: Sequence[int], compression: str) -> Batch:
         "compression": compression,
         "use_dictionary": [name for name in table.schema.names if _repeats(first[name])],
         "dictionary_pagesize_limit": _DICTIONARY,
+        "write_batch_size": _AT_ONCE,
         "store_schema": False,
     }
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
