@@ -72,7 +72,7 @@ class Tally:
         self.counts.update({name: told[name] for name in kept})
         self.counts.update({f"status.{name}": told["status"][name] for name in STATUSES})
         self.counts.update({f"advantage.{name}": told["advantage"][name] for name in ("null", "nan", "zero")})
-        self.counts["dropped_rows"] += int((~scored.frame[".kept"]).sum())
+        self.counts["dropped_rows"] += sum(narrow.lengths) - int(scored.frame[".kept"].sum())
         self.counts["nearly"] += told["zero_variance"]["nearly"]
         self.counts["constant_rows"] += told["zero_variance"]["rows"]
         self.counts["comparable"] += int((groups["scored"] > 1).sum())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -179,3 +182,79 @@ def test_what_needs_the_whole_input_is_refused_before_the_first_row(options: dic
 def test_nothing_in_is_no_rows() -> None:
     with pytest.raises(DataError, match="-: no rows"):
         streamed(b"")
+
+
+@pytest.mark.parametrize("options", [{"group": "prompt_id"}, {"group": [], "group_size": 2}], ids=["key", "blocks"])
+@pytest.mark.parametrize("end", [b"", b"\n", b" \n\n"])
+def test_blank_lines_may_arrive_alone(options: dict[str, Any], end: bytes) -> None:
+    a, b = lines(("a", [0, 1])), lines(("b", [1, 0]))
+    arriving = [b"\n", a[:40], a[40:], b"\n", b"\r\n", b, end]
+    sink = io.BytesIO()
+    run(job("-", **options), Arriving([part for part in arriving if part]), sink)
+    once = io.BytesIO()
+    run(job("-", **options), io.BytesIO(b"".join(arriving)), once)
+    assert sink.getvalue() == once.getvalue()
+    assert without_advantages(sink.getvalue()) == b"".join(arriving)
+
+
+class Arriving(io.BytesIO):
+    """What comes in piece by piece, as each of them was written."""
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        super().__init__()
+        self._parts = iter(parts)
+
+    def read(self, size: int | None = -1, /) -> bytes:  # noqa: ARG002 - as much as was written
+        return next(self._parts, b"")
+
+
+def without_advantages(data: bytes) -> bytes:
+    return re.sub(rb',"advantage":[-0-9.e]+', b"", data)
+
+
+def test_a_key_that_comes_back_behind_blank_lines_is_an_error_with_its_own_line() -> None:
+    data = lines(("a", [0, 1])) + lines(("b", [0, 1])) + b"\n\n" + lines(("a", [1]))
+    with pytest.raises(DataError, match=r"^-:7: prompt_id comes back"):
+        streamed(data)
+
+
+def test_a_short_last_block_can_be_dropped() -> None:
+    data = lines(("a", [0, 1]), ("b", [1]))
+    out, facts = streamed(data, group=[], group_size=2, partial="drop")
+    assert without_advantages(out) == lines(("a", [0, 1]))
+    assert (facts["rows"], facts["dropped_rows"]) == (2, 1)
+    with pytest.raises(DataError, match="1 were dropped"):
+        streamed(lines(("b", [1])), group=[], group_size=2, partial="drop")
+
+
+def test_a_group_that_comes_back_in_another_batch_is_an_error_as_of_a_file() -> None:
+    one, two = lines(("a", [0, 1]), step=1), lines(("b", [0, 1]), ("a", [1, 1]), step=2)
+    with pytest.raises(DataError, match=r"^-:5: prompt_id was in an earlier batch; .*add step to --group"):
+        streamed(one + two, scale="batch", batch_by="step")
+    out, _ = streamed(one + two, scale="batch", batch_by="step", group="prompt_id,step")
+    assert without_advantages(out) == one + two
+
+
+def test_a_key_of_the_rollout_is_warned_of() -> None:
+    _, facts = streamed(lines(("a", [0]), ("b", [1])))
+    assert any("every group has a single row" in warning for warning in facts["warnings"])
+    _, meant = streamed(lines(("a", [0]), ("b", [1])), singleton="zero")
+    assert meant["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [(gzip.compress(b"{}"), "gzip"), (b"PAR1....", "Parquet"), (b"ARROW1..", "Arrow"), (b"(\xb5/\xfd..", "zstd")],
+)
+def test_what_is_no_text_is_named(data: bytes, told: str) -> None:
+    with pytest.raises(UsageError, match=f"this is {told}; leave out --stream"):
+        streamed(data)
+
+
+def test_a_broken_line_is_told_with_the_way_that_helps() -> None:
+    with pytest.raises(DataError, match=r"^-:2: not JSON.*without --stream, --on-error skip"):
+        streamed(lines(("a", [0])) + b"xx\n")
+    with pytest.raises(UsageError, match="--on-error skip looks at all lines first"):
+        run(replace(job("-", group="prompt_id"), skip_broken=True), io.BytesIO(), io.BytesIO())
+    with pytest.raises(UsageError, match="--resume"):
+        streamed(lines(("a", [0])), resume=True)
