@@ -18,7 +18,7 @@ from grpo_cli.io.in_place import ELSEWHERE, refuse_checksums
 from grpo_cli.io.packed import suffix_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from grpo_cli.engine import Scored
     from grpo_cli.formats import Format
@@ -70,8 +70,10 @@ class Target:
         return str(self.path) if self.path else "stdout"
 
 
-def targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
-    """One target per input, checked before anything is computed."""
+def targets(
+    tables: Sequence[FileTable], output: Output, owned: Callable[[Path], bool] = lambda _: False
+) -> list[Target]:
+    """One target per input, checked before anything is computed; what is `owned` may be replaced."""
     if output.in_place:
         return _themselves(tables, output)
     found = _named(tables, output)
@@ -83,7 +85,7 @@ def targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
     for path in (target.path for target in found if target.path is not None):
         if not folder and not path.absolute().parent.is_dir():
             raise UsageError(f"{path}: there is no directory {path.parent}", f"mkdir -p {path.parent}")
-        _refuse_existing(path, inputs, force=output.force)
+        _refuse_existing(path, inputs, force=output.force or owned(path))
     return found
 
 
@@ -105,6 +107,7 @@ def _themselves(tables: Sequence[FileTable], output: Output) -> list[Target]:
         (output.only, "--only"),
         (output.duplicate, "--duplicate"),
         (output.long, "--long"),
+        (output.resume, "--resume"),
     ):
         if given:
             raise UsageError(f"--in-place and {what} are two places", "leave one of them out")

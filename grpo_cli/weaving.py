@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
@@ -13,16 +14,19 @@ import polars as pl
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import Weaving
 from grpo_cli.io.atomic import replacing
+from grpo_cli.io.in_place import held
 from grpo_cli.outputs import added, is_folder, metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from grpo_cli.engine import Scored
     from grpo_cli.narrow import FileTable, Narrow
     from grpo_cli.outputs import Output, Rows, Target
     from grpo_cli.resume import Ledger
 
+    Ready = Callable[[Path], None]  # a whole file, just before it gets its name
     Phase = Callable[..., None]  # what is being done, and of how many files how many are
 
 
@@ -56,6 +60,8 @@ def write(
         table.source.check()
     if is_folder(output.to):
         _make_folders(aims)
+    if ledger is not None:
+        ledger.begin()
     start = 0
     notes: list[str] = []
     for at, (table, target, length) in enumerate(zip(tables, aims, narrow.lengths, strict=True)):
@@ -63,11 +69,16 @@ def write(
             phase("writing", at, total)
         if ledger is None or target.path is None or not ledger.holds(target.path):
             piece = _piece(narrow, columns, rows, start, length, copies=output.column if output.duplicate else "")
-            notes += _write_one(output, table, target, piece, told)
-            if ledger is not None and target.path is not None:
-                ledger.finished(target.path)
+            owned = ledger is not None and target.path is not None and ledger.owns(target.path)
+            # Noted just before it gets its name: whoever is killed in between has left nothing that is not known.
+            ready: Ready = _nothing if ledger is None or target.path is None else partial(ledger.finished, target.path)
+            notes += _write_one(replace(output, force=output.force or owned), table, target, piece, told, ready)
         start += length
     return notes
+
+
+def _nothing(_: Path) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +121,15 @@ def _narrow_columns(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame:
 
 
 def _write_one(
-    output: Output, table: FileTable, target: Target, piece: _Piece, told: Mapping[str, str]
+    output: Output, table: FileTable, target: Target, piece: _Piece, told: Mapping[str, str], ready: Ready
 ) -> Sequence[str]:
     table.source.check()
     weaving = Weaving(added=piece.columns, take=piece.take, replace=output.replace, metadata=told)
     if output.in_place and piece.take is None and table.format.in_place is not None:
         return table.format.in_place(table.source, weaving)
     notes: Sequence[str] = ()
-    with sink(target, force=output.force or output.in_place) as handle:
+    alone = held(table.source) if output.in_place else nullcontext()
+    with alone, sink(target, force=output.force or output.in_place, ready=ready) as handle:
         if output.only:
             target.format.write(piece.columns, handle, told)
         elif output.long:
@@ -150,7 +162,7 @@ def _joined(whole: pl.DataFrame, piece: _Piece) -> pl.DataFrame:
 
 
 @contextmanager
-def sink(target: Target, *, force: bool) -> Iterator[BinaryIO]:
+def sink(target: Target, *, force: bool, ready: Ready = _nothing) -> Iterator[BinaryIO]:
     """Where an output is written: a file that appears when it is whole, or standard output."""
     if target.path is None:
         if sys.stdout is None:
@@ -158,5 +170,5 @@ def sink(target: Target, *, force: bool) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    with replacing(target.path, force=force) as handle:
+    with replacing(target.path, force=force, ready=ready) as handle:
         yield handle

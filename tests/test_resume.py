@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.resume import NAME
+from grpo_cli.resume import NAME, Ledger
 from grpo_cli.verify import verify
 from tests.jobs import compute, rows_of, write
 from tests.readme import samples_in
@@ -37,7 +38,7 @@ def marks(folder: Path) -> dict[str, int]:
 
 
 def again(files: list[Path], **options: Any) -> dict[str, int]:
-    compute(*files, output="out/", resume=True, force=True, **options)
+    compute(*files, output="out/", resume=True, **options)
     return marks(files[0].parent / "out")
 
 
@@ -63,6 +64,9 @@ def test_another_plan_file_or_set_of_files_redoes_everything(change: str, files:
         files = [*files, write(place / "more.jsonl", [{"prompt_id": "z", "reward": i} for i in range(2)])]
     else:
         (place / "out" / "step_1.jsonl").write_text("touched")
+        with pytest.raises(UsageError, match=r"out/step_1.jsonl exists"):  # somebody else's work now
+            again(files)
+        options = {"force": True}
     after = again(files, **options)
     redone = {name for name in before if before[name] != after[name]}
     assert redone == ({"step_1.jsonl"} if change == "output" else set(before))
@@ -72,7 +76,43 @@ def test_a_cut_note_counts_as_not_done(files: list[Path], place: Path) -> None:
     before = again(files)
     ledger = place / "out" / NAME
     ledger.write_text(ledger.read_text()[:-10])
-    assert {name for name, mark in again(files).items() if mark != before[name]} == {"step_10.jsonl"}
+    with pytest.raises(UsageError, match=r"out/step_10.jsonl exists"):
+        again(files)
+    assert {name for name, mark in again(files, force=True).items() if mark != before[name]} == {"step_10.jsonl"}
+
+
+def test_a_run_that_was_killed_can_be_resumed_by_another_plan_and_from_another_place(
+    files: list[Path], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = again(files)
+    finished = Ledger.finished
+
+    def killed(self: Ledger, target: Path, temporary: Path) -> None:
+        finished(self, target, temporary)
+        if target.name == "step_2.jsonl":  # noted, and then it has not got its name
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ledger, "finished", killed)
+    with pytest.raises(KeyboardInterrupt):
+        again(files, method="rloo")
+    monkeypatch.undo()
+    half = marks(place / "out")
+    assert {name for name in before if before[name] != half[name]} == {"step_1.jsonl"}
+    monkeypatch.chdir(place / "out")
+    facts = compute(*files, output="../out/", resume=True, method="rloo").facts
+    whole = marks(place / "out")
+    assert (facts["kept_outputs"], whole["step_1.jsonl"]) == (1, half["step_1.jsonl"])
+    assert {name for name in before if half[name] != whole[name]} == {"step_2.jsonl", "step_10.jsonl"}
+
+
+def test_a_file_that_somebody_holds_is_not_rewritten_in_place(files: list[Path]) -> None:
+    before = files[0].read_bytes()
+    with files[0].open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        with pytest.raises(DataError, match="another process holds it"):
+            compute(files[0], in_place=True)
+    assert files[0].read_bytes() == before
+    compute(files[0], in_place=True)
 
 
 def test_resume_needs_a_directory(files: list[Path]) -> None:
@@ -99,7 +139,7 @@ def test_in_place_with_dropped_rows_rewrites_the_file(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"output": "x.jsonl"}, {"only": True}, {"duplicate": True, "zero_variance": "drop"}]
+    "options", [{"output": "x.jsonl"}, {"only": True}, {"resume": True}, {"duplicate": True, "zero_variance": "drop"}]
 )
 def test_in_place_is_one_place(options: dict[str, Any], files: list[Path]) -> None:
     before = files[0].read_bytes()
@@ -112,4 +152,4 @@ def test_the_ledger_is_lines_of_json_behind_a_digest(files: list[Path], place: P
     again(files)
     key, *lines = (place / "out" / NAME).read_text().splitlines()
     assert len(key) == 64
-    assert [json.loads(line)[0] for line in lines] == [f"out/step_{n}.jsonl" for n in (1, 2, 10)]
+    assert [json.loads(line)[0] for line in lines] == [f"step_{n}.jsonl" for n in (1, 2, 10)]

@@ -24,7 +24,16 @@ from grpo_cli.io.keys import key_of
 from grpo_cli.io.local import expand
 from grpo_cli.io.spool import pinned, spool
 from grpo_cli.narrow import Binding, FileTable, Narrow
-from grpo_cli.outputs import STDOUT, Output, Rows, refuse_columns, refuse_read_columns, refuse_summary, targets
+from grpo_cli.outputs import (
+    STDOUT,
+    Output,
+    Rows,
+    is_folder,
+    refuse_columns,
+    refuse_read_columns,
+    refuse_summary,
+    targets,
+)
 from grpo_cli.refill import refill
 from grpo_cli.resume import Ledger, identity
 from grpo_cli.roles import ROLES
@@ -72,7 +81,8 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     started = time.perf_counter()
     phase("reading")
     tables, skipped = opened(job.inputs, job.binding, skip_broken=job.skip_broken)
-    aims = [] if job.dry_run else targets(tables, job.output)
+    ledger = _ledger(job, tables)
+    aims = [] if job.dry_run else targets(tables, job.output, (lambda _: False) if ledger is None else ledger.owns)
     if job.summary is not None:
         refuse_summary(job.summary, tables, aims, force=job.output.force)
     refuse_columns(tables, job.output)
@@ -89,9 +99,9 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     if job.gate is not None and job.gate.holds(facts.gates(found)):
         raise _gate_error(job.gate, found)
     if aims:
-        ledger = _ledger(job, tables) if job.output.resume else None
         notes = write(job.output, Computed(narrow, scored, rows), tables, aims, ledger, phase)
         found["warnings"] = [*found.get("warnings", ()), *notes]
+    found["kept_outputs"] = 0 if ledger is None else ledger.kept
     found["outputs"] = [target.name for target in aims]
     found["seconds"] = round(time.perf_counter() - started, 3)
     return Done(facts=found, scored=scored, narrow=narrow)
@@ -196,5 +206,9 @@ def _rows(scored: Scored, output: Output) -> Rows | None:
     return refill(scored.rows["group"].to_numpy(), chosen, output.seed) if output.duplicate else np.flatnonzero(chosen)
 
 
-def _ledger(job: Job, tables: Sequence[FileTable]) -> Ledger:
-    return Ledger.opened(Path(str(job.output.to)), identity(job.plan, job.binding, job.output, tables))
+def _ledger(job: Job, tables: Sequence[FileTable]) -> Ledger | None:
+    """What earlier runs have noted in the output directory, if this one is to go on."""
+    output = job.output
+    if not output.resume or output.in_place or not is_folder(output.to):
+        return None
+    return Ledger.of(Path(str(output.to)), identity(job.plan, job.binding, output, tables))

@@ -15,7 +15,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.io.early import claimed, opened, temporary_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from _typeshed import ReadableBuffer
 
@@ -27,8 +27,10 @@ _SYNC: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str], *, force: bool) -> Iterator[BinaryIO]:
-    """Give a file to write; it takes the name `path` only if the body ends well.
+def replacing(
+    path: str | os.PathLike[str], *, force: bool, ready: Callable[[Path], None] = lambda _: None
+) -> Iterator[BinaryIO]:
+    """Give a file to write; it takes the name `path` only if the body ends well, and `ready` does with it as it is.
 
     A symlink stays, and the file that it points to is replaced. A device or a pipe (`/dev/null`) has no
     old content to protect, so it is written directly.
@@ -48,6 +50,7 @@ def replacing(path: str | os.PathLike[str], *, force: bool) -> Iterator[BinaryIO
                 os.fsync(sink.fileno())
             _refuse_existing(target, force=force)
             _copy_mode(target, temporary)
+            ready(temporary)
             temporary.replace(target)
         except BaseException:
             with suppress(OSError):

@@ -124,11 +124,24 @@ def _alone(source: Input) -> Iterator[int]:
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise DataError(f"{source.name}: cannot be changed in place: {why}", ELSEWHERE) from error
+    with _held(fd, source):
+        yield fd
+
+
+@contextmanager
+def held(source: Input) -> Iterator[None]:
+    """Keep others who ask from changing a file in place while it is written anew."""
+    with _held(os.open(source.path, os.O_RDONLY), source):
+        yield
+
+
+@contextmanager
+def _held(fd: int, source: Input) -> Iterator[None]:
     try:
         _lock(fd, source)
         if Pin.of(os.fstat(fd)) != source.pin:
             raise InputChanged.between_readings(source.name)
-        yield fd
+        yield
     finally:
         os.close(fd)
 

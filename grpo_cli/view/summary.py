@@ -220,6 +220,8 @@ def written(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]
         yield "written", [f"nothing ({took})" if took else "nothing"]
         return
     files = f"{count(len(outputs), 'file')}: " if len(outputs) > 1 else ""
+    if kept := facts.get("kept_outputs"):
+        files = f"{count(len(outputs) - kept, 'file')}, {kept} were finished by an earlier run: "
     column = f"column {clean(facts['advantage_column'])}" if "advantage_column" in facts else ""
     yield "written", [files + listing("standard output" if name == "stdout" else name for name in outputs),
                       ", ".join(text for text in (column, took) if text)]  # fmt: skip
