@@ -11,10 +11,14 @@ import shutil
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from grpo_cli.cli.app import app
+from grpo_cli.formats import Weaving, parquet_splice
+from grpo_cli.io.in_place import steps
+from grpo_cli.io.local import Input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -154,12 +158,35 @@ def test_spark_filters_and_counts_what_was_spliced(spark: Any, tmp_path: Path) -
     """Statistics, page indexes and bloom filters are used by these."""
     options = {**OPTIONS["row groups"], **OPTIONS["bloom filters"]}
     path = part(wrote(spark, tmp_path / "in", options))
+    told = pq.read_metadata(path)
+    assert told.num_row_groups > 1
+    assert told.row_group(0).column(0).bloom_filter_offset is not None
     frame = spark.read.parquet(str(spliced(path)))
     expected = advantages(path, "rloo")
     for wanted in ("advantage > 0.5", "prompt_id = 'p77'", "prompt_id = 'nobody'", "reward < 1 and advantage < 0"):
         rows = [{**row, "advantage": one} for row, one in zip(read(spark, path), expected, strict=True)]
         matching = pl.DataFrame([{k: row[k] for k in ("prompt_id", "reward", "advantage")} for row in rows])
         assert frame.filter(wanted).count() == len(matching.sql(f"select * from self where {wanted}"))  # noqa: S608
+
+
+@pytest.mark.parametrize("name", ["advantage", "text"])
+def test_spark_sees_the_old_file_or_the_new_one_whenever_it_stops(spark: Any, tmp_path: Path, name: str) -> None:
+    path = part(wrote(spark, tmp_path / "in", OPTIONS["row groups"]))
+    values = [row / 8 for row in range(ROWS)]
+    added = pl.DataFrame({name: values})
+    growth, _ = parquet_splice.growth(Input.at(path), Weaving(added=added, take=None, replace=True, metadata={}))
+    before, seen = read(spark, path), []
+    after = [{**row, name: value} for row, value in zip(before, values, strict=True)]
+    with path.open("r+b") as handle:
+        for at, step in enumerate(steps(handle.fileno(), growth, portion=3000)):
+            copy = tmp_path / f"state-{at}.parquet"  # Spark remembers what it has seen of a file
+            copy.write_bytes(path.read_bytes())
+            found = read(spark, copy)
+            assert found in (before, after)
+            seen.append((step, found == after))
+    written = seen.index(("the new end is written", True))
+    assert [new for _, new in seen] == [False] * written + [True] * (len(seen) - written)
+    assert sum("portion" in step for step, _ in seen) > 2
 
 
 def test_a_partitioned_folder_keeps_its_tree(spark: Any, tmp_path: Path) -> None:
