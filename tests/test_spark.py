@@ -30,9 +30,10 @@ CODECS: Final = ("snappy", "gzip", "zstd", "none", "lz4", "lz4_raw")
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     **{codec: {"compression": codec} for codec in CODECS},
     "second pages": {"parquet.writer.version": "v2", "parquet.page.row.count.limit": 100},
-    "bloom filters": {
+    "bloom filters": {  # of columns without a dictionary only
         "parquet.bloom.filter.enabled#prompt_id": "true",
         "parquet.bloom.filter.expected.ndv#prompt_id": 200,
+        "parquet.enable.dictionary": "false",
     },
     "row groups": {"parquet.block.size": 20_000, "parquet.page.size": 2000, "parquet.page.size.row.check.min": 10},
 }
