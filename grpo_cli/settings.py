@@ -16,6 +16,8 @@ from grpo_cli.roles import ROLES
 from grpo_cli.typed import typed
 
 Given = Mapping[str, Any]
+STDOUT: Final = "-"
+_STDOUTS: Final = frozenset({"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
 SINGLETON: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "unit": {"alone.baseline": "zero", "alone.sd": "one", "alone.result": "keep"},
@@ -29,6 +31,9 @@ SINGLETON: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 
 def with_config(given: Given) -> dict[str, Any]:
     """What the file says, where no flag says otherwise."""
+    for name, value in given.items():
+        if name in EVERY and (value == "" or (isinstance(value, list) and "" in value)):
+            raise UsageError(f"{EVERY[name].flag} was given nothing", "is it a variable that is not set?")
     if "config" not in given:
         return dict(given)
     path = given["config"]
@@ -211,6 +216,8 @@ def _refuse_idle(given: Given, plan: Plan, without: Plan) -> None:
     for name, useless, why, cure in idle:
         if name in given and useless:
             raise UsageError(f"{OPTIONS[name].flag} {why}", cure)
+    if given.get("expect_size", 1) < 1:
+        raise UsageError(f"a group cannot have {given['expect_size']} rows", "--expect-size takes 1 or more")
     if given.get("seed", 0) < 0:
         raise UsageError(f"--seed cannot be {given['seed']}", "it takes 0 or more")
 
@@ -219,8 +226,11 @@ def binding_fields(given: Given) -> dict[str, Any]:
     """Which columns play which part: the keyword arguments of a Binding."""
     flags = {role.flag.removeprefix("--").replace("-", "_"): role.name for role in ROLES.values()}
     direct = ("group_size", "partial", "expect_size", "group_within", "batch_by", "schema", "parquet_key")
+    group = tuple(name.strip() for item in given.get("group", ()) for name in item.split(",") if name.strip())
+    if given.get("group") and not group:
+        raise UsageError("--group names no column", "give the columns of the key, or leave it out")
     return {
-        "group": tuple(name.strip() for item in given.get("group", ()) for name in item.split(",") if name.strip()),
+        "group": group,
         "rewards": tuple(_split_reward(text)[0] for text in given.get("reward", ())),
         "roles": {role: given[name] for name, role in flags.items() if name in given},
         "singletons_meant": "singleton" in given,
@@ -231,4 +241,5 @@ def binding_fields(given: Given) -> dict[str, Any]:
 def output_fields(given: Given) -> dict[str, Any]:
     """How to write: the keyword arguments of an Output."""
     direct = ("force", "in_place", "resume", "column", "replace", "dtype", "facts", "only", "duplicate", "seed", "long")
-    return {"to": given.get("output"), **{name: given[name] for name in direct if name in given}}
+    to = given.get("output")
+    return {"to": STDOUT if to in _STDOUTS else to, **{name: given[name] for name in direct if name in given}}

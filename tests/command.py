@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TERMINAL = {"COLUMNS": "80", "NO_COLOR": "1"}
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Typer would make its tree of commands anew for every line: 0.03 s.
 TREE = cache(typer.main.get_command)
 

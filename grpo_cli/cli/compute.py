@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from grpo_cli.cli.command import takes
-from grpo_cli.errors import GateError, UsageError
+from grpo_cli.errors import DataError, GateError, UsageError
 from grpo_cli.io.early import begun
 from grpo_cli.options import OPTIONS
 from grpo_cli.settings import binding_fields, origin, output_fields, plan_of, with_config
@@ -39,7 +39,9 @@ def _ahead(given: Mapping[str, Any]) -> AbstractContextManager[None]:
     if len(given["inputs"]) > 1 or any(given.get(name) for name in others):
         return nullcontext()
     source = given["inputs"][0]
-    target = given.get("output") or str(Path(source).with_suffix(f".advantages{Path(source).suffix}"))
+    if not source.endswith(".parquet"):
+        return nullcontext()
+    target = given.get("output") or str(Path(source).with_suffix(".advantages.parquet"))
     return begun(source, target, force=given.get("force", False))
 
 
@@ -64,8 +66,13 @@ def save(path: Path, text: str) -> None:
     """Write a summary to its file."""
     from grpo_cli.io.atomic import replacing
 
-    with replacing(path, force=True) as handle:
-        handle.write(f"{text}\n".encode())
+    try:
+        with replacing(path, force=True) as handle:
+            handle.write(f"{text}\n".encode())
+    except (DataError, OSError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        why = (cause.strerror or str(cause)).lower() if isinstance(cause, OSError) else str(error)
+        raise DataError(f"--summary {path} cannot be written: {why}", "all other outputs are there") from None
 
 
 def _job(given: dict[str, Any], plan: Any) -> Job:

@@ -13,9 +13,11 @@ from grpo_cli.errors import GrpoError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-INTERRUPTED: Final = 130
-TERMINATED: Final = 143
-BROKEN_PIPE: Final = 141
+SIGNALLED: Final = 128  # and the number of the signal
+INTERRUPTED: Final = SIGNALLED + signal.SIGINT
+BROKEN_PIPE: Final = SIGNALLED + 13
+# A terminal that is closed sends the last of them; there is none on Windows.
+ENDING: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # The commands whose lines are mostly plain; the others are typer's.
 PLAIN: Final = ("compute", "inspect", "report", "select", "audit", "compare")
 
@@ -51,8 +53,9 @@ def _system(error: OSError) -> str:
 
 def main() -> NoReturn:
     """Run the command line; never a traceback for what a user can cause."""
-    signal.signal(signal.SIGTERM, _signalled)
-    signal.signal(signal.SIGINT, _signalled)
+    for number in ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup, and jobs in the background
+            signal.signal(number, _signalled)
     try:
         status = _run(sys.argv[1:])
         if sys.stdout is not None:
@@ -67,7 +70,7 @@ def main() -> NoReturn:
         # A signal that arrives inside one of our functions that polars calls comes back in polars' words.
         if not _SIGNALS:
             raise
-        _leave(TERMINATED if _SIGNALS[0] == signal.SIGTERM else INTERRUPTED)
+        _leave(SIGNALLED + _SIGNALS[0])
     sys.exit(status)
 
 
@@ -91,7 +94,7 @@ def _signalled(number: int, _: object) -> NoReturn:
     _SIGNALS.append(number)
     if number == signal.SIGINT:
         raise KeyboardInterrupt
-    sys.exit(TERMINATED)
+    sys.exit(SIGNALLED + number)
 
 
 def _leave(status: int, message: str = "") -> NoReturn:

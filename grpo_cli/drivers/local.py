@@ -6,6 +6,7 @@ its advantages are woven in, so they can never land on other rows than those the
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from grpo_cli import facts, formats, sources
 from grpo_cli.bound import laid_out
 from grpo_cli.copies import without_copies
 from grpo_cli.engine import Scored, score
-from grpo_cli.errors import GateError, UsageError
+from grpo_cli.errors import DataError, GateError, UsageError
 from grpo_cli.formats.broken import without_broken
 from grpo_cli.io.keys import key_of
 from grpo_cli.io.local import expand
@@ -80,14 +81,15 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     """Do the job; nothing is renamed into place before every check has passed."""
     started = time.perf_counter()
     phase("reading")
-    tables, skipped = opened(job.inputs, job.binding, skip_broken=job.skip_broken)
+    to = job.output.to if is_folder(job.output.to) else None
+    tables, skipped = opened(job.inputs, job.binding, skip_broken=job.skip_broken, to=to)
     ledger = _ledger(job, tables)
     aims = [] if job.dry_run else targets(tables, job.output, (lambda _: False) if ledger is None else ledger.owns)
     if job.summary is not None:
         refuse_summary(job.summary, tables, aims, force=job.output.force)
     refuse_columns(tables, job.output)
     _refuse_duplicates(job, tables)
-    narrow = sources.read(tables, job.binding, job.plan)
+    narrow = _read(tables, job)
     refuse_read_columns(narrow, job.output)
     phase("computing")
     scored = score(job.plan, narrow.table, workings=job.dry_run)
@@ -107,6 +109,16 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     return Done(facts=found, scored=scored, narrow=narrow)
 
 
+def _read(tables: Sequence[FileTable], job: Job) -> Narrow:
+    """Read narrow; what is wrong with a file that changes meanwhile is that it changes."""
+    try:
+        return sources.read(tables, job.binding, job.plan)
+    except DataError:
+        for table in tables:
+            table.source.check()
+        raise
+
+
 def _found(
     job: Job, tables: Sequence[FileTable], narrow: Narrow, scored: Scored, rows: Rows | None, skipped: Sequence[str]
 ) -> dict[str, Any]:
@@ -121,11 +133,14 @@ def _found(
 
 
 def opened(
-    names: Sequence[str], binding: Binding | None = None, *, skip_broken: bool = False
+    names: Sequence[str], binding: Binding | None = None, *, skip_broken: bool = False, to: str | None = None
 ) -> tuple[list[FileTable], list[str]]:
-    """Pin the files that are meant, as their schema reads them, and name those that were passed over."""
+    """Pin the files that are meant, as their schema reads them, and name those that were passed over.
+
+    Nothing in the folder `to` is meant unless it is named: it is for outputs.
+    """
     binding = Binding() if binding is None else binding
-    found, passed = _files(names)
+    found, passed = _files(names, to)
     if binding.parquet_key is not None:
         key = key_of(binding.parquet_key)
         found = [replace(one, key=key) for one in found]
@@ -134,7 +149,7 @@ def opened(
     return [one for one in seen if isinstance(one, FileTable)], passed
 
 
-def _files(names: Sequence[str]) -> tuple[list[Input], list[str]]:
+def _files(names: Sequence[str], to: str | None) -> tuple[list[Input], list[str]]:
     if STDOUT in names:
         if len(names) > 1:
             raise UsageError("standard input cannot be read together with files", "name it alone")
@@ -142,8 +157,17 @@ def _files(names: Sequence[str]) -> tuple[list[Input], list[str]]:
             raise UsageError("standard input is closed", "pipe something in, or name a file")
         return [spool(sys.stdin.buffer)], []
     found = expand(names)
-    files, copies = without_copies(found.files, {Path(name) for name in names})
-    return [pinned(path) for path in files], [str(path) for path in (*found.skipped, *copies)]
+    meant = {Path(name) for name in names}
+    folder = None if to is None else Path(os.path.realpath(to))
+    own = {path for path in found.files if path not in meant and (_inside(path, folder) or not path.stat().st_size)}
+    if len(own) == len(found.files):
+        own = set()
+    files, copies = without_copies([path for path in found.files if path not in own], meant)
+    return [pinned(path) for path in files], [str(path) for path in (*found.skipped, *sorted(own), *copies)]
+
+
+def _inside(path: Path, folder: Path | None) -> bool:
+    return folder is not None and folder in Path(os.path.realpath(path)).parents
 
 
 def _table(source: Input, *, skip_broken: bool) -> FileTable:
@@ -183,7 +207,7 @@ def _warnings(found: Mapping[str, Any], skipped: Sequence[str], narrow: Narrow, 
     if skipped:
         more = ", ..." if len(skipped) > SHOWN else ""
         told.append(
-            f"skipped {len(skipped)} files (own outputs, hidden or second copies): {', '.join(skipped[:SHOWN])}{more}"
+            f"skipped {len(skipped)} files (own outputs, empty, hidden or second copies): {', '.join(skipped[:SHOWN])}{more}"
         )
     if found["zero_variance"]["nearly"]:
         told.append(f"{found['zero_variance']['nearly']} groups are nearly constant: rounding, not information?")

@@ -35,9 +35,9 @@ def replacing(
     A symlink stays, and the file that it points to is replaced. A device or a pipe (`/dev/null`) has no
     old content to protect, so it is written directly.
     """
-    target = Path(os.path.realpath(path))
-    if _is_stream(target):
-        with _explained(target), target.open("wb") as device:
+    named, target = Path(path), Path(os.path.realpath(path))
+    if _is_stream(named):  # a pipe of the shell has no real path
+        with _explained(named), named.open("wb") as device:
             yield device
         return
     _refuse_existing(target, force=force)

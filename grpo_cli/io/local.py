@@ -11,7 +11,7 @@ from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, cast
 
-from grpo_cli.errors import DataError, InputChanged
+from grpo_cli.errors import DataError, InputChanged, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -130,18 +130,22 @@ def expand(patterns: Sequence[str], suffixes: Collection[str] = READABLE) -> Fou
     """Files, globs and directories as one list without duplicates, in natural order inside each pattern."""
     files: dict[str, Path] = {}
     skipped: dict[str, Path] = {}
+    twice: dict[Path, None] = {}  # other names of a file that has been named
     for pattern in patterns:
         wanted, passed = _expand_one(pattern, suffixes)
         for path in sorted(wanted, key=natural):
-            files.setdefault(os.path.realpath(path), path)
+            if files.setdefault(os.path.realpath(path), path) != path:
+                twice[path] = None
         for path in sorted(passed, key=natural):
             skipped.setdefault(os.path.realpath(path), path)
     left_out = [path for real, path in skipped.items() if real not in files]
-    return Found(list(files.values()), left_out)
+    return Found(list(files.values()), [*left_out, *twice])
 
 
 def _expand_one(pattern: str, suffixes: Collection[str]) -> Found:
     path = Path(pattern)
+    if not pattern:
+        raise UsageError("an input without a name", "is it a variable that is not set?")
     if path.is_dir():
         return _in_directory(path, suffixes)
     if path.exists():
