@@ -135,7 +135,7 @@ def _step_part(program: Program, plan: Plan) -> pl.Expr:
 
 def _unless_unscorable(fate: pl.Expr) -> pl.Expr:
     """What becomes of the rows of a group that have a reward, and of the others."""
-    return pl.when(pl.col(".scorable")).then(fate).otherwise(_said("unscorable"))
+    return pl.when(pl.col(".scorable")).then(fate).otherwise(_said("unscorable")).alias(".status")
 
 
 def _said(status: str) -> pl.Expr:
@@ -215,14 +215,24 @@ def score(plan: Plan, table: pl.DataFrame, *, workings: bool = False) -> Scored:
     rows, groups, heads = zip(*found, strict=True)
     starts = np.repeat(np.cumsum([0, *map(len, parts)])[:-1], [*map(len, heads)])
     first = pl.concat(heads)
-    return Scored(plan, table.hstack(pl.concat(rows)), pl.concat(groups), first.with_columns(pl.col("row") + starts))
+    first = first.with_columns(pl.col("row") + starts) if len(parts) > 1 else first
+    return Scored(plan, table.hstack(pl.concat(rows)), pl.concat(groups), first)
 
 
 def _result(part: Part) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """A part's share of the answer."""
     first = pl.Series(part.layout.first, dtype=pl.UInt32)
-    where = {"code": part.layout.codes, "size": part.layout.segments.sizes, "row": part.layout.first}
-    shown = [part.table[BATCH].gather(first), part.rows[".scorable"].gather(first)]
-    heads = pl.DataFrame(where).hstack([*shown, *part.groups.select(".fate", ".kept")])
-    status = _unless_unscorable(pl.col(".fate")).alias(".status")
-    return part.rows, part.groups.select(OF_GROUPS), heads.select(*where, BATCH, ".kept", status)
+    heads = pl.DataFrame(
+        {
+            "code": part.layout.codes,
+            "size": part.layout.segments.sizes,
+            "row": part.layout.first,
+            BATCH: part.table[BATCH].gather(first),
+            ".kept": part.groups[".kept"],
+            ".status": part.groups[".fate"],
+        }
+    )
+    scorable = part.rows[".scorable"].gather(first)
+    if not scorable.all():
+        heads = heads.with_columns(scorable).with_columns(_unless_unscorable(pl.col(".status"))).drop(".scorable")
+    return part.rows, part.groups[list(OF_GROUPS)], heads

@@ -103,7 +103,7 @@ def _query(frame: pl.DataFrame, layers: Layers, kept: Collection[str], how: Engi
     new = [value.meta.output_name() for layer in layers for value in layer]
     names = [name for name in dict.fromkeys((*frame.columns, *new)) if name in kept]
     if not new:
-        return frame.select(names)
+        return frame[names]
     asked = frame.lazy()
     for layer in layers:
         asked = asked.with_columns(layer)
@@ -154,7 +154,7 @@ def _round(leg: Sequence[Stage], step: Round, parts: Sequence[Part], batches: in
     def up_to(part: Part) -> tuple[Part, Moments]:
         part = part.after(leg, how)
         kept = [name for name in part.rows.columns if name in leg[-1].kept_rows]
-        return replace(part, rows=part.rows.select(kept)), _moments(step, part.rows, batches)
+        return replace(part, rows=part.rows[kept]), _moments(step, part.rows, batches)
 
     done, moments = zip(*_mapped(up_to, parts), strict=True)
     found = {f"{step.name}.{key}": one for key, one in step.finish(reduce(Moments.merge, moments)).items()}

@@ -26,6 +26,7 @@ class Segments:
 
     starts: Index
     sizes: Index
+    numbers: Codes | None = None  # of the run of each row, but for a constant, where they are at hand
 
     @classmethod
     def of(cls, codes: Codes) -> tuple[Segments, Index]:
@@ -40,6 +41,11 @@ class Segments:
         starts += 1
         starts = np.concatenate([np.zeros(min(len(codes), 1), np.int64), starts])
         return cls(starts, np.diff(starts, append=len(codes)))
+
+    def numbered(self, codes: Codes) -> Segments:
+        """The same, with the codes of the rows where these number the runs: they ascend, and may leave none out."""
+        whole = len(codes) and int(codes[-1]) - int(codes[0]) == len(self.starts) - 1
+        return Segments(self.starts, self.sizes, codes) if whole else self
 
     @cached_property
     def width(self) -> int | None:
@@ -69,6 +75,9 @@ class Segments:
     @cached_property
     def _of_row(self) -> Index:
         """The run of each row."""
+        if self.numbers is not None:
+            places: Index = np.subtract(self.numbers, self.numbers[0], dtype=np.int64)
+            return places
         steps = np.zeros(self.rows, np.int64)
         steps[self.starts[1:]] = 1
         return np.cumsum(steps, out=steps)
@@ -110,10 +119,11 @@ class Layout:
         segments = Segments.found(codes)
         heads = codes[segments.starts]
         if bool((heads[1:] > heads[:-1]).all()):
-            return cls(segments, None, heads)
+            return cls(segments.numbered(codes), None, heads)
         order = np.argsort(codes, kind="stable")
-        segments = Segments.found(codes[order])
-        return cls(segments, order, codes[order[segments.starts]])
+        ordered = codes[order]
+        segments = Segments.found(ordered)
+        return cls(segments.numbered(ordered), order, ordered[segments.starts])
 
     @property
     def first(self) -> Index:
@@ -136,7 +146,7 @@ class Layout:
         """One value per group, on each of its rows."""
         return self.back(self.segments.spread(facts))
 
-    @property
+    @cached_property
     def of_row(self) -> Index:
         """The place among the groups of each row's."""
         return self.spread(np.arange(len(self.codes)))
