@@ -1,7 +1,7 @@
 """The guarantee as a check: an output without its added columns is the input.
 
-JSON lines are compared byte by byte, Parquet column chunks too; what took the general path, and the other
-formats, value by value. Same rows, same order; the first difference is told.
+JSON lines, CSV records and Parquet column chunks are compared byte by byte; what took the general path, and Arrow
+files, value by value. Same rows, same order; the first difference is told.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from grpo_cli import formats
 from grpo_cli.bound import laid_out
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.formats import members, parquet_splice
+from grpo_cli.formats import Field, members, parquet_splice
 from grpo_cli.formats.lines import BOM, is_blank, raw_lines
 from grpo_cli.formats.sealed import seal_of
 from grpo_cli.io.keys import key_of
@@ -76,8 +76,17 @@ def _compared(kind: Format, new: Input, old: Input, added: Collection[str]) -> t
     if kind.name == "parquet" and not _encrypted(new, old):
         difference = parquet_splice.same_chunks(old, new, added)
         if difference is None:
-            return BYTES, None
+            return BYTES, _unreadable(kind, new, added)
     return VALUES, _values(kind, new, old, added)
+
+
+def _unreadable(kind: Format, new: Input, added: Collection[str]) -> str | None:
+    """What is wrong with the added columns themselves: nothing else has read them."""
+    try:
+        kind.scan(new, [Field(name, "key") for name in added])
+    except (DataError, OSError) as error:
+        return f"{new.name}: {', '.join(added)} cannot be read: {error}"
+    return None
 
 
 def _encrypted(*files: Input) -> bool:
@@ -94,7 +103,7 @@ def _lines(new: Input, old: Input, added: tuple[str, ...]) -> str | None:
             return f"{longer}:{number}: a line that the other file does not have"
         if was == now if is_blank(was) or not added else _woven(spot, was, now):
             continue
-        return f"{new.name}:{number}: differs from {old.name}:{number} in more than {', '.join(added) or 'nothing'}"
+        return f"{new.name}:{number}: {_first_difference(was, now, added)} differs from {old.name}:{number}"
     return None
 
 
@@ -108,6 +117,20 @@ def _woven(spot: members.Spot, was: bytes, now: bytes) -> bool:
     return spot.put(was, [found[name] for name in spot.names]) == now
 
 
+def _first_difference(was: bytes, now: bytes, added: Sequence[str]) -> str:
+    """The first member that is not the same in both lines, or what else there is in a line."""
+    try:
+        before, after = (
+            [(name, text[start:end]) for name, start, end in members.spans_of(text)]
+            for text in (line.removeprefix(BOM).decode("utf-8", "surrogateescape") for line in (was, now))
+        )
+    except (ValueError, IndexError, StopIteration):
+        return "the line"
+    pairs = zip_longest(before, (one for one in after if one[0] not in added or one in before))
+    differing = (one or other for one, other in pairs if one != other)
+    return next((name for name, _ in differing if name not in added), "the text around the values")
+
+
 def _values(kind: Format, new: Input, old: Input, added: Collection[str]) -> str | None:
     """The same columns with the same values, compared column by column."""
     was, now = kind.read(old), kind.read(new)
@@ -118,9 +141,10 @@ def _values(kind: Format, new: Input, old: Input, added: Collection[str]) -> str
             continue
         if name not in now.columns:
             return f"{new.name}: the column {name} is gone"
+        if was[name].dtype != now[name].dtype:
+            return f"{new.name}: {name} is {now[name].dtype}, and {was[name].dtype} in {old.name}"
         differs = was[name].ne_missing(now[name])
-        if was[name].dtype != now[name].dtype or differs.any():
-            row = (differs.arg_max() or 0) + 1
-            return f"{new.name} row {row}: {name} differs from {old.name}"
+        if differs.any():
+            return f"{new.name} row {(differs.arg_max() or 0) + 1}: {name} differs from {old.name}"
     more = [name for name in now.columns if name not in was.columns and name not in added]
     return f"{new.name}: the column {more[0]} is new" if more else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 
 from grpo_cli.errors import DataError, UsageError
@@ -37,7 +38,7 @@ def test_what_compute_wrote_is_the_input_plus_its_columns(suffix: str, place: Pa
     compute(source, output=str(out), facts=True)
     found = verify(out, source)
     assert found.added == tuple(f"advantage{end}" for end in ("", "_mean", "_std", "_size", "_status"))
-    assert found.by == ("bytes" if suffix in {"jsonl", "parquet"} else "values")
+    assert found.by == ("values" if suffix == "arrow" else "bytes")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -55,7 +56,7 @@ def test_a_changed_byte_of_a_line_is_found(place: Path) -> None:
     lines = (place / "out.jsonl").read_text().splitlines(keepends=True)
     lines[4] = lines[4].replace('"reward": ', '"reward":  ')
     (place / "out.jsonl").write_text("".join(lines))
-    with pytest.raises(DataError, match=r"out\.jsonl:5: differs"):
+    with pytest.raises(DataError, match=r"out\.jsonl:5: the text around the values differs"):
         verify(place / "out.jsonl", place / "rewards.jsonl")
 
 
@@ -90,3 +91,62 @@ def test_dropped_rows_are_another_table(place: Path) -> None:
 def test_two_formats_are_not_compared(place: Path) -> None:
     with pytest.raises(UsageError, match="verify compares one format"):
         verify(place / "rewards.jsonl", place / "rewards.parquet")
+
+
+def test_the_first_member_that_differs_is_named(place: Path) -> None:
+    source, out = place / "rewards.jsonl", place / "out.jsonl"
+    compute(source, output=str(out))
+    text = out.read_text()
+    for change, told in [
+        (('"length": 13', '"length": 14'), r"out\.jsonl:1: length differs from"),
+        (('"sample": 0, ', ""), r"out\.jsonl:1: sample differs"),
+        (('"sample": 0, ', '"sample": 0,  '), r"out\.jsonl:1: the text around the values differs"),
+        (('{"prompt_id"', "{prompt_id"), r"out\.jsonl:1: the line differs|not JSON"),
+    ]:
+        out.write_text(text.replace(*change, 1))
+        with pytest.raises(DataError, match=told):
+            verify(out, source)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_a_record_keeps_every_byte(suffix: str, place: Path) -> None:
+    source, out = place / f"rewards.{suffix}", place / f"out.{suffix}"
+    compute(source, output=str(out))
+    whole = out.read_bytes()
+    lines = whole.split(b"\n")
+    changed = {
+        "line ends": whole.replace(b"\n", b"\r\n"),
+        "quotes": whole.replace(b"\nadd-17-25", b'\n"add-17-25"', 1),
+        "a row less": b"\n".join([*lines[:3], *lines[4:]]),
+        "a row more": whole + lines[3] + b"\n",
+        "a cell more": b"\n".join([*lines[:3], lines[3] + (b"," if suffix == "csv" else b"\t"), *lines[4:]]),
+        "two rows swapped": b"\n".join([*lines[:3], lines[4], lines[3], *lines[5:]]),
+    }
+    for what, data in changed.items():
+        out.write_bytes(data)
+        with pytest.raises(DataError, match=r"out\.[ct]sv row \d+: [a-z_ ]+ differs"):
+            pytest.fail(f"{what}: {verify(out, source, ['advantage'])}")
+    out.write_bytes(whole)
+    assert verify(out, source).by == "bytes"
+
+
+def test_a_column_that_cannot_be_read_is_not_verified(place: Path) -> None:
+    source, out = place / "rewards.parquet", place / "out.parquet"
+    compute(source, output=str(out))
+    chunk = pq.read_metadata(out).row_group(0).column(pq.read_schema(out).names.index("advantage"))
+    start = min(at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at)
+    data = bytearray(out.read_bytes())
+    data[start : start + chunk.total_compressed_size] = bytes(chunk.total_compressed_size)
+    out.write_bytes(data)
+    with pytest.raises(DataError, match="advantage cannot be read"):
+        verify(out, source)
+
+
+def test_a_replaced_column_of_another_type_has_to_be_named(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    nested = [{"a": 1, "b": 2}] * 4
+    pl.DataFrame({"prompt_id": [1, 1, 2, 2], "reward": [0, 1, 0, 1], "advantage": nested}).write_parquet(source)
+    compute(source, output=str(out), replace=True)
+    with pytest.raises(DataError, match="advantage is Float64, and Struct"):
+        verify(out, source)
+    assert verify(out, source, ["advantage"]).by == "bytes"

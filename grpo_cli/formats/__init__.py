@@ -46,8 +46,8 @@ def _row(name: str, module: str, inside: str = "", *more: str, suffixes: tuple[s
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType({
     row.name: row for row in (
         _row("jsonl", "jsonl", "", "late", suffixes=(".jsonl", ".ndjson", ".json")),
-        _row("csv", "delimited", "CSV.", suffixes=(".csv",)),
-        _row("tsv", "delimited", "TSV.", suffixes=(".tsv",)),
+        _row("csv", "delimited", "CSV.", "difference", suffixes=(".csv",)),
+        _row("tsv", "delimited", "TSV.", "difference", suffixes=(".tsv",)),
         _row("parquet", "parquet", "", "in_place", suffixes=(".parquet", ".pq")),
         _row("arrow", "arrow", suffixes=(".arrow", ".ipc", ".feather")),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 import polars as pl
@@ -16,7 +17,7 @@ from grpo_cli.formats.paths import absent
 from grpo_cli.formats.records import bare, cells_of, quoted, records, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from grpo_cli.formats.model import Field, Weaving
     from grpo_cli.io.local import Input
@@ -58,7 +59,7 @@ class Delimited:
         old = [text_of(raw) for raw in header[1]]
         names = weaving.added.columns
         slots = [old.index(name) if weaving.replace and name in old else None for name in names]
-        sink.write(self._put(header[0], header[1], slots, [quoted(name, self.separator) for name in names]))
+        sink.write(self._put(header[0], header[1], slots, [quoted(name, self.separator).encode() for name in names]))
         if weaving.take is not None:
             rows = self._taken(source, weaving, ending(header[0]) or b"\n")
         self._weave_rows(source, sink, weaving.added, slots, rows)
@@ -89,7 +90,7 @@ class Delimited:
             for record in taken(handle, spans, weaving.take, newline):
                 yield record, cells_of(bare(record), mark) or []
 
-    def _put(self, record: bytes, raw: Sequence[bytes], slots: Sequence[int | None], new: Sequence[str]) -> bytes:
+    def _put(self, record: bytes, raw: Sequence[bytes], slots: Sequence[int | None], new: Sequence[bytes]) -> bytes:
         mark = self.separator.encode()
         close = ending(record)
         body = record[: len(record) - len(close)]
@@ -97,24 +98,48 @@ class Delimited:
             rewritten = list(raw)
             for slot, text in zip(slots, new, strict=True):
                 if slot is not None:
-                    rewritten[slot] = text.encode()
+                    rewritten[slot] = text
             body = (BOM if body.startswith(BOM) else b"") + mark.join(rewritten)
-        behind = [text.encode() for slot, text in zip(slots, new, strict=True) if slot is None]
+        behind = [text for slot, text in zip(slots, new, strict=True) if slot is None]
         return mark.join([body, *behind]) + close
 
-    def _rendered(self, added: pl.DataFrame) -> Iterator[tuple[str, ...]]:
+    def _rendered(self, added: pl.DataFrame) -> Iterator[tuple[bytes, ...]]:
         for chunk in added.iter_slices(_CHUNK):
             yield from zip(*(map(self._spell, series.to_list()) for series in chunk), strict=True)
 
-    def _spell(self, value: object) -> str:
+    def _spell(self, value: object) -> bytes:
         match value:
             case None:
-                return ""
+                return b""
             case bool():
-                return "true" if value else "false"
+                return b"true" if value else b"false"
             case float():
-                return "NaN" if math.isnan(value) else repr(value)
-        return quoted(str(value), self.separator)
+                return b"NaN" if math.isnan(value) else repr(value).encode()
+        return quoted(str(value), self.separator).encode()
+
+    def difference(self, new: Input, old: Input, added: Collection[str]) -> str | None:
+        """The first record that is more than the old one with the added cells of the new one put in."""
+        mark = self.separator.encode()
+        nothing: tuple[bytes, list[bytes]] = (b"", [])
+        both = zip_longest(records(old, mark), records(new, mark), fillvalue=nothing)
+        known, names = self.columns(old), self.columns(new)
+        for name in (name for name in added if name not in names):
+            return f"{new.name}: there is no column {name}"
+        slots = [known.index(name) if name in known else None for name in added]
+        places = [names.index(name) for name in added]
+        row = -1
+        for (was, old_cells), (now, cells_now) in both:
+            row += bool(old_cells or cells_now)
+            texts = [cells_now[at] for at in places if at < len(cells_now)]
+            whole = len(cells_now) == len(names) and len(old_cells) == len(known)
+            if was != now if not old_cells else not whole or self._put(was, old_cells, slots, texts) != now:
+                there = dict(zip(names, cells_now, strict=False))
+                cells = zip(known, old_cells, strict=False)
+                what = next(
+                    (name for name, cell in cells if name not in added and there.get(name) != cell), "the record"
+                )
+                return f"{new.name} row {row}: {what} differs from {old.name}"
+        return None
 
     def read(self, source: Input) -> pl.DataFrame:
         """Read every cell as text: what a number looked like is kept that way."""
