@@ -31,9 +31,9 @@ ROW = st.fixed_dictionaries(
         "id": IDS,
         "text": TEXT,
         "n": st.integers(-5, 10**14),
-        "reward": st.floats(allow_nan=True) | st.sampled_from([0.0, 1.0, None, True, 3]),
+        "reward": st.floats(allow_nan=True) | st.sampled_from([0.0, 1.0, None, True, False, 3]),
         "meta": st.builds(lambda kl, note: {"kl": kl, "note": note, "empty": []}, st.sampled_from([0.5, -0.25]), TEXT),
-        "step": st.integers(0, 3),
+        "step": st.integers(0, 3) | st.sampled_from([True, False, None, 1e300]),
     }
 ).map(lambda row: {name: row[name] for name in ("id", "text", "n", "reward", "meta", "step")})
 SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" , ", " : ")])

@@ -29,6 +29,7 @@ _STEP: Final = 64  # letters of a constant that are compared at a time
 _WIDE: Final = 4  # texts are taken as words of one width where those are no more than so many times the window
 _SCALARS: Final = {int, float, bool, type(None)}
 _DECIMAL: Final = r"^-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+]?[0-9]+)?$"
+_LITERALS: Final = (b"true", b"false", b"null")
 _ANY: Final = Field("", "number")
 
 
@@ -104,6 +105,8 @@ class Cast:
         """Whether a value that nobody asked for is one: a line that is not JSON must not pass."""
         start, end, words = self._values[number]
         rest = np.flatnonzero(~digits.read(words[:, 0], end - start).known)
+        for literal in _LITERALS:
+            rest = rest[~_are(literal, words[rest, 0], (end - start)[rest])] if len(rest) else rest
         return not len(rest) or self._parsed(_ANY, self._texts(start[rest], end[rest]), str) is not None
 
     def _numbers(self, field: Field, number: int, place: Place) -> pl.Series | None:
@@ -113,8 +116,12 @@ class Cast:
         values = found.whole() if field.kind == "key" else found.floats()
         if values is None or field.kind == "numbers":
             return None
-        column = pl.Series(field.name, values)
         rest = np.flatnonzero(~found.known)
+        for literal in _LITERALS[:2] if field.kind == "number" and len(rest) else ():
+            there = _are(literal, words[rest, 0], (end - start)[rest])
+            values[rest[there]] = json.loads(literal)
+            rest = rest[~there]
+        column = pl.Series(field.name, values)
         if not len(rest):
             return column
         others = self._parsed(field, self._texts(start[rest], end[rest]), place)
@@ -158,6 +165,13 @@ class Cast:
         kept = np.arange(heads.shape[1]) < size[:, None]
         found = _series(heads[kept] if not kept.all() else heads.ravel(), size)
         return found if len(found) == len(change) else found[np.cumsum(change) - 1]
+
+
+def _are(literal: bytes, words: Ints, sizes: Ints) -> Bools:
+    """Which of the words begin with a literal, and are no longer."""
+    mask, wanted = (np.uint64(int.from_bytes(one, "little")) for one in (b"\xff" * len(literal), literal))
+    found: Bools = ((words & mask) == wanted) & (sizes == len(literal))
+    return found
 
 
 def _zeros_behind(width: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:

@@ -15,6 +15,7 @@ from grpo_cli.formats.paths import absent
 from grpo_cli.formats.pruned import Found, Reader
 from grpo_cli.formats.rows import ABSENT, rows, value_of
 from grpo_cli.formats.splice import spliced
+from grpo_cli.formats.window import keep_freed
 from grpo_cli.io.packed import is_packed
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def late(source: Input, fields: Sequence[Field], watched: Collection[str]) -> tu
     def read(piece: Piece) -> Found:
         return reader.read(piece, lambda at: f"{source.name}:{number_at(source, piece.start + at)}")
 
+    keep_freed()
     found = Found.joined(ahead(read, pieces(source)), len(fields))
     if not found.height:
         raise DataError(f"{source.name}: no rows")
