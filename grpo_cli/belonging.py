@@ -14,7 +14,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats.cells import canonical
-from grpo_cli.grouping import Coded, blocks, encode, refuse_merge, refuse_nulls, sizes, spanning, within
+from grpo_cli.grouping import Coded, blocks, encode, refuse_merge, refuse_missing, sizes, spanning, within
 from grpo_cli.narrow import label
 from grpo_cli.numbers import over
 from grpo_cli.parts import Alone
@@ -90,8 +90,7 @@ def refuse_rivals(looked: Looked, rivals: Sequence[str]) -> None:
 def grouped(looked: Looked, binding: Binding) -> tuple[Coded, np.ndarray[tuple[int], np.dtype[np.bool_]] | None]:
     """The group of every row; which rows are a remainder that goes, if any are."""
     for name in (*looked.group, *named_columns(binding)):
-        null = looked.columns[name].is_null().arg_max() or 0
-        refuse_nulls(name, looked.columns[name], looked.place(null))
+        refuse_missing(name, looked.columns[name], looked.place)
     coded = encode([looked.columns[name] for name in looked.group], looked.rows, keep=True)
     if binding.group_within == "file" or (not looked.group and len(looked.tables) > 1):
         coded = within(coded, [looked.file])

@@ -15,11 +15,11 @@ import polars as pl
 
 from grpo_cli.ahead import ahead
 from grpo_cli.errors import DataError
-from grpo_cli.formats.cells import canonical
+from grpo_cli.formats.cells import JSON_TEXT, canonical
 from grpo_cli.numbers import PIECE, rows_where
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from grpo_cli.moments import Codes
     from grpo_cli.segments import Index
@@ -148,12 +148,20 @@ def spanning(coded: Coded, other: pl.Series) -> list[int]:
     return coded.codes.filter(differs).unique(maintain_order=True).to_list()
 
 
-def refuse_nulls(name: str, key: pl.Series, place: str) -> None:
-    """A row without a key belongs nowhere; polars would make all of them one group."""
-    count = key.null_count()
-    if count:
-        more = f" ({count} rows)" if count > 1 else ""
-        raise DataError(f"{place}: {name} is null{more}", "give every row one, or name another column")
+def refuse_missing(name: str, key: pl.Series, place: Callable[[int], str]) -> None:
+    """A row without a key belongs nowhere; all of them would be one group. pandas writes such a key as NaN."""
+    for what, missing in (("null", key.is_null() if key.null_count() else None), ("NaN", _is_nan(key))):
+        count = 0 if missing is None else int(missing.sum())
+        if missing is not None and count:
+            more = f" ({count} rows)" if count > 1 else ""
+            row = missing.arg_max() or 0
+            raise DataError(f"{place(row)}: {name} is {what}{more}", "give every row one, or name another column")
+
+
+def _is_nan(key: pl.Series) -> pl.Series | None:
+    if key.dtype.is_float():
+        return key.is_nan()
+    return key.cast(pl.String) == "NaN" if key.dtype == JSON_TEXT else None
 
 
 def refuse_merge(what: str, codes: Sequence[int], names: Sequence[str], cures: str) -> DataError:

@@ -203,6 +203,7 @@ def test_equal_numbers_of_different_width_are_one_key(tmp_path: Path) -> None:
         (rows("a", None), ":2: prompt_id is null"),
         (rows("a", None, None), ":2: prompt_id is null (2 rows)"),
         ([{"prompt_id": "a", "reward": 1}, {"reward": 0}], ":2: prompt_id is null"),
+        (rows(1.0, float("nan"), float("nan")), ":2: prompt_id is NaN (2 rows)"),
     ],
 )
 def test_a_row_without_a_key_belongs_nowhere(data: list[dict[str, Any]], message: str, tmp_path: Path) -> None:
