@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from threading import local
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from grpo_cli.formats.cast import Cast
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from grpo_cli.formats.model import Field
 
 
+_LAST: Final = local()
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _GAP: Final = re.compile(rb"([\s:,\[\]{}]*)(?:([^\s:,\[\]{}]+)([\s:,\[\]{}]*))?")
 
@@ -91,23 +93,33 @@ class Read(NamedTuple):
 
 def read(handle: BinaryIO, size: int, fields: Sequence[Field], watched: frozenset[str], place: Place) -> Iterator[Read]:
     """Read lines from where a file stands, window by window, up to the first one that is not of one mould."""
-    window, start, mould = Window.mine(), handle.tell(), None
-    at = 0
+    window, start, at = Window.mine(), handle.tell(), 0
     while at < size:
         handle.seek(start + at)
         window.fill(handle, size - at)
         found = Quotes.of(window)
         if found is None:
             return
-        cast = None if mould is None else Cast.of(window, mould, found)
-        if cast is None:
-            mould = Mould.of(found.letters[: found.ends[0]].tobytes())
-            cast = None if mould is None else Cast.of(window, mould, found)
-        columns = None if cast is None or mould is None else _columns(cast, mould, fields, place)
-        if columns is None or mould is None:
+        for mould in _moulds(found):
+            cast = Cast.of(window, mould, found)
+            columns = None if cast is None else _columns(cast, mould, fields, place)
+            if columns is not None:
+                break
+        else:
             return
+        _LAST.mould = mould
         yield Read(columns, watched.intersection(mould.row), len(found.ends), len(found.letters))
         at += len(found.letters)
+
+
+def _moulds(found: Quotes) -> Iterator[Mould]:
+    """The mould that was the right one before, which saves making one of a long line, and that of the first line."""
+    last: Mould | None = getattr(_LAST, "mould", None)
+    if last is not None:
+        yield last
+    own = Mould.of(found.letters[: found.ends[0]].tobytes())
+    if own is not None and own != last:
+        yield own
 
 
 def _columns(cast: Cast, mould: Mould, fields: Sequence[Field], place: Place) -> list[pl.Series] | None:
