@@ -139,7 +139,7 @@ def _partial(looked: Looked, coded: Coded, binding: Binding) -> np.ndarray[tuple
     code = int(np.argmax(short))
     row = int(coded.first[code])
     raise DataError(
-        f"{looked.place(row)}: the last block has {sizes(coded)[code]} rows, not {binding.group_size}",
+        f"{looked.place(row)}: the last block is of {sizes(coded)[code]}, not of {binding.group_size} rows",
         "--partial keep or --partial drop says what to do with it",
     )
 

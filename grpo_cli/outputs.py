@@ -220,7 +220,7 @@ def refuse_summary(path: Path, tables: Sequence[FileTable], aims: Sequence[Targe
     if not path.absolute().parent.is_dir():
         raise UsageError(f"--summary {path}: there is no directory {path.parent}", f"mkdir -p {path.parent}")
     if any(aim.path is not None and aim.path.absolute() == path.absolute() for aim in aims):
-        raise UsageError(f"--summary and -o both name {path}", "give the summary another name")
+        raise UsageError(f"--summary and an output are both {path}", "give the summary another name")
     _refuse_existing(path, _identities(tables), force=force)
 
 

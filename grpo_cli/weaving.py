@@ -167,6 +167,8 @@ def sink(target: Target, *, force: bool, ready: Ready = _nothing) -> Iterator[Bi
     if target.path is None:
         if sys.stdout is None:
             raise UsageError("standard output is closed", "give -o FILE")
+        if target.format.binary and sys.stdout.isatty():
+            raise UsageError(f"{target.format.name} is not for a terminal", "give -o FILE, or pipe it on")
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return

@@ -319,7 +319,7 @@ def test_blocks_of_consecutive_rows_over_each_file(tmp_path: Path) -> None:
 
 def test_a_block_never_reaches_into_the_next_file(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"{name}.jsonl", rows(*"ppp")) for name in "ab"]
-    with pytest.raises(DataError, match=r"a\.jsonl:3: the last block has 1 rows, not 2"):
+    with pytest.raises(DataError, match=r"a\.jsonl:3: the last block is of 1, not of 2 rows"):
         groups(paths, group_size=2)
 
 
@@ -332,7 +332,7 @@ def test_a_remainder_is_an_error_that_names_both_ways_out(tmp_path: Path) -> Non
     path = write(tmp_path / "a.jsonl", rows(*"ppppp"))
     with pytest.raises(DataError) as told:
         groups(path, group_size=2)
-    assert ":5: the last block has 1 rows, not 2" in told.value.message
+    assert ":5: the last block is of 1, not of 2 rows" in told.value.message
     assert "--partial keep" in told.value.hint and "--partial drop" in told.value.hint
     assert groups(path, group_size=2, partial="keep") == [0, 0, 1, 1, 2]
     dropped = look(path, group_size=2, partial="drop").narrow

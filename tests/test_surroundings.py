@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
 
-from grpo_cli.errors import DataError, InputChanged
+from grpo_cli.errors import DataError, InputChanged, UsageError
 from tests.command import adv, process
 from tests.jobs import compute, rows_of, write
 
@@ -129,3 +132,23 @@ def test_a_run_that_is_to_outlive_its_terminal_does(before: Sequence[str], place
         run.communicate(timeout=30)
     assert run.returncode == 0
     assert len(rows_of(place / "out.jsonl")) == 2
+
+
+def test_binary_formats_are_not_for_a_terminal(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pl.DataFrame(ROWS).write_parquet(place / "a.parquet")
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: True, buffer=io.BytesIO()))
+    with pytest.raises(UsageError, match="parquet is not for a terminal"):
+        compute("a.parquet", output="-")
+    compute("a.jsonl", output="-")
+
+
+def test_what_is_only_in_the_path_is_told_so(place: Path) -> None:
+    write(place / "runs" / "step=1" / "part.jsonl", ROWS)
+    with pytest.raises(DataError, match="step is only in the path: --group-within file"):
+        compute("runs", group="prompt_id,step", output="out/")
+
+
+def test_a_link_to_nothing_is_told_as_one(place: Path) -> None:
+    (place / "link.jsonl").symlink_to("gone.jsonl")
+    with pytest.raises(DataError, match=r"link\.jsonl: a link to gone\.jsonl, which is not there"):
+        compute("link.jsonl", output="-")

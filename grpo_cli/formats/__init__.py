@@ -36,11 +36,13 @@ def _of(module: str, name: str) -> Callable[..., Any]:
     return call
 
 
-def _row(name: str, module: str, inside: str = "", *more: str, suffixes: tuple[str, ...]) -> Format:
+def _row(
+    name: str, module: str, inside: str = "", *more: str, suffixes: tuple[str, ...], binary: bool = False
+) -> Format:
     known: dict[str, Any] = {
         one: _of(module, f"{inside}{one}") for one in ("columns", "scan", "weave", "write", "read", *more)
     }
-    return Format(name=name, suffixes=suffixes, **known)
+    return Format(name=name, suffixes=suffixes, binary=binary, **known)
 
 
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType({
@@ -48,8 +50,8 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType({
         _row("jsonl", "jsonl", "", "late", suffixes=(".jsonl", ".ndjson", ".json")),
         _row("csv", "delimited", "CSV.", "difference", suffixes=(".csv",)),
         _row("tsv", "delimited", "TSV.", "difference", suffixes=(".tsv",)),
-        _row("parquet", "parquet", "", "in_place", suffixes=(".parquet", ".pq")),
-        _row("arrow", "arrow", suffixes=(".arrow", ".ipc", ".feather")),
+        _row("parquet", "parquet", "", "in_place", suffixes=(".parquet", ".pq"), binary=True),
+        _row("arrow", "arrow", suffixes=(".arrow", ".ipc", ".feather"), binary=True),
     )
 })  # fmt: skip
 _BY_SUFFIX: Final = {suffix: known for known in FORMATS.values() for suffix in known.suffixes}

@@ -51,6 +51,7 @@ class Format:
     write: Callable[[pl.DataFrame, BinaryIO, Mapping[str, str]], None]
     read: Callable[[Input], pl.DataFrame]
     in_place: Callable[[Input, Weaving], Sequence[str]] | None = None
+    binary: bool = False
     # Where `columns` goes by the look of some rows: scan, and tell which of the watched names any row holds.
     late: Callable[[Input, Sequence[Field], Collection[str]], tuple[pl.DataFrame, frozenset[str]]] | None = None
     # What a packed file holds.

@@ -47,6 +47,8 @@ def absent(name: str, source: Input, columns: Sequence[str]) -> Absent:
     listed = ", ".join(columns[:_LISTED]) + (" ..." if len(columns) > _LISTED else "")
     near = get_close_matches(name, columns, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
+    if f"/{name}=" in f"/{source.name}":
+        hint = f"{name} is only in the path: --group-within file keeps files apart; "
     error = Absent(f"{source.name}: no column {name!r}", f"{hint}columns: {listed or 'none'}")
     error.column = name
     return error

@@ -150,6 +150,8 @@ def _expand_one(pattern: str, suffixes: Collection[str]) -> Found:
         return _in_directory(path, suffixes)
     if path.exists():
         return Found([path], [])
+    if path.is_symlink():
+        raise DataError(f"{pattern}: a link to {path.readlink()}, which is not there")
     if not glob.has_magic(pattern):
         raise DataError(f"{pattern}: no such file or directory", _nearby(path))
     found = _in_glob(pattern, suffixes)
