@@ -39,8 +39,10 @@ ROW = st.fixed_dictionaries(
 SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" , ", " : ")])
 
 
-def written(rows: Sequence[dict[str, Any]], separators: tuple[str, str], *, ascii_only: bool) -> bytes:
-    return b"".join(json.dumps(row, ensure_ascii=ascii_only, separators=separators).encode() + b"\n" for row in rows)
+def written(
+    rows: Sequence[dict[str, Any]], separators: tuple[str, str], *, ascii_only: bool, ending: bytes = b"\n"
+) -> bytes:
+    return b"".join(json.dumps(row, ensure_ascii=ascii_only, separators=separators).encode() + ending for row in rows)
 
 
 def exactly(block: bytes) -> tuple[list[list[Any]], frozenset[str]]:
@@ -82,13 +84,19 @@ def small_windows() -> Iterator[None]:
 
 
 @settings(deadline=None)
-@given(rows=st.lists(ROW, min_size=1, max_size=20), separators=SEPARATORS, ascii_only=st.booleans())
+@given(
+    rows=st.lists(ROW, min_size=1, max_size=20),
+    separators=SEPARATORS,
+    ascii_only=st.booleans(),
+    ending=st.sampled_from([b"\n", b"\r\n"]),
+)
 def test_rows_of_one_mould_are_what_python_reads(
     rows: list[dict[str, Any]],
     separators: tuple[str, str],
     ascii_only: bool,  # noqa: FBT001 - drawn
+    ending: bytes,
 ) -> None:
-    block = written(rows, separators, ascii_only=ascii_only)
+    block = written(rows, separators, ascii_only=ascii_only, ending=ending)
     taken = agrees(block)
     with small_windows():
         assert agrees(block) == taken
@@ -103,7 +111,9 @@ def test_rows_of_one_mould_are_what_python_reads(
     ascii_only=st.booleans(),
     changes=st.lists(
         st.tuples(
-            st.floats(0, 1, exclude_max=True), st.sampled_from(list(b'"\\{}[]:,0 1-.eu\nx\x01\xff')), st.integers(0, 2)
+            st.floats(0, 1, exclude_max=True),
+            st.sampled_from(list(b'"\\{}[]:,0 1-.eu\n\rx\x01\xff')),
+            st.integers(0, 2),
         ),
         min_size=1,
         max_size=3,

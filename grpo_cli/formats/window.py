@@ -29,7 +29,7 @@ _AROUND: Final = 64  # bytes before the first letter and behind the last one tha
 _LINES: Final = (
     1 << 15
 )  # that are worked on at a time: more leave the cache, fewer have the threads wait for each other
-_LF, _QUOTE, _BACKSLASH, _SPACE = b'\n"\\ '
+_LF, _CR, _QUOTE, _BACKSLASH, _SPACE = b'\n\r"\\ '
 _LARGE: Final = 31 << 20  # the C library learns from what is smaller than 32 MB
 _MINE: Final = local()
 
@@ -94,8 +94,11 @@ class Window:
         return ends
 
     def is_text(self) -> bool:
-        """Tell that the lines hold no control characters but their ends, and are UTF-8."""
-        return self.plain or _is_text(self.letters, len(self.ends))
+        """Tell that the lines hold no control characters but their ends (CRLF too), and are UTF-8."""
+        if self.plain:
+            return True
+        returned = np.count_nonzero(self.memory[self.ends + (_AROUND - 1)] == _CR)
+        return _is_text(self.letters, len(self.ends) + int(returned))
 
     def bits(self) -> tuple[bits.Words, bits.Words]:
         """Where quotes and backslashes are."""
@@ -123,10 +126,10 @@ def _packed(mask: Bools, words: bits.Words, step: slice) -> bool:
     return bool(found.any())
 
 
-def _is_text(letters: Letters, lines: int) -> bool:
+def _is_text(letters: Letters, controls: int) -> bool:
     import pyarrow as pa
 
-    if np.count_nonzero(letters < _SPACE) != lines:
+    if np.count_nonzero(letters < _SPACE) != controls:
         return False
     ends = pa.py_buffer(np.array([0, len(letters)]))
     try:
