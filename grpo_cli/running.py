@@ -95,7 +95,9 @@ def _beside(frame: pl.DataFrame, columns: Sequence[pl.Series]) -> pl.DataFrame:
     if not columns:
         return frame
     names = {one.name for one in columns}
-    return pl.DataFrame([*(one for one in frame.get_columns() if one.name not in names), *columns])
+    left = [name for name in frame.columns if name not in names]
+    # A new DataFrame of all columns would write out those of one value: polars divides by them with other last bits.
+    return (frame if len(left) == frame.width else frame[left]).hstack(list(columns))
 
 
 def _query(frame: pl.DataFrame, layers: Layers, kept: Collection[str], how: EngineType) -> pl.DataFrame:
