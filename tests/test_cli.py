@@ -19,6 +19,7 @@ from tests.command import adv, process
 from tests.readme import samples_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ROWS = '{"prompt_id": "a", "reward": 1}\n{"prompt_id": "a", "reward": 0}\n'
@@ -156,24 +157,65 @@ def test_a_broken_pipe_is_silent(place: Path) -> None:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place with a file that takes a while."""
+    """A place with a file that takes a while to pack."""
     place = tmp_path_factory.mktemp("large")
-    lines = (f'{{"prompt_id": "{i // 8}", "reward": {i % 3}}}\n' for i in range(2_000_000))
+    lines = (f'{{"prompt_id": "{i // 8}", "reward": {i % 3}}}\n' for i in range(1_000_000))
     (place / "big.jsonl").write_text("".join(lines))
     return place
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_run_leaves_nothing_behind(large: Path, number: int, status: int) -> None:
-    running = subprocess.Popen(
-        [sys.executable, "-m", "grpo_cli", "compute", "big.jsonl"], cwd=large, stderr=subprocess.PIPE, text=True
-    )
-    time.sleep(1.2)
-    running.send_signal(number)
-    _, told = running.communicate(timeout=60)
-    assert running.returncode == status, told
+def interrupted(number: int, *arguments: str, cwd: Path, when: Callable[[], bool]) -> tuple[int, str]:
+    """The status of a command that got a signal as soon as it held, and what it said."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "grpo_cli", "compute", *arguments],
+        cwd=cwd, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        while running.poll() is None and not when():
+            time.sleep(0.002)
+        running.send_signal(number)
+        running.wait(timeout=60)
+        told = running.stderr.read() if running.stderr else ""
+    return running.returncode, told
+
+
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+
+
+@pytest.mark.parametrize(("number", "status"), SIGNALS)
+def test_a_run_that_is_interrupted_while_it_writes_leaves_nothing_behind(large: Path, number: int, status: int) -> None:
+    def begun() -> bool:
+        return files(large) != ["big.jsonl"]
+
+    found, told = interrupted(number, "big.jsonl", "-o", "out.jsonl.gz", cwd=large, when=begun)
+    assert found == status, told
     assert files(large) == ["big.jsonl"]
     assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(("number", "status"), SIGNALS)
+def test_a_run_that_is_interrupted_while_it_waits_says_nothing_more(number: int, status: int, tmp_path: Path) -> None:
+    end = time.perf_counter() + 1.2
+    found, told = interrupted(number, "-", cwd=tmp_path, when=lambda: time.perf_counter() > end)
+    assert found == status, told
+    assert files(tmp_path) == []
+    assert "Traceback" not in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), SIGNALS)
+def test_a_run_that_is_interrupted_at_any_moment_has_written_all_or_nothing(
+    large: Path, number: int, status: int
+) -> None:
+    out = large / "big.advantages.jsonl"
+    for moment in range(15, 60):
+        end = time.perf_counter() + moment * 0.025
+        found, told = interrupted(number, "big.jsonl", cwd=large, when=lambda end=end: time.perf_counter() > end)  # type: ignore[misc]
+        assert found in {0, status}, told
+        assert "Traceback" not in told
+        if found == 0 or out.exists():
+            assert out.read_bytes().count(b"\n") == 1_000_000
+            out.unlink()
+        assert files(large) == ["big.jsonl"]
 
 
 def typo(flag: str) -> str:
