@@ -39,8 +39,9 @@ _BLANKS: Final = b" \t\r\n"
 _BEFORE: Final = ~np.isin(np.arange(256), np.frombuffer(b"{" + _BLANKS, np.uint8))
 _USUAL: Final = np.outer(np.arange(256) == _CLOSE, _BEFORE).ravel()
 _TOGETHER: Final = 1 << 14  # rows
-_BLOCK: Final = 2 << 20
-_STEP: Final = 1 << 19
+# Threads wait for each other oftener in smaller blocks: 4M short lines took 0.60 s in 2 MB, and 0.42 s in these.
+_BLOCK: Final = 4 << 20
+_STEP: Final = 2 << 20
 _SELDOM: Final = 32  # one long line in so many or more: then all of them are written from where they lie
 
 

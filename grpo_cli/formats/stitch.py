@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Letters = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 WIDEST: Final = 512  # bytes of a line: beyond that a piece of a system call for each is not slower
-_ROWS: Final = 1 << 13  # that are worked on at a time
+_ROWS: Final = 1 << 16  # that are worked on at a time
 
 
 def room(size: int, inlays: Sequence[Inlay], rows: int) -> int:
