@@ -386,7 +386,7 @@ def test_a_file_takes_many_pieces_as_it_takes_one(tmp_path: Path) -> None:
     parts = [bytes([at % 251]) * (at % 90) for at in range(5000)]
     with replacing(tmp_path / "a", force=False) as sink:
         sink.write(b"head")
-        sink.writelines(map(memoryview, parts))
+        sink.writelines(memoryview(part) for part in parts)
         sink.write(b"between")
         with mock.patch("os.writev", lambda fd, some: os.write(fd, b"".join(some)[:10])):
             sink.writelines(parts[:1500])
