@@ -7,7 +7,6 @@ import json
 import math
 import os
 import time
-from base64 import b64decode, b64encode
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +28,7 @@ from grpo_cli.formats.footer import Unspliceable
 from grpo_cli.io.local import Input
 from grpo_cli.io.spool import spool
 from tests.drawn import examples
+from tests.test_encrypted import Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -314,23 +314,12 @@ def test_dropped_rows_take_the_general_path_and_it_is_said() -> None:
     assert pq.read_table(io.BytesIO(out))["k"].to_pylist() == ["c", "a"]
 
 
-class Keys(encryption.KmsClient):  # type: ignore[misc]
-    def __init__(self, _: Any) -> None:
-        super().__init__()
-
-    def wrap_key(self, key: bytes, _: str) -> bytes:
-        return b64encode(key)
-
-    def unwrap_key(self, key: bytes, _: str) -> bytes:
-        return b64decode(key)
-
-
 @pytest.mark.parametrize("take", [None, np.array([0])])
 @pytest.mark.parametrize("plain", [True, False])
 def test_encrypted_files_are_refused(take: Any, *, plain: bool) -> None:
     """Not the general path: over a plain footer with hidden columns pyarrow would abort the process."""
     how = encryption.EncryptionConfiguration(footer_key="f", column_keys={"c": ["r"]}, plaintext_footer=plain)
-    locked = encryption.CryptoFactory(Keys).file_encryption_properties(encryption.KmsConnectionConfig(), how)
+    locked = encryption.CryptoFactory(Service).file_encryption_properties(encryption.KmsConnectionConfig(), how)
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, TABLE.schema, encryption_properties=locked) as writer:
         writer.write_table(TABLE)
