@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from grpo_cli import ahead, sources
 from grpo_cli.errors import DataError, InputChanged
-from grpo_cli.formats import FORMATS, Field, Weaving, inlay, jsonl, lines, members, mould, pruned, splice, stitch
+from grpo_cli.formats import FORMATS, Field, Weaving, alike, inlay, jsonl, lines, members, pruned, splice, stitch
 from grpo_cli.io.atomic import replacing
 from grpo_cli.io.spool import spool
 from grpo_cli.narrow import Binding, FileTable
@@ -53,7 +53,7 @@ def outcome(data: bytes, fields: Sequence[Field] = FIELDS, watched: Sequence[str
 def exactly(data: bytes, fields: Sequence[Field] = FIELDS, watched: Sequence[str] = WATCHED) -> Any:
     with (
         mock.patch.object(pruned.Reader, "_fast", return_value=None),
-        mock.patch.object(mould, "read", return_value=()),
+        mock.patch.object(alike, "read", return_value=()),
     ):
         return outcome(data, fields, watched)
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_cli.formats import bits, digits, mould, quotes, window
+from grpo_cli.formats import alike, bits, digits, quotes, window
 from grpo_cli.formats.model import Field
 from grpo_cli.formats.pruned import Reader
 
@@ -53,9 +53,9 @@ def exactly(block: bytes) -> tuple[list[list[Any]], frozenset[str]]:
     ], found.late
 
 
-def cast(block: bytes) -> list[mould.Read]:
+def cast(block: bytes) -> list[alike.Read]:
     """What the mould takes of a block, in windows."""
-    return list(mould.read(io.BytesIO(block), len(block), FIELDS, WATCHED, str))
+    return list(alike.read(io.BytesIO(block), len(block), FIELDS, WATCHED, str))
 
 
 def agrees(block: bytes) -> bool:
@@ -64,7 +64,7 @@ def agrees(block: bytes) -> bool:
     done = sum(one.size for one in got)
     wanted, seen = exactly(block[:done])
     assert done == 0 or block[done - 1 : done] == b"\n"
-    assert sum(one.height for one in got) == block[:done].count(b"\n")
+    assert sum(len(one.braces) for one in got) == block[:done].count(b"\n")
     assert frozenset().union(*(one.late for one in got)) == seen
     for at, values in enumerate(wanted):
         column = [value for one in got for value in one.columns[at]]
@@ -171,6 +171,7 @@ def test_the_last_of_two_members_of_one_name_counts() -> None:
 def looked_at(block: bytes) -> quotes.Quotes | None:
     found = window.Window()
     found.fill(io.BytesIO(block), len(block))
+    found.search()
     return quotes.Quotes.of(found)
 
 

@@ -173,7 +173,7 @@ def joined_keys(name: str, parts: Sequence[pl.Series]) -> pl.Series:
     if len(dtypes) > 1:
         return pl.concat([canonical(part) for part in parts]).cast(JSON_TEXT).alias(name)
     dtype = next(iter(dtypes), pl.String())
-    return pl.concat([part.cast(dtype) if part.dtype != dtype else part for part in parts], rechunk=True).alias(name)
+    return pl.concat([part.cast(dtype) if part.dtype != dtype else part for part in parts]).alias(name)
 
 
 def _encodable(values: Sequence[Any]) -> bool:

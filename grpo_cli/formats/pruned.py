@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats import cells, mould
+from grpo_cli.formats import alike, cells
 from grpo_cli.formats.doubts import doubted
 from grpo_cli.formats.lines import BOM
 from grpo_cli.formats.routes import plain, routes, schema
@@ -95,8 +95,8 @@ class Reader:
         """Lines of one mould first, and all from the first other one on by the parsers."""
         with piece.open() as handle:
             begun, done = handle.tell(), 0
-            for cast in mould.read(handle, piece.size, self.fields, self.watched, place):
-                yield Found(tuple((column,) for column in cast.columns), cast.late, cast.height)
+            for cast in alike.read(handle, piece.size, self.fields, self.watched, place):
+                yield Found(tuple((column,) for column in cast.columns), cast.late, len(cast.braces))
                 done += cast.size
             handle.seek(begun + done)
             block = piece.rest(handle, done)

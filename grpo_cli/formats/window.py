@@ -27,9 +27,6 @@ ROOM: Final = 4 << 20
 STEP: Final = 4 << 20
 WORD: Final = 8
 _AROUND: Final = 64  # bytes before the first letter and behind the last one that may be taken as well
-_LINES: Final = (
-    1 << 15
-)  # that are worked on at a time: more leave the cache, fewer have the threads wait for each other
 _LF, _CR, _QUOTE, _BACKSLASH, _SPACE = b'\n\r"\\ '
 _LARGE: Final = 31 << 20  # the C library learns from what is smaller than 32 MB
 _MINE: Final = local()
@@ -48,10 +45,11 @@ class Window:
 
     def __init__(self, room: int = ROOM, step: int = STEP) -> None:
         self.memory = np.zeros(room + 2 * _AROUND, np.uint8)
-        self._room = self.memory[_AROUND:-_AROUND]
+        self.beyond = self.memory[_AROUND:]  # the room, and some letters behind it
+        self.room = self.beyond[:-_AROUND]
         self._mask: Bools = np.empty(step, bool)
         self._quotes, self._slashes = (np.zeros(room // bits.SIZE + 3, np.uint64) for _ in range(2))
-        self._typical = step // _LINES  # letters of a line
+        self.size = 0
 
     @classmethod
     def mine(cls) -> Self:
@@ -62,37 +60,31 @@ class Window:
         return found
 
     def fill(self, handle: BinaryIO, most: int) -> None:
-        """Read from where the file stands and find the ends of lines: as many lines as are worked on at a time."""
-        step, most = len(self._mask), min(most, len(self._room))
-        enough = max(step, self._typical * _LINES)
-        self.size, self.plain, self.escapes = 0, True, False
-        ends = [np.zeros(0, np.int64)]
-        while self.size < most and (self.size < enough or not any(map(len, ends))):
-            count = filled(handle, self._room.data[self.size : min(self.size + step, most)])
-            if not count:
-                break
-            ends.append(self._searched(slice(self.size, self.size + count)) + self.size)
-            self.size += count
-        self.ends: Ints = np.concatenate(ends)
-        self._typical = self.size // max(1, len(self.ends))
+        """Read from where the file stands."""
+        self.size = filled(handle, self.room.data[:most])
+
+    def search(self) -> None:
+        """Find the ends of lines, quotes and backslashes."""
+        self.plain, self.escapes = True, False
+        step = len(self._mask)
+        found = [self._searched(start, min(start + step, self.size)) for start in range(0, self.size, step)]
+        self.ends: Ints = np.concatenate(found) if found else np.zeros(0, np.int64)
 
     @property
     def letters(self) -> Letters:
         """The whole lines that were read."""
-        return self._room[: self.ends[-1] + 1 if len(self.ends) else 0]
+        return self.room[: self.ends[-1] + 1 if len(self.ends) else 0]
 
-    def _searched(self, step: slice) -> Ints:
-        """Find quotes and backslashes of a step, and tell where its lines end."""
-        letters = self._room[step]
-        mask = self._mask[: len(letters)]
-        self.escapes |= _packed(np.equal(letters, _BACKSLASH, out=mask), self._slashes, step)
-        _packed(np.equal(letters, _QUOTE, out=mask), self._quotes, step)
+    def _searched(self, start: int, end: int) -> Ints:
+        letters, mask = self.room[start:end], self._mask[: end - start]
+        self.escapes |= _packed(np.equal(letters, _BACKSLASH, out=mask), self._slashes, start)
+        _packed(np.equal(letters, _QUOTE, out=mask), self._quotes, start)
         # As signed numbers all bytes that are not ASCII lie below the space as well.
         ends = bits.places(np.less(letters.view(np.int8), _SPACE, out=mask))
         if (letters[ends] != _LF).any():
             self.plain = False
             ends = bits.places(np.equal(letters, _LF, out=mask))
-        return ends
+        return ends + start
 
     def is_text(self) -> bool:
         """Tell that the lines hold no control characters but their ends (CRLF too), and are UTF-8."""
@@ -107,20 +99,21 @@ class Window:
         return self._quotes[:words], self._slashes[:words]
 
     def words(self, at: Ints, back: int, width: int) -> Words:
-        """Letters in words of eight: from so many before each place on, as many words as so many letters take.
-
-        numpy copies a whole window of bytes for each index, in 5 ns for 8 bytes and for 64.
-        """
+        """Letters in words of eight: from so many before each place on, as many words as so many letters take."""
         width = -(-width // WORD) * WORD
+        return self.texts(at - back, width).view("<u8").reshape(-1, width // WORD)
+
+    def texts(self, at: Ints, width: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+        """So many letters from each place on. numpy copies a whole piece for each index, in 5 ns for 8 bytes and for 64."""
         every = np.ndarray(len(self.memory) - width + 1, f"V{width}", self.memory, strides=(1,))
-        return every[at + (_AROUND - back)].view("<u8").reshape(-1, width // WORD)
+        return every[at + _AROUND]
 
 
-def _packed(mask: Bools, words: bits.Words, step: slice) -> bool:
+def _packed(mask: Bools, words: bits.Words, at: int) -> bool:
     """Keep a mask as bits, with two words of none behind them; tell whether it has any."""
     found = np.packbits(mask, bitorder="little")
     letters = words.view(np.uint8)
-    start = step.start >> 3
+    start = at >> 3
     letters[start : start + len(found)] = found
     words[-(-(start + len(found)) // 8) :][:2] = 0
     letters[start + len(found) : -(-(start + len(found)) // 8) * 8] = 0

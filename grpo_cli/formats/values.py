@@ -1,0 +1,113 @@
+"""Values of many lines at once, cut out of their text by whoever knows where they stand: keys, numbers and other scalars."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.errors import DataError
+from grpo_cli.formats import cells, digits
+from grpo_cli.formats.model import Field
+
+if TYPE_CHECKING:
+    from grpo_cli.formats.cells import Place
+
+    Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+    Words = np.ndarray[tuple[int], np.dtype[np.uint64]]
+
+_SCALARS: Final = {int, float, bool, type(None)}
+_DECIMAL: Final = r"^-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+]?[0-9]+)?$"
+_LITERALS: Final = (b"true", b"false", b"null")
+_ANY: Final = Field("", "number")
+
+
+class Value(Protocol):
+    """One value of each line."""
+
+    @property
+    def words(self) -> Words:
+        """Its first eight letters, with whatever stands behind it."""
+
+    @property
+    def sizes(self) -> Ints:
+        """How many letters it has; one number if that is the same in all lines."""
+
+    def texts(self, rows: Ints | None = None) -> pl.Series | None:
+        """The texts of it, in some of the rows; none where one of them needs a parser."""
+
+
+def numbers(value: Value, field: Field, place: Place) -> pl.Series | None:
+    """Short numbers by arithmetic, all others by their texts; none where a parser has to read them."""
+    found = digits.read(value.words, value.sizes)
+    values = found.whole() if field.kind == "key" else found.floats()
+    if values is None or field.kind == "numbers":
+        return None
+    rest = np.flatnonzero(~found.known)
+    for literal in _LITERALS[:2] if field.kind == "number" and len(rest) else ():
+        there = _are(literal, value, rest)
+        values[rest[there]] = json.loads(literal)
+        rest = rest[~there]
+    column = pl.Series(field.name, values)
+    if not len(rest):
+        return column
+    others = _parsed(field, value.texts(rest), place)
+    if others is None or others.dtype != column.dtype:
+        return None
+    return others.alias(field.name) if len(others) == len(column) else column.scatter(rest, others)
+
+
+def is_scalar(value: Value) -> bool:
+    """Whether a value that nobody asked for is one: a line that is not JSON must not pass."""
+    rest = np.flatnonzero(~digits.read(value.words, value.sizes).known)
+    for literal in _LITERALS:
+        rest = rest[~_are(literal, value, rest)] if len(rest) else rest
+    return not len(rest) or _parsed(_ANY, value.texts(rest), str) is not None
+
+
+def _parsed(field: Field, texts: pl.Series | None, place: Place) -> pl.Series | None:
+    """Scalars by their texts: decimal numbers as they are, each other text once, by the parser that defines it."""
+    if texts is None:
+        return None
+    if field.kind == "number" and texts.str.contains(_DECIMAL).all():
+        return texts.cast(pl.Float64)
+    unique = texts.unique()
+    try:
+        values: list[Any] = json.loads(f"[{','.join(unique)}]")
+    except (ValueError, RecursionError):
+        return None
+    if len(values) != len(unique) or not {*map(type, values)} <= _SCALARS:
+        return None
+    if field.kind == "key" and {*map(type, values)} != {int}:
+        return None
+    try:
+        known = cells.key_series("", values) if field.kind == "key" else cells.number_series(field, values, place)
+    except DataError:
+        return None
+    return texts.replace_strict(unique, known, return_dtype=known.dtype)
+
+
+def _are(literal: bytes, value: Value, rows: Ints) -> Bools:
+    """In which of the rows the value is a literal."""
+    sizes = value.sizes if len(value.sizes) == 1 else value.sizes[rows]
+    mask, wanted = (np.uint64(int.from_bytes(one, "little")) for one in (b"\xff" * len(literal), literal))
+    found: Bools = ((value.words[rows] & mask) == wanted) & (sizes == len(literal))
+    return found
+
+
+def spread(heads: pl.Series, change: Bools) -> pl.Series:
+    """A text for each row from those of the rows where it changes."""
+    return heads if len(heads) == len(change) else heads.gather(pl.Series(np.cumsum(change, dtype=np.uint32) - np.uint32(1)))
+
+
+def series(letters: Any, sizes: Ints) -> pl.Series:
+    """Texts from their letters, one after the other."""
+    import pyarrow as pa
+
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    return pl.Series(
+        pa.LargeStringArray.from_buffers(len(sizes), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(letters)))
+    )
