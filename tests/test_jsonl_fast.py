@@ -364,8 +364,8 @@ def test_long_lines_between_short_ones_are_woven_like_any_other(
     for together in (1, 50, splice._TOGETHER):
         with (
             mock.patch.object(splice, "_TOGETHER", together),
-            mock.patch.object(stitch, "_ROWS", 7),
-            mock.patch.object(splice, "_BLOCK", 3000),
+            mock.patch.object(stitch, "_TABLE", 9000),
+            mock.patch.object(lines, "BLOCK", 3000),
         ):
             assert woven(data, added) == by_line(data, added)
 
@@ -377,7 +377,7 @@ def test_values_that_repeat_are_found_again(count: int) -> None:
     series = pl.Series("a", known[rng.integers(0, count, 20_000)])
     late = pl.concat([series, pl.Series("a", [7.5])])
     for one in (series, late, late.set(pl.Series([True] * 5 + [False] * 19_996), None), late.cast(pl.Float32)):
-        found = inlay.Inlay.of(one)
+        found = inlay.Speller("a").inlay(one)
         assert found.parts() == [f',"a":{members.spell(value)}'.encode() for value in one.to_list()]
         assert found.rows(3, 9).parts() == found.parts()[3:9]
 

@@ -46,7 +46,7 @@ def written(
 
 
 def exactly(block: bytes) -> tuple[list[list[Any]], frozenset[str]]:
-    lines = block.splitlines(keepends=True)
+    lines = io.BytesIO(block).readlines()
     found = Reader(FIELDS, WATCHED).exact(lines, list(accumulate(map(len, lines), initial=0)), str)
     return [
         [value for part in parts if isinstance(part, pl.Series) for value in part] for parts in found.columns

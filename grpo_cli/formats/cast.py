@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from grpo_cli.formats.values import series, spread
-from grpo_cli.formats.window import WORD
+from grpo_cli.formats.window import WORD, steps
 
 if TYPE_CHECKING:
     from typing import Self
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from grpo_cli.formats.window import Window
 
     Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
-    Words = np.ndarray[tuple[int, int], np.dtype[np.uint64]]
+    Words = np.ndarray[tuple[int], np.dtype[np.uint64]]
+    Cells = np.ndarray[tuple[int], np.dtype[np.void]]
 
 _STEP: Final = 64  # letters of a constant that are compared at a time
 _WIDE: Final = 4  # texts are taken as words of one width where those are no more than so many times the window
@@ -34,21 +35,17 @@ class _Value:
     found: Quotes
     start: Ints
     end: Ints
-    first: Words
-
-    @property
-    def words(self) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-        return self.first[:, 0]
+    words: Words
 
     @property
     def sizes(self) -> Ints:
         return self.end - self.start
 
-    def texts(self, rows: Ints | None = None) -> pl.Series | None:
+    def texts(self) -> pl.Series | None:
         """The texts between these places. Those that repeat the line before are made once."""
         if self.found.escaped_in(self.start, self.end):
             return None
-        start, size = (self.start, self.sizes) if rows is None else (self.start[rows], self.sizes[rows])
+        start, size = self.start, self.sizes
         widest = int(size.max(initial=0))
         if not widest or widest * len(size) > _WIDE * len(self.window.memory):
             return series(_gathered(self.window.letters, start, size), size)
@@ -62,6 +59,10 @@ class _Value:
         heads, size = words[change].view(np.uint8), size[change]
         kept = np.arange(heads.shape[1]) < size[:, None]
         return spread(series(heads[kept] if not kept.all() else heads.ravel(), size), change)
+
+    def views(self, rows: Ints) -> pl.Series:
+        """The texts of some rows, for a while."""
+        return self.window.views(self.start[rows], self.sizes[rows])
 
 
 class Cast:
@@ -103,17 +104,21 @@ class Cast:
 
     def _behind(self, at: Ints, constant: bytes, width: int) -> Words | None:
         """The letters behind a constant that ends at these places; none where another text stands before one of them."""
-        padded = constant.rjust(-(-len(constant) // WORD) * WORD, b"\0")
-        words = None
-        for low in range(len(padded), 0, -_STEP) or (0,):
-            part = padded[len(padded) - low :][:_STEP]
-            words = self._window.words(at, low, len(part) + (width if low <= _STEP else 0))
-            for number in range(len(part) // WORD):
-                wanted = part[number * WORD : (number + 1) * WORD].lstrip(b"\0")
-                here = words[:, number] >> np.uint64(8 * (WORD - len(wanted)))
-                if (here != np.uint64(int.from_bytes(wanted, "little"))).any():
-                    return None
-        return None if words is None else words[:, len(part) // WORD :]
+        for low in range(0, max(1, len(constant)), _STEP):
+            part = constant[low : low + _STEP]
+            more = width if low + _STEP >= len(constant) else 0
+            found = self._window.texts(at - (len(constant) - low), max(WORD, len(part) + more))
+            if not all(_are(found, step, part[step : step + WORD]) for step in steps(len(part))):
+                return None
+        return np.ndarray(len(at), "<u8", found, len(part) if width else 0, (found.itemsize,)).copy()
+
+
+def _are(cells: Cells, at: int, letters: bytes) -> bool:
+    """Whether letters stand at a place of each cell."""
+    words = np.ndarray(len(cells), "<u8", cells, at, (cells.itemsize,))
+    if len(letters) < WORD:
+        words = words << np.uint64(8 * (WORD - len(letters)))
+    return not (words != np.uint64(int.from_bytes(letters.rjust(WORD, b"\0"), "little"))).any()
 
 
 def _zeros_behind(width: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:

@@ -87,6 +87,7 @@ def late(source: Input, fields: Sequence[Field], watched: Collection[str]) -> tu
 
     keep_freed()
     found = Found.joined(ahead(read, pieces(source)), len(fields))
+    source.stretches[:] = found.stretches
     if not found.height:
         raise DataError(f"{source.name}: no rows")
     parts = list(reversed(found.columns))
@@ -111,7 +112,7 @@ def _column(source: Input, field: Field, parts: Sequence[Part]) -> pl.Series:
 def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
     """Put the new fields before the last brace of every line; every other byte is the input's."""
     if weaving.take is None and not weaving.replace:
-        exactly(spliced(source, sink, weaving.added), weaving.added.height, source)
+        spliced(source, sink, weaving.added)
         return ()
     spot = members.Spot.of(weaving.added.columns, replace=weaving.replace)
     lines = raw_lines(source) if weaving.take is None else _taken(source, weaving.take, sink)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from grpo_cli.io.local import Input
 
 BOM: Final = b"\xef\xbb\xbf"
-BLOCK: Final = 4 << 20  # bytes that are worked on at a time: 2 MB take as long, 1 MB a fifth longer, 8 MB more memory
+BLOCK: Final = 8 << 20  # bytes that are worked on at a time
 _STEP: Final = 1 << 13  # bytes in which the end of a line is looked for
 _OTHER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
@@ -55,6 +55,32 @@ class Piece(NamedTuple):
         if len(block) < self.size - done:
             raise InputChanged.between_readings(self.name)
         return block
+
+
+class Stretch(NamedTuple):
+    """Whole lines that one reading found: how many bytes, how many rows, and where these have their last braces."""
+
+    size: int
+    rows: int
+    braces: np.ndarray[tuple[int], np.dtype[np.uint32]] | None  # none: nobody has looked for them
+
+
+def again(source: Input, known: Iterable[Stretch]) -> Iterator[tuple[Piece, Stretch]]:
+    """Go through the same stretches once more; a file that has other ones by now is refused."""
+    start = 0
+    if is_packed(source):
+        with unpacked(source) as handle:
+            for one in known:
+                yield Piece(source.name, start, one.size, partial(BytesIO, handle.read(one.size))), one
+                start += one.size
+            whole = not handle.read(1)
+    else:
+        for one in known:
+            yield Piece(source.name, start, one.size, partial(_opened_at, source, start)), one
+            start += one.size
+        whole = start == source.pin.size
+    if not whole:
+        raise InputChanged.between_readings(source.name)
 
 
 def blocks(source: Input) -> Iterator[bytes]:

@@ -17,17 +17,18 @@ and how it is noticed:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats import alike, cells
 from grpo_cli.formats.doubts import doubted
-from grpo_cli.formats.lines import BOM
+from grpo_cli.formats.lines import BOM, Stretch
 from grpo_cli.formats.routes import plain, routes, schema
 from grpo_cli.formats.rows import ABSENT, rows, value_of
 
@@ -49,11 +50,15 @@ _MOST_DOUBTED: Final = 4  # one row in so many: beyond that the exact reader tak
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a piece of the file holds: the parts of every column in order, the watched names that it has, its rows."""
+    """What a piece of the file holds: the parts of every column in order, the watched names that it has, its rows.
+
+    And where these stand, of whole lines from a known place on.
+    """
 
     columns: tuple[tuple[Part, ...], ...]
     late: frozenset[str]
     height: int
+    stretches: tuple[Stretch, ...] = ()
 
     @classmethod
     def joined(cls, pieces: Iterable[Found], width: int) -> Found:
@@ -61,7 +66,8 @@ class Found:
         known = list(pieces)
         columns = tuple(tuple(part for piece in known for part in piece.columns[at]) for at in range(width))
         late: frozenset[str] = frozenset().union(*(piece.late for piece in known))
-        return cls(columns, late, sum(piece.height for piece in known))
+        stretches = tuple(one for piece in known for one in piece.stretches)
+        return cls(columns, late, sum(piece.height for piece in known), stretches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +102,14 @@ class Reader:
         with piece.open() as handle:
             begun, done = handle.tell(), 0
             for cast in alike.read(handle, piece.size, self.fields, self.watched, place):
-                yield Found(tuple((column,) for column in cast.columns), cast.late, len(cast.braces))
+                stretch = Stretch(cast.size, len(cast.braces), cast.braces.astype(np.uint32))
+                yield Found(tuple((column,) for column in cast.columns), cast.late, stretch.rows, (stretch,))
                 done += cast.size
             handle.seek(begun + done)
             block = piece.rest(handle, done)
-        yield from self._parsed(block, _moved(place, done)) if block else ()
+        if block:
+            found = Found.joined(self._parsed(block, _moved(place, done)), len(self.fields))
+            yield replace(found, stretches=(Stretch(len(block), found.height, None),))
 
     def _parsed(self, block: bytes, place: Place) -> Iterator[Found]:
         names = [part for one in self.fields for part in one.name.split(".")]

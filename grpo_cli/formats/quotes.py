@@ -24,7 +24,7 @@ _OTHER_ESCAPES: Final = np.isin(np.arange(256), np.frombuffer(b"/bfnrtu", np.uin
 _HEX: Final = np.isin(np.arange(256), np.frombuffer(b"0123456789abcdefABCDEF", np.uint8))
 _ODD: Final = np.uint64(0xAAAAAAAAAAAAAAAA)
 _ONE, _TOP = np.uint64(1), np.uint64(63)
-_PART: Final = 1 << 12  # words that are worked on at a time: in the first cache it takes a third of the time
+_PART: Final = 1 << 14  # words that are worked on at a time: in the first cache it takes a third of the time
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from grpo_cli.formats.mould import Mould
 from grpo_cli.formats.values import series, spread
-from grpo_cli.formats.window import WORD
+from grpo_cli.formats.window import WORD, steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,29 +87,34 @@ class Cells:
         """The texts that differ from the line before, and in which lines they do."""
         change = np.zeros(self._table.rows, bool)
         change[0] = True
-        for at in _steps(self._width):
+        for at in steps(self._width):
             words = self._table.words(self._at + at).copy()
             differ = words[1:] ^ words[:-1]
             if self._width < WORD:
                 differ &= np.uint64((1 << 8 * self._width) - 1)
             change[1:] |= differ != 0
+        if not self._width:
+            return np.zeros(0, np.uint8), change
         texts = self._table.texts(self._at, self._width)
         return (texts if change.all() else texts[change]).copy().view(np.uint8), change
 
     @property
     def is_plain(self) -> bool:
         """Whether no letter is one that ends a text, escapes another, or needs a closer look."""
-        return not self._width or _plain(self.heads[0])
+        return _plain(self.heads[0])
 
-    def texts(self, rows: Ints | None = None) -> pl.Series | None:
-        """The texts of all lines, or of some."""
-        if not self._width:
-            return series(np.zeros(0, np.uint8), np.zeros(self._table.rows if rows is None else len(rows), np.int64))
-        if rows is None:
-            letters, change = self.heads
-            return spread(series(letters, np.full(len(letters) // self._width, self._width)), change)
+    def texts(self) -> pl.Series:
+        """The texts of all lines."""
+        letters, change = self.heads
+        return spread(self._series(letters, int(np.count_nonzero(change))), change)
+
+    def views(self, rows: Ints) -> pl.Series | None:
+        """The texts of some lines."""
         letters = self._table.texts(self._at, self._width)[rows].view(np.uint8)
-        return series(letters, np.full(len(rows), self._width)) if _plain(letters) else None
+        return self._series(letters, len(rows)) if _plain(letters) else None
+
+    def _series(self, letters: Letters, count: int) -> pl.Series:
+        return series(letters, np.full(count, self._width))
 
 
 class _Shape(NamedTuple):
@@ -128,7 +133,7 @@ class _Shape(NamedTuple):
         at, spans, words = 0, [], []
         constants = (*mould.constants[:-1], mould.constants[-1] + b"\n")
         for constant, size in zip(constants, (*mould.sizes, 0), strict=True):
-            for step in _steps(len(constant)):
+            for step in steps(len(constant)):
                 letters = constant[step : step + WORD]
                 words.append((at + step, int.from_bytes(letters, "little"), (1 << 8 * len(letters)) - 1))
             at += len(constant)
@@ -180,8 +185,3 @@ def _known(line: bytes, table: _Table) -> _Shape | None:
 def _plain(letters: Letters) -> bool:
     # As signed numbers all bytes that are not ASCII lie below the space as well.
     return not ((letters.view(np.int8) < _SPACE).any() or (letters == _QUOTE).any() or (letters == _BACKSLASH).any())
-
-
-def _steps(width: int) -> list[int]:
-    """Where words of eight letters stand that cover a text; the last ones overlap."""
-    return [*range(0, width - WORD, WORD), max(0, width - WORD)] if width else []

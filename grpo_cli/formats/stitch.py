@@ -1,7 +1,8 @@
 """Short lines put together with their new members, all of a block at once.
 
-Each line is copied with what happens to stand behind it, as many bytes as the longest has, one after the other: the
-next one covers what was too much. Then the members are put between them, all of one size together.
+The rows are laid out as a table first, each as wide as the widest one can be: a piece is copied with what happens to
+stand behind it, and the next piece covers what was too much. Then the rows are copied one after the other in the same
+way. 4M lines of 62 letters take 25 ns each so; with members of one size at a time it was 55.
 """
 
 from __future__ import annotations
@@ -17,49 +18,60 @@ if TYPE_CHECKING:
 
     Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
     Letters = np.ndarray[tuple[int], np.dtype[np.uint8]]
+    Cells = np.ndarray[tuple[int], np.dtype[np.void]]
 
 WIDEST: Final = 512  # bytes of a line: beyond that a piece of a system call for each is not slower
-_ROWS: Final = 1 << 16  # that are worked on at a time
+_TABLE: Final = 4 << 20  # bytes
 
 
 def room(size: int, inlays: Sequence[Inlay], rows: int) -> int:
     """Bytes that so many bytes of lines need with new members in them."""
-    return size + sum(one.width for one in inlays) * rows + WIDEST
+    width = sum(one.width for one in inlays)
+    return size + width * (rows + 1) + WIDEST
 
 
 def stitched(out: Letters, memory: Letters, marks: Ints, inlays: Sequence[Inlay]) -> int:
     """Write what lies between the marks with a new member at each, and tell how many bytes that is.
 
-    Both memories have as much behind them as the longest line takes.
+    Both memories have as much behind them as the longest row takes.
     """
+    between = np.diff(marks)
+    width = int(between.max(initial=0))
+    stride = width + sum(one.width for one in inlays)
+    rows = max(1, _TABLE // max(1, stride))
+    table = np.empty(min(rows, len(between)) * stride, np.uint8)
     done = 0
-    for start in range(0, len(marks) - 1, _ROWS):
-        here = [one.rows(start, start + _ROWS) for one in inlays]
-        done += _some(out[done:], memory, marks[start : start + _ROWS + 1], here)
+    for start in range(0, len(between), rows):
+        here = between[start : start + rows]
+        starts, sizes = marks[start : start + len(here)], here.copy()
+        _column(table, width, stride, len(here))[...] = _pieces(memory, starts, here, width)
+        at = np.arange(0, len(here) * stride, stride)
+        for one in inlays:
+            spans, lengths = one.rows(start, start + len(here)).spans()
+            if one.head:
+                _every(table, len(one.head))[at + sizes] = np.void(one.head)
+                sizes += len(one.head)
+            _every(table, one.widest)[at + sizes] = _every(one.letters, one.widest)[spans]
+            sizes += lengths
+        ends = np.cumsum(sizes)
+        # Of places that overlap the last one counts: numpy assigns in the order of the index.
+        _every(out[done:], stride)[ends - sizes] = _column(table, stride, stride, len(here))
+        done += int(ends[-1])
     return done
 
 
-def _some(out: Letters, memory: Letters, marks: Ints, inlays: Sequence[Inlay]) -> int:
-    between, spans = np.diff(marks), [one.spans() for one in inlays]
-    whole = between + sum(len(one.head) for one in inlays)
-    for _, sizes in spans:
-        whole += sizes
-    ends = np.cumsum(whole)
-    at = ends - whole
-    width = int(between.max())
-    # Of places that overlap the last one counts: numpy assigns in the order of the index.
-    _every(out, width)[at] = _every(memory, width)[marks[:-1]]
-    at += between
-    for one, (starts, sizes) in zip(inlays, spans, strict=True):
-        _every(out, len(one.head))[at] = np.void(one.head)
-        at += len(one.head)
-        for size in np.flatnonzero(np.bincount(sizes)).tolist():
-            rows = np.flatnonzero(sizes == size)
-            _every(out, size)[at[rows]] = _every(one.letters, size)[starts[rows]]
-        at += sizes
-    return int(ends[-1])
+def _pieces(memory: Letters, starts: Ints, sizes: Ints, width: int) -> Cells:
+    """So many letters from each place on; where all pieces are of one size, from where they lie."""
+    if (sizes == sizes[0]).all():
+        return np.ndarray(len(starts), f"V{width}", memory, int(starts[0]), (int(sizes[0]),))
+    return _every(memory, width)[starts]
 
 
-def _every(memory: Letters, width: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+def _column(table: Letters, width: int, stride: int, rows: int) -> Cells:
+    """The first letters of each row."""
+    return np.ndarray(rows, f"V{width}", table, 0, (stride,))
+
+
+def _every(memory: Letters, width: int) -> Cells:
     """So many letters from each place on."""
     return np.ndarray(len(memory) - width + 1, f"V{width}", memory, strides=(1,))

@@ -36,8 +36,11 @@ class Value(Protocol):
     def sizes(self) -> Ints:
         """How many letters it has; one number if that is the same in all lines."""
 
-    def texts(self, rows: Ints | None = None) -> pl.Series | None:
-        """The texts of it, in some of the rows; none where one of them needs a parser."""
+    def texts(self) -> pl.Series | None:
+        """The texts of it; none where one of them needs a parser."""
+
+    def views(self, rows: Ints) -> pl.Series | None:
+        """Its texts in some of the rows, for as long as the window is not read anew."""
 
 
 def numbers(value: Value, field: Field, place: Place) -> pl.Series | None:
@@ -51,13 +54,14 @@ def numbers(value: Value, field: Field, place: Place) -> pl.Series | None:
         there = _are(literal, value, rest)
         values[rest[there]] = json.loads(literal)
         rest = rest[~there]
-    column = pl.Series(field.name, values)
-    if not len(rest):
-        return column
-    others = _parsed(field, value.texts(rest), place)
-    if others is None or others.dtype != column.dtype:
-        return None
-    return others.alias(field.name) if len(others) == len(column) else column.scatter(rest, others)
+    if len(rest):
+        others = _parsed(field, value.views(rest), place)
+        if others is None or (others.dtype == pl.Int64) != (field.kind == "key"):
+            return None
+        if others.null_count():
+            return pl.Series(field.name, values).scatter(rest, others)
+        values[rest] = others.to_numpy()
+    return pl.Series(field.name, values)
 
 
 def is_scalar(value: Value) -> bool:
@@ -65,7 +69,7 @@ def is_scalar(value: Value) -> bool:
     rest = np.flatnonzero(~digits.read(value.words, value.sizes).known)
     for literal in _LITERALS:
         rest = rest[~_are(literal, value, rest)] if len(rest) else rest
-    return not len(rest) or _parsed(_ANY, value.texts(rest), str) is not None
+    return not len(rest) or _parsed(_ANY, value.views(rest), str) is not None
 
 
 def _parsed(field: Field, texts: pl.Series | None, place: Place) -> pl.Series | None:
@@ -100,7 +104,11 @@ def _are(literal: bytes, value: Value, rows: Ints) -> Bools:
 
 def spread(heads: pl.Series, change: Bools) -> pl.Series:
     """A text for each row from those of the rows where it changes."""
-    return heads if len(heads) == len(change) else heads.gather(pl.Series(np.cumsum(change, dtype=np.uint32) - np.uint32(1)))
+    return (
+        heads
+        if len(heads) == len(change)
+        else heads.gather(pl.Series(np.cumsum(change, dtype=np.uint32) - np.uint32(1)))
+    )
 
 
 def series(letters: Any, sizes: Ints) -> pl.Series:

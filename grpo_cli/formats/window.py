@@ -18,16 +18,21 @@ from grpo_cli.formats.lines import filled
 if TYPE_CHECKING:
     from typing import Self
 
+    import polars as pl
+
     Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
     Words = np.ndarray[tuple[int, int], np.dtype[np.uint64]]
     Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
     Letters = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
-ROOM: Final = 4 << 20
-STEP: Final = 4 << 20
+ROOM: Final = 8 << 20
+STEP: Final = 8 << 20
 WORD: Final = 8
 _AROUND: Final = 64  # bytes before the first letter and behind the last one that may be taken as well
+_LONG: Final = 512  # letters of a line
 _LF, _CR, _QUOTE, _BACKSLASH, _SPACE = b'\n\r"\\ '
+_HALF: Final = np.uint64(32)
+_KEPT: Final = np.array([(1 << 8 * size) - 1 for size in range(WORD + 1)], np.uint64)  # so many letters of a word
 _LARGE: Final = 31 << 20  # the C library learns from what is smaller than 32 MB
 _MINE: Final = local()
 
@@ -49,7 +54,7 @@ class Window:
         self.room = self.beyond[:-_AROUND]
         self._mask: Bools = np.empty(step, bool)
         self._quotes, self._slashes = (np.zeros(room // bits.SIZE + 3, np.uint64) for _ in range(2))
-        self.size = 0
+        self.size, self._long = 0, False
 
     @classmethod
     def mine(cls) -> Self:
@@ -60,8 +65,8 @@ class Window:
         return found
 
     def fill(self, handle: BinaryIO, most: int) -> None:
-        """Read from where the file stands."""
-        self.size = filled(handle, self.room.data[:most])
+        """Read from where the file stands: twice as much of long lines, since few arrays are as long as their letters."""
+        self.size = filled(handle, self.room.data[: min(most, len(self.room) // (1 if self._long else 2))])
 
     def search(self) -> None:
         """Find the ends of lines, quotes and backslashes."""
@@ -69,6 +74,7 @@ class Window:
         step = len(self._mask)
         found = [self._searched(start, min(start + step, self.size)) for start in range(0, self.size, step)]
         self.ends: Ints = np.concatenate(found) if found else np.zeros(0, np.int64)
+        self._long = len(self.ends) * _LONG < self.size
 
     @property
     def letters(self) -> Letters:
@@ -108,6 +114,22 @@ class Window:
         every = np.ndarray(len(self.memory) - width + 1, f"V{width}", self.memory, strides=(1,))
         return every[at + _AROUND]
 
+    def views(self, start: Ints, size: Ints) -> pl.Series:
+        """Texts that stay where they are: they last until the next lines are read."""
+        import polars as pl
+        import pyarrow as pa
+
+        # https://arrow.apache.org/docs/format/Columnar.html: size, the first four letters, number of the memory and place
+        # in it; of up to twelve letters all of them.
+        first, rest = (self.texts(start + at, WORD).view("<u8") for at in (0, 4))
+        views = np.empty((len(start), 2), np.uint64)
+        views[:, 0] = size.view(np.uint64) | (first & _KEPT[np.minimum(size, 4)]) << _HALF
+        views[:, 1] = (start + _AROUND).view(np.uint64) << _HALF
+        short = np.flatnonzero(size <= 4 + WORD)
+        views[short, 1] = rest[short] & _KEPT[np.maximum(size[short] - 4, 0)]
+        buffers = [None, pa.py_buffer(views), pa.py_buffer(self.memory)]
+        return pl.Series(pa.Array.from_buffers(pa.string_view(), len(start), buffers))
+
 
 def _packed(mask: Bools, words: bits.Words, at: int) -> bool:
     """Keep a mask as bits, with two words of none behind them; tell whether it has any."""
@@ -131,3 +153,8 @@ def _is_text(letters: Letters, controls: int) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def steps(width: int) -> list[int]:
+    """Where words of eight letters stand that cover a text; the last ones overlap."""
+    return [*range(0, width - WORD, WORD), max(0, width - WORD)] if width else []

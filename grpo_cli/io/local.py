@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
 
@@ -52,6 +52,9 @@ class Input:
     pin: Pin
     fd: int | None = None
     key: Key | None = field(default=None, repr=False)
+    stretches: list[Any] = field(
+        default_factory=list, compare=False, repr=False
+    )  # what its first reading found, for the second
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:
