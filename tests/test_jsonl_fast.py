@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -19,6 +20,8 @@ from grpo_cli import ahead, sources
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.formats import FORMATS, Field, Weaving, alike, inlay, jsonl, lines, members, pruned, splice, stitch
 from grpo_cli.io.atomic import replacing
+from grpo_cli.io.local import Input
+from grpo_cli.io.packed import packing
 from grpo_cli.io.spool import spool
 from grpo_cli.narrow import Binding, FileTable
 from grpo_cli.plan import Plan
@@ -236,12 +239,21 @@ def test_what_is_no_json_is_told_before_a_word_that_stands_earlier() -> None:
 
 
 def woven(data: bytes, added: pl.DataFrame) -> bytes:
-    sink, source = io.BytesIO(), spool(io.BytesIO(data), "in")
+    """The same with what a reading of the file found and without."""
+    source = spool(io.BytesIO(data), "in")
+    weaving = Weaving(added=added, take=None, replace=False, metadata={})
     try:
-        jsonl.weave(source, sink, Weaving(added=added, take=None, replace=False, metadata={}))
+        alone, after = io.BytesIO(), io.BytesIO()
+        jsonl.weave(source, alone, weaving)
+        assert source.stretches == []
+        with suppress(DataError):  # lines that are no objects are woven too, and not read
+            jsonl.scan(source, ())
+            assert sum(one.size for one in source.stretches) == len(data)
+            jsonl.weave(source, after, weaving)
+            assert after.getvalue() == alone.getvalue()
     finally:
         os.close(int(source.fd or 0))
-    return sink.getvalue()
+    return alone.getvalue()
 
 
 def by_line(data: bytes, added: pl.DataFrame) -> bytes:
@@ -368,6 +380,59 @@ def test_long_lines_between_short_ones_are_woven_like_any_other(
             mock.patch.object(lines, "BLOCK", 3000),
         ):
             assert woven(data, added) == by_line(data, added)
+
+
+def changed(before: bytes, after: bytes, added: pl.DataFrame) -> bytes:
+    """What is woven into a file that is another one, of the same size, than the one that was read."""
+    read, source = (spool(io.BytesIO(data), "in") for data in (before, after))
+    sink = io.BytesIO()
+    try:
+        jsonl.scan(read, [Field("r", "number")])
+        source.stretches[:] = read.stretches
+        jsonl.weave(source, sink, Weaving(added=added, take=None, replace=False, metadata={}))
+    finally:
+        for one in (read, source):
+            os.close(int(one.fd or 0))
+    return sink.getvalue()
+
+
+ROW = b'{"r":1,"t":"ab"}\n'
+ONE_BY_ONE = pl.DataFrame({"advantage": [0.5, 1.5, -0.5]})
+
+
+def test_braces_that_have_moved_are_looked_for_again() -> None:
+    after = ROW + b'{"r":1,"t":"a"}\n{"r":1,"t":"abc"}\n'
+    assert changed(ROW * 3, after, ONE_BY_ONE) == by_line(after, ONE_BY_ONE)
+
+
+@pytest.mark.parametrize("after", [ROW * 2 + b" " * 17, ROW * 2, ROW * 4])
+def test_other_lines_than_those_that_were_read_are_refused(after: bytes) -> None:
+    with pytest.raises(InputChanged):
+        changed(ROW * 3, after, ONE_BY_ONE)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_packed_lines_are_woven_where_their_reading_found_them(tmp_path: Path, suffix: str) -> None:
+    data = b"".join(json.dumps({"r": at % 7, "t": "x" * (at % 90)}).encode() + b"\n" for at in range(3000)) + b"\n{}\n"
+    with (tmp_path / f"a.jsonl{suffix}").open("wb") as raw, packing(raw, suffix) as handle:
+        handle.write(data)
+    source, sink = Input.at(tmp_path / f"a.jsonl{suffix}"), io.BytesIO()
+    added = pl.DataFrame({"advantage": np.arange(3001) / 7})
+    with mock.patch.object(lines, "BLOCK", 10_000):
+        jsonl.scan(source, [Field("r", "key")])
+    assert len(source.stretches) > 5
+    jsonl.weave(source, sink, Weaving(added=added, take=None, replace=False, metadata={}))
+    assert sink.getvalue() == by_line(data, added)
+
+
+def test_one_speller_serves_blocks_of_other_values() -> None:
+    speller = inlay.Speller("a")
+    rng = np.random.default_rng(0)
+    for known in ([0.5, 1.5], [0.5, 1.5, 7.0], [math.nan], rng.normal(size=300).tolist(), [0.5, 1.5], []):
+        series = pl.Series(
+            "a", [known[at] for at in rng.integers(0, max(1, len(known)), 500 * bool(known))], pl.Float64
+        )
+        assert speller.inlay(series).parts() == [f',"a":{members.spell(value)}'.encode() for value in series.to_list()]
 
 
 @pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 5000])

@@ -134,6 +134,86 @@ def test_whatever_happens_to_a_block_it_is_read_as_python_reads_it_or_not_at_all
         agrees(bytes(block))
 
 
+ALIKE = st.fixed_dictionaries(
+    {
+        "id": st.sampled_from(["p-0001", "p-0002", "p-0099"]),
+        "text": st.text(st.sampled_from("ab{}[]:, "), min_size=9, max_size=9),
+        "n": st.integers(10, 99),
+        "reward": st.sampled_from([0.0, 1.0, 0.5]),
+        "meta": st.builds(lambda kl: {"kl": kl}, st.sampled_from([True, None, 1e99])),
+        "step": st.integers(0, 9),
+    }
+).map(lambda row: {name: row[name] for name in ("id", "text", "n", "reward", "meta", "step")})
+
+
+def of_one_shape(block: bytes) -> bool:
+    found = window.Window()
+    found.fill(io.BytesIO(block), len(block))
+    return alike._of_shape(found, FIELDS, WATCHED, str) is not None
+
+
+@settings(deadline=None)
+@given(rows=st.lists(ALIKE, min_size=1, max_size=40), separators=SEPARATORS, ending=st.sampled_from([b"\n", b"\r\n"]))
+def test_lines_of_one_shape_are_what_python_reads(
+    rows: list[dict[str, Any]], separators: tuple[str, str], ending: bytes
+) -> None:
+    block = written(rows, separators, ascii_only=True, ending=ending)
+    sizes = [len(line) for line in io.BytesIO(block)]
+    assert of_one_shape(block) == (len({*sizes[: len(block) // sizes[0]]}) == 1)
+    assert agrees(block)
+    with small_windows():
+        assert agrees(block)
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    rows=st.lists(ALIKE.map(lambda row: {**row, "meta": {"kl": None}}), min_size=1, max_size=9),
+    changes=st.lists(
+        st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from(list(b'"\\{}[]:,0 1-.eu\n\rx\x01\xff'))),
+        min_size=1,
+        max_size=3,
+    ),
+)
+def test_a_letter_that_is_another_one_is_noticed_in_lines_of_one_shape(
+    rows: list[dict[str, Any]], changes: list[tuple[float, int]]
+) -> None:
+    block = bytearray(written(rows, (", ", ": "), ascii_only=True))
+    for place, letter in changes:
+        block[int(place * len(block))] = letter
+    agrees(bytes(block))
+
+
+def test_a_name_before_a_tab_is_no_text() -> None:
+    line = b'{"id":"a","n":1,"reward":0.5,"meta":{"kl":1},"reward"\t:0.25}\n'
+    assert not of_one_shape(line * 3)
+    agrees(line * 3)
+
+
+def test_any_constant_letter_that_differs_in_the_last_line_is_seen() -> None:
+    line = written([{"id": "p-1", "n": 1, "reward": 1.0, "meta": {"kl": 1}}], (",", ":"), ascii_only=True)
+    values = {
+        line.index(text) + at
+        for text in (b"p-1", b"1,", b"1.0", b"1}")
+        for at in range(len(text) - (b"1" in text[:1] and text != b"1.0"))
+    }
+    assert of_one_shape(line * 3)
+    for at in set(range(len(line))) - values:
+        other = bytearray(line)
+        other[at] ^= 1
+        assert not of_one_shape(line * 2 + bytes(other)), at
+
+
+def test_texts_are_seen_where_they_lie() -> None:
+    rng = np.random.default_rng(0)
+    found = window.Window(1 << 16, 1 << 16)
+    found.fill(io.BytesIO(rng.integers(33, 127, 1 << 15, dtype=np.uint8).tobytes()), 1 << 16)
+    start = rng.integers(0, (1 << 15) - 40, 500)
+    for sizes in (rng.integers(0, 40, 500), rng.integers(0, 13, 500), np.full(500, 12), np.full(500, 13)):
+        letters = found.room.tobytes()
+        wanted = [letters[at : at + size].decode() for at, size in zip(start, sizes, strict=True)]
+        assert found.views(start, sizes).to_list() == wanted
+
+
 @pytest.mark.parametrize(
     "line",
     [

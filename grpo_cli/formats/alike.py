@@ -100,7 +100,7 @@ def _moulds(found: Quotes) -> Iterator[Mould]:
 def _columns(mould: Mould, values: Sequence[Value], fields: Sequence[Field], place: Place) -> list[pl.Series] | None:
     """The columns of the fields; none where one has to be read by a parser."""
     asked = [value_of(mould.row, field.name) for field in fields]
-    if not all(isinstance(one, str) for one in asked):
+    if not values or not all(isinstance(one, str) for one in asked):
         return None
     columns = []
     for field, number in zip(fields, map(int, asked), strict=True):

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+_BLANKS: Final = b" \t\r\n"
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _GAP: Final = re.compile(rb"([\s:,\[\]{}]*)(?:([^\s:,\[\]{}]+)([\s:,\[\]{}]*))?")
 
@@ -41,7 +42,7 @@ class Mould:
                 marked += [b'"%d"' % (len(texts) - 1), behind]
             if match is None:
                 break
-            at, key = match.end(), line[match.end() :].lstrip(b" ").startswith(b":")
+            at, key = match.end(), line[match.end() :].lstrip(_BLANKS).startswith(b":")
             if key:
                 constants[-1] += match[0]
                 marked.append(match[0])

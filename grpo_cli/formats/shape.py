@@ -128,7 +128,7 @@ class _Shape(NamedTuple):
     def of(cls, line: bytes) -> Self | None:
         """Take it from a line with its end."""
         mould = Mould.of(line[:-1])
-        if mould is None or not mould.texts or len(line) < WORD:
+        if mould is None or len(line) < WORD or min(line[:-1].removesuffix(b"\r")) < _SPACE:
             return None
         at, spans, words = 0, [], []
         constants = (*mould.constants[:-1], mould.constants[-1] + b"\n")
