@@ -28,7 +28,7 @@ class Bits:
     @cached_property
     def _some(self) -> Ints:
         """The words that are not empty, and behind them the last one, which is."""
-        return np.append(np.flatnonzero(self.words), len(self.words) - 1)
+        return np.append(np.flatnonzero(self.words != 0), len(self.words) - 1)
 
     def places(self) -> Ints:
         """Where bits are set."""
@@ -64,11 +64,11 @@ def packed(mask: Bools) -> Words:
 def places(mask: Bools) -> Ints:
     """Where a mask holds."""
     words = packed(mask)
-    some = np.flatnonzero(words)
+    some = np.flatnonzero(words != 0)  # of bools, it takes a fifth
     return np.flatnonzero(mask) if len(some) * _DENSE > len(words) else _places(words[some], some)
 
 
 def _places(words: Words, numbers: Ints) -> Ints:
-    at = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
+    at = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little").view(bool))
     found: Ints = (numbers[at >> 6] << 6) + (at & (SIZE - 1))
     return found

@@ -56,35 +56,37 @@ class Quotes:
 
 def _escaped(slashes: Words) -> Words:
     """The letters behind a backslash that is no letter itself."""
+    found, out = _with_carry(slashes, None)
     carried = np.zeros(len(slashes), np.uint64)
-    found, out = _with_carry(slashes, carried)
-    carry = np.concatenate((np.zeros(1, np.uint64), out[:-1]))
-    while len(changed := np.flatnonzero(carry != carried)):  # runs of backslashes that go on from word to word
-        carried[changed] = carry[changed]
-        found[changed], out[changed] = _with_carry(slashes[changed], carried[changed])
-        carry = np.concatenate((np.zeros(1, np.uint64), out[:-1]))
+    at = np.flatnonzero(out != 0)
+    while len(at := at[at < len(slashes) - 1] + 1):  # runs of backslashes that go on from word to word
+        carried[at] = out[at - 1]
+        found[at], more = _with_carry(slashes[at], carried[at])
+        changed = more != out[at]
+        out[at] = more
+        at = at[changed]
     return found
 
 
-def _with_carry(slashes: Words, carried: Words) -> tuple[Words, Words]:
+def _with_carry(slashes: Words, carried: Words | None) -> tuple[Words, Words]:
     """Escaped letters of each word when its first letter is (1) or is not escaped, and the same for the next word."""
     found, out = np.empty_like(slashes), np.empty_like(slashes)
     for start in range(0, len(slashes), _PART):
         part = slice(start, start + _PART)
-        here, before = slashes[part], carried[part]
-        possible = here & ~before
+        here = slashes[part]
+        possible = here if carried is None else here & ~carried[part]
         codes = (((possible << _ONE) | _ODD) - possible) ^ _ODD
-        np.bitwise_xor(codes, here | before, out=found[part])
+        np.bitwise_xor(codes, here if carried is None else here | carried[part], out=found[part])
         np.right_shift(codes & here, _TOP, out=out[part])
     return found, out
 
 
 def _well_escaped(letters: Letters, others: Bits) -> bool:
     r"""Whether escaped letters (but quotes and backslashes) may be escaped, and \u has four digits behind it."""
+    if not np.bitwise_or.reduce(others.words):
+        return True
     places = others.places()
     places = places[places < len(letters)]
-    if not len(places):
-        return True
     here = letters[places]
     if not _OTHER_ESCAPES[here].all():
         return False

@@ -104,11 +104,7 @@ def _are(literal: bytes, value: Value, rows: Ints) -> Bools:
 
 def spread(heads: pl.Series, change: Bools) -> pl.Series:
     """A text for each row from those of the rows where it changes."""
-    return (
-        heads
-        if len(heads) == len(change)
-        else heads.gather(pl.Series(np.cumsum(change, dtype=np.uint32) - np.uint32(1)))
-    )
+    return heads if len(heads) == len(change) else heads[pl.Series(np.cumsum(change, dtype=np.uint32) - np.uint32(1))]
 
 
 def series(letters: Any, sizes: Ints) -> pl.Series:

@@ -139,7 +139,7 @@ def _packed(mask: Bools, words: bits.Words, at: int) -> bool:
     letters[start : start + len(found)] = found
     words[-(-(start + len(found)) // 8) :][:2] = 0
     letters[start + len(found) : -(-(start + len(found)) // 8) * 8] = 0
-    return bool(found.any())
+    return bool(mask.any())  # of bools, which ends with the first one
 
 
 def _is_text(letters: Letters, controls: int) -> bool:
