@@ -1,5 +1,6 @@
 """Inputs for the benchmarks: `generate.py PATH ROWS TEXT_BYTES`. Eight rows a prompt, string keys, rewards 0 or 1.
 
+With `mixed` in its name the file has keys of different lengths, and rewards of up to 18 digits that are all different.
 A PATH without a suffix is a folder, and ROWS is then the number of Parquet files in it, of 64 rows each.
 """
 
@@ -25,13 +26,13 @@ def words(count: int, size: int, rng: np.random.Generator) -> list[str]:
     return [flat[i * size : (i + 1) * size] for i in range(count)]
 
 
-def block(start: int, rows: int, text: int, rng: np.random.Generator) -> pl.DataFrame:
+def block(start: int, rows: int, text: int, rng: np.random.Generator, *, mixed: bool = False) -> pl.DataFrame:
     """Rows `start`.. of the table."""
     place = np.arange(start, start + rows)
-    frame = pl.DataFrame(
-        {"sample": place % GROUP, "reward": rng.integers(0, 2, rows).astype(float), "group": place // GROUP}
-    )
-    key = pl.format("prompt-{}", pl.col("group").cast(pl.String).str.zfill(9)).alias("prompt_id")
+    reward = rng.random(rows) if mixed else rng.integers(0, 2, rows).astype(float)
+    frame = pl.DataFrame({"sample": place % GROUP, "reward": reward, "group": place // GROUP})
+    number = pl.col("group").cast(pl.String)
+    key = pl.format("prompt-{}", number if mixed else number.str.zfill(9)).alias("prompt_id")
     frame = frame.select(key, "sample", "reward")
     return frame.with_columns(completion=pl.Series(words(rows, text, rng))) if text else frame
 
@@ -46,7 +47,8 @@ def main() -> None:
             block(at * SMALL, SMALL, text, rng).write_parquet(path / f"step_{at:05}.parquet")
         return
     size = BLOCK if not text else 20_000
-    blocks = (block(start, min(size, rows - start), text, rng) for start in range(0, rows, size))
+    mixed = "mixed" in path.name
+    blocks = (block(start, min(size, rows - start), text, rng, mixed=mixed) for start in range(0, rows, size))
     if path.suffix == ".parquet":
         first = next(blocks)
         with pq.ParquetWriter(path, first.to_arrow().schema, compression="zstd") as writer:

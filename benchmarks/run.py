@@ -52,6 +52,7 @@ CASES = {
              "wall <= 1.0 x polars, <= 2.5 x cp (aim 1.6); memory <= 0.3 x polars"),
         Case("narrow-jsonl", "jsonl", 4_000_000, 0, ("polars", "duckdb", "loop", "cp"),
              "wall <= 0.9 x polars, <= duckdb; memory <= polars"),
+        Case("mixed-jsonl", "jsonl", 4_000_000, 0, ("polars", "duckdb", "cp"), "none: lines and rewards that differ"),
     )
 }  # fmt: skip
 LARGE: Final = Case("narrow-parquet-50m", "parquet", 50_000_000, 0, (), "linear from 10M (+-15 %), <= 100 bytes a row")

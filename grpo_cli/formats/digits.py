@@ -69,6 +69,8 @@ class Numbers(NamedTuple):
 
 def read(words: Words, sizes: Ints) -> Numbers:
     """Read the number at the beginning of each word; `known` tells which are numbers as JSON writes them."""
+    if (sizes > WORD).all():
+        return Numbers(np.zeros_like(words), None, None, np.zeros(len(words), bool))
     first = words & _FIRST
     minus = first == _MINUS
     signed = minus.any()

@@ -97,8 +97,10 @@ def _parsed(field: Field, texts: pl.Series | None, place: Place) -> pl.Series | 
 def _are(literal: bytes, value: Value, rows: Ints) -> Bools:
     """In which of the rows the value is a literal."""
     sizes = value.sizes if len(value.sizes) == 1 else value.sizes[rows]
-    mask, wanted = (np.uint64(int.from_bytes(one, "little")) for one in (b"\xff" * len(literal), literal))
-    found: Bools = ((value.words[rows] & mask) == wanted) & (sizes == len(literal))
+    found: Bools = np.full(len(rows), sizes == len(literal))
+    if found.any():
+        mask, wanted = (np.uint64(int.from_bytes(one, "little")) for one in (b"\xff" * len(literal), literal))
+        found &= (value.words[rows] & mask) == wanted
     return found
 
 
