@@ -9,7 +9,8 @@ from the first block on that does not.
 
 Of short lines many have one shape as well (`shape`), in which nothing has to be found.
 
-880 MB of long lines take 0.9 s of processor time, parsing and searching them for doubts 1.8; 4M short lines 0.7 and 1.8.
+880 MB of long lines take 0.8 s of processor time, parsing and searching them for doubts 1.8; 4M short lines of one shape
+take 0.3, of many shapes 0.7, parsed 1.8.
 """
 
 from __future__ import annotations

@@ -88,9 +88,8 @@ def blocks(source: Input) -> Iterator[bytes]:
     return (piece.read() for piece in pieces(source))
 
 
-def pieces(source: Input, block: int = 0) -> Iterator[Piece]:
+def pieces(source: Input) -> Iterator[Piece]:
     """Where the blocks of the file are. Only the ends of lines are looked for, unless it is packed."""
-    block = min(block or BLOCK, BLOCK)
     if is_packed(source):
         start = 0
         for text in _unpacked_blocks(source):
@@ -101,7 +100,7 @@ def pieces(source: Input, block: int = 0) -> Iterator[Piece]:
         _refuse_other_encodings(source, handle)
         start, size = 0, source.pin.size
         while start < size:
-            end = _end_of_line(handle, start, min(start + block, size), size)
+            end = _end_of_line(handle, start, min(start + BLOCK, size), size)
             yield Piece(source.name, start, end - start, partial(_opened_at, source, start))
             start = end
 

@@ -52,7 +52,7 @@ _MOST_DOUBTED: Final = 4  # one row in so many: beyond that the exact reader tak
 class Found:
     """What a piece of the file holds: the parts of every column in order, the watched names that it has, its rows.
 
-    And where these stand, of whole lines from a known place on.
+    Of whole pieces also where the rows stand.
     """
 
     columns: tuple[tuple[Part, ...], ...]

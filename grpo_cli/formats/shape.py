@@ -2,7 +2,7 @@
 
 Ids of one width and rewards of 0 or 1 make such lines, and a window of them is a table of letters. What is the same in
 all of them is compared in columns of eight letters, and a value is a column of the table: no end of a line, no quote
-and no end of a value is looked for. Lines of few shapes were tried as well, a table for each: hardly faster than `cast`.
+and no end of a value is looked for. Lines of many shapes, with a table for each, took three times as long as `cast` takes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from grpo_cli.formats.mould import Mould
 from grpo_cli.formats.values import series, spread
-from grpo_cli.formats.window import WORD, steps
+from grpo_cli.formats.window import LONG, WORD, steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
     Letters = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
-WIDEST: Final = 512  # letters of a line: of longer ones few are of one size
 _PART: Final = 1 << 20
 _ALL: Final = (1 << 8 * WORD) - 1
 _LAST: Final = local()
@@ -155,7 +154,7 @@ class _Shape(NamedTuple):
 
 def shaped(window: Window) -> Shaped | None:
     """Cut the lines of a window; none where they are long, or not of one shape."""
-    line = window.room[: min(WIDEST, window.size)].tobytes()
+    line = window.room[: min(LONG, window.size)].tobytes()
     line = line[: line.find(b"\n") + 1]
     if not line:
         return None

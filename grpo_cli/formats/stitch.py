@@ -2,7 +2,7 @@
 
 The rows are laid out as a table first, each as wide as the widest one can be: a piece is copied with what happens to
 stand behind it, and the next piece covers what was too much. Then the rows are copied one after the other in the same
-way. 4M lines of 62 letters take 25 ns each so; with members of one size at a time it was 55.
+way. Lines of 62 letters take 40 ns each so, and took 57 with members of one size at a time.
 """
 
 from __future__ import annotations
