@@ -50,13 +50,24 @@ def verify(output: Path, against: Path, columns: Sequence[str] = (), key: str | 
     if kind.name != of_old.name:
         raise UsageError(f"{new.name} is {kind.name} and {old.name} is {of_old.name}", "verify compares one format")
     kind = _laid_out(old, kind)
-    names = kind.own or kind.columns
-    known = names(old)
-    added = tuple(columns) or tuple(name for name in names(new) if name not in known)
+    added = tuple(columns) or _added(kind, new, old)
     by, difference = _compared(kind, new, old, added)
     if difference is not None:
         raise DataError(difference, "name a replaced column with --column" if not columns else "")
     return Verified(by, added)
+
+
+def _added(kind: Format, new: Input, old: Input) -> tuple[str, ...]:
+    """The names that only the output has."""
+    names = kind.own or kind.columns
+    known = names(old)
+    added = tuple(name for name in names(new) if name not in known)
+    if kind.late is None or not added:
+        return added
+    with suppress(DataError):  # the comparison will tell
+        late = kind.late(old, (), added)[1]  # what some line far behind the first ones holds
+        return tuple(name for name in added if name not in late)
+    return added
 
 
 def _laid_out(old: Input, kind: Format) -> Format:

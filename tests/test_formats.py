@@ -296,7 +296,9 @@ def test_nested_paths_are_reached_and_a_whole_name_wins() -> None:
     [
         ('{"r":1}\n\n{"r":"good"}\n', "in:3: r is 'good', expected a number"),
         ('{"r":"' + "x" * 90 + '"}', "in:1: r is '" + "x" * 36 + "..., expected a number"),
-        ('{"r":1}\n{"r":\n{"r":1}\n', "in:2: not JSON: expecting value at column"),
+        ('{"r":1}\n{"r":\n{"r":1}\n', "in:2: not JSON: expecting value at column 6;"),
+        ('{"r":1,"s":"a\x00"}\n', "in:1: not JSON: invalid control character at column 14;"),
+        ('{"r":1 \n{"r":1}\n', "in:1: not JSON: expecting ',' delimiter at column 8;"),
         ('{"r":1}\n{"r":', "in:2: the last line is cut short"),
         ("[1]\n", "in:1: expected an object, found an array"),
         ("{\n", "in:1: one JSON value over several lines"),

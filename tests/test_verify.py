@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -49,6 +51,14 @@ def test_a_replaced_column_has_to_be_named(suffix: str, place: Path) -> None:
     assert verify(second, first, ["advantage"]).added == ("advantage",)
     with pytest.raises(DataError):
         verify(second, first)
+
+
+def test_a_name_that_late_lines_of_the_input_hold_is_no_new_one(tmp_path: Path) -> None:
+    rows = [{"prompt_id": at // 4, "reward": at % 4 == 0, **({"late": 1} if at > 2000 else {})} for at in range(2400)]
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(data))
+    compute(tmp_path / "in.jsonl.gz", output=str(tmp_path / "out.jsonl"))
+    assert verify(tmp_path / "out.jsonl", tmp_path / "in.jsonl.gz").added == ("advantage",)
 
 
 def test_a_changed_byte_of_a_line_is_found(place: Path) -> None:

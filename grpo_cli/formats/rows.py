@@ -54,7 +54,9 @@ def _not_json(place: str, text: str, error: json.JSONDecodeError) -> DataError:
         return DataError(
             f"{place}: the last line is cut short", "was its writer stopped? --on-error skip leaves that line out"
         )
-    return DataError(f"{place}: not JSON: {error.msg[:1].lower()}{error.msg[1:]} at column {error.colno}", _SKIP)
+    what = error.msg.removesuffix(" at")
+    column = min(error.pos, len(text.rstrip("\r\n"))) + 1  # what ends too early is found wanting in the next line
+    return DataError(f"{place}: not JSON: {what[:1].lower()}{what[1:]} at column {column}", _SKIP)
 
 
 def value_of(row: Mapping[str, Any], name: str) -> Any:
