@@ -61,7 +61,7 @@ def _read(seen: Bound, plan: Plan) -> Narrow:
     tables, binding = seen.tables, seen.binding
     names = list(dict.fromkeys(name for table in tables for name in table.columns()))
     if not names:
-        raise DataError(f"{tables[0].name}: no row has a column", "there is nothing to compute from")
+        raise DataError(f"{tables[0].name}: no rows with a column", "there is nothing to compute from")
     group, note = _group_names(binding, names)
     note = f"group = {seen.words}" if seen.words else note
     rewards = binding.rewards or (_pick("reward", REWARD_TIERS, names, "--reward"),)

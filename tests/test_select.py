@@ -204,7 +204,7 @@ def test_where_all_stays_the_file_is_the_same(tmp_path: Path) -> None:
     for name, data in (
         ("in.jsonl", ODD),
         ("in.csv", b'prompt_id,"reward"\r\na, 1.0\r\n'),
-        ("in.jsonl.gz", gzip.compress(ODD)),
+        ("in.jsonl.gz", gzip.compress(ODD, mtime=0)),
     ):
         (tmp_path / name).write_bytes(data)
         run([str(tmp_path / name)], {"limit": 9, "output": str(tmp_path / f"out.{name}")})
