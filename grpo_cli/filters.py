@@ -23,6 +23,7 @@ _COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = MappingPr
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne,
 })  # fmt: skip
+_MIRRORED: Final = MappingProxyType({ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE})
 _ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = MappingProxyType({
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 })  # fmt: skip
@@ -172,12 +173,18 @@ def _condition(node: ast.expr) -> pl.Expr:
         case ast.UnaryOp(op=ast.Not()):
             return ~_condition(node.operand)
         case ast.Compare():
-            terms = [_term(part) for part in (node.left, *node.comparators)]
-            links = zip(node.ops, terms, terms[1:], strict=False)
-            return pl.all_horizontal(
-                _COMPARE[type(op)](left, right).fill_null(value=False) for op, left, right in links
-            )
+            sides = (node.left, *node.comparators)
+            links = zip(node.ops, sides, sides[1:], strict=False)
+            return pl.all_horizontal(_link(type(op), left, right).fill_null(value=False) for op, left, right in links)
     raise TypeError(node)
+
+
+def _link(op: type[ast.cmpop], left: ast.expr, right: ast.expr) -> pl.Expr:
+    # A number before a column of nulls alone is one row to polars 2.1, behind it as many as the column has.
+    if not any(isinstance(node, ast.Name) for node in ast.walk(left)):
+        op, left, right = _MIRRORED.get(op, op), right, left
+    compared: pl.Expr = _COMPARE[op](_term(left), _term(right))
+    return compared
 
 
 def _term(node: ast.expr) -> pl.Expr:

@@ -263,6 +263,12 @@ def test_a_column_of_a_condition_is_the_condition_of_each_row(text: str, rows: l
     assert together == wanted
 
 
+@pytest.mark.parametrize("text", ["1 < a", "0 == a", "1 < (1 / a)", "-1 >= a", "1 < a < 2", "a < 1", "1 < 2 <= a"])
+def test_nothing_holds_of_what_is_missing_in_every_row(text: str) -> None:
+    frame = pl.DataFrame({"a": [None, None]}, schema={"a": pl.Float64})
+    assert frame.with_columns(found=Filter.parse(text).expression())["found"].to_list() == [False, False]
+
+
 def test_the_parts_of_a_condition_are_what_must_all_hold() -> None:
     parts = Filter.parse("0.1 <= mean <= 0.9 and (std > 0 or size > 4) and not size == 2").parts
     assert [part.text for part in parts] == ["0.1 <= mean", "mean <= 0.9", "std > 0 or size > 4", "not size == 2"]

@@ -244,7 +244,12 @@ def test_a_key_of_the_rollout_is_warned_of() -> None:
 
 @pytest.mark.parametrize(
     ("data", "told"),
-    [(gzip.compress(b"{}", mtime=0), "gzip"), (b"PAR1....", "Parquet"), (b"ARROW1..", "Arrow"), (b"(\xb5/\xfd..", "zstd")],
+    [
+        (gzip.compress(b"{}", mtime=0), "gzip"),
+        (b"PAR1....", "Parquet"),
+        (b"ARROW1..", "Arrow"),
+        (b"(\xb5/\xfd..", "zstd"),
+    ],
 )
 def test_what_is_no_text_is_named(data: bytes, told: str) -> None:
     with pytest.raises(UsageError, match=f"this is {told}; leave out --stream"):
