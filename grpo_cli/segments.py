@@ -91,6 +91,11 @@ class Segments:
         return self._extreme(np.maximum, values)
 
     def _extreme(self, which: np.ufunc, values: Vector) -> Vector:
+        # Which of 0.0 and -0.0 is found depends on the way: it is 0.0 always.
+        found: Vector = self._one_extreme(which, values) + 0.0
+        return found
+
+    def _one_extreme(self, which: np.ufunc, values: Vector) -> Vector:
         if self.width is None or self.width > NARROW:
             found: Vector = which.reduceat(values, self.starts) if len(values) else values
             return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import grpo_cli
@@ -60,6 +60,7 @@ def bits(scored: Scored) -> list[tuple[Any, ...]]:
     ],
 )
 @given(rows=ROWS, size=st.integers(1, 9))
+@example(rows=[(0, 0.0)] * 10 + [(1, 0.0)] * 8 + [(1, -0.0)], size=1)
 def test_a_table_in_parts_has_the_bits_of_the_whole(
     settings: dict[str, Any], rows: list[tuple[int, float | None]], size: int
 ) -> None:
