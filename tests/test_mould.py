@@ -74,9 +74,9 @@ def agrees(block: bytes) -> bool:
 
 @contextmanager
 def small_windows() -> Iterator[None]:
-    """Windows that hold a few lines, read in steps of a word of bits."""
+    """Windows that hold a few lines."""
     held = window.Window.mine()
-    window._MINE.window = window.Window(4096, 64)
+    window._MINE.window = window.Window(4096)
     try:
         yield
     finally:
@@ -205,7 +205,7 @@ def test_any_constant_letter_that_differs_in_the_last_line_is_seen() -> None:
 
 def test_texts_are_seen_where_they_lie() -> None:
     rng = np.random.default_rng(0)
-    found = window.Window(1 << 16, 1 << 16)
+    found = window.Window(1 << 16)
     found.fill(io.BytesIO(rng.integers(33, 127, 1 << 15, dtype=np.uint8).tobytes()), 1 << 16)
     start = rng.integers(0, (1 << 15) - 40, 500)
     for sizes in (rng.integers(0, 40, 500), rng.integers(0, 13, 500), np.full(500, 12), np.full(500, 13)):
@@ -270,16 +270,17 @@ def test_backslashes_are_counted_across_words(size: int) -> None:
 
 
 @settings(deadline=None)
-@given(mask=st.lists(st.booleans(), max_size=300))
-def test_places_are_those_of_the_mask_and_the_next_is_found_from_anywhere(mask: list[bool]) -> None:
-    array = np.array(mask, bool)
-    sparse = np.concatenate((array, np.zeros(64 * len(array) + 3, bool), array))
-    for one in (array, sparse):
-        there = np.flatnonzero(one)
-        found = bits.Bits(bits.packed(one))
-        assert bits.places(one).tolist() == found.places().tolist() == there.tolist()
+@given(text=st.binary(max_size=300) | st.text(st.sampled_from(' "a'), max_size=300).map(str.encode))
+def test_letters_are_found_where_they_are_and_the_next_one_from_anywhere(text: bytes) -> None:
+    letters = np.frombuffer(text, np.uint8)
+    quote, space = b'" '
+    for one in (letters, np.concatenate((letters, np.full(64 * len(letters) + 3, ord("x"), np.uint8), letters))):
+        there = np.flatnonzero(one == quote)
+        found = bits.equal(one, quote)
+        assert bits.places(found).tolist() == bits.Bits(found).places().tolist() == there.tolist()
+        assert bits.places(bits.below(one, space)).tolist() == np.flatnonzero((one < space) | (one > 127)).tolist()
         following = np.append(there, len(one))[np.searchsorted(there, np.arange(len(one)))]
-        assert np.minimum(found.next(np.arange(len(one))), len(one)).tolist() == following.tolist()
+        assert np.minimum(bits.Bits(found).next(np.arange(len(one))), len(one)).tolist() == following.tolist()
 
 
 @settings(deadline=None, max_examples=300)

@@ -20,7 +20,6 @@ _BLANKS: Final = b" \t\r\n"
 # Nearly always a line ends with a brace that has neither a blank nor another brace before it: pairs of letters.
 _BEFORE: Final = ~np.isin(np.arange(256), np.frombuffer(b"{" + _BLANKS, np.uint8))
 _USUAL: Final = np.outer(np.arange(256) == _CLOSE, _BEFORE).ravel()
-_STEP: Final = 2 << 20
 
 
 def are_braces(letters: Letters, places: Places) -> bool:
@@ -51,14 +50,8 @@ def braces(letters: Letters) -> tuple[Ints, Bools]:
 
 def _ends(letters: Letters) -> Ints:
     """Where lines end; the last one may do so without a line feed."""
-    mask = np.empty(_STEP, bool)
-    found = [np.zeros(0, np.int64)]
-    for start in range(0, len(letters), _STEP):
-        step = letters[start : start + _STEP]
-        found.append(bits.places(np.equal(step, _LF, out=mask[: len(step)])) + start)
-    if len(letters) and letters[-1] != _LF:
-        found.append(np.array([len(letters)]))
-    return np.concatenate(found)
+    found = bits.places(bits.equal(letters, _LF))
+    return np.append(found, len(letters)) if len(letters) and letters[-1] != _LF else found
 
 
 def _pairs(letters: Letters, at: Ints) -> np.ndarray[tuple[int], np.dtype[np.uint16]]:

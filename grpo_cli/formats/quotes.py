@@ -41,8 +41,8 @@ class Quotes:
         """Look at what was read; none where no line is whole, or one of them holds what no JSON string may hold."""
         if not len(window.ends) or not window.is_text():
             return None
-        quotes, slashes = window.bits()
-        if not window.escapes:
+        quotes, slashes = window.quotes, window.slashes
+        if not np.bitwise_or.reduce(slashes):
             return cls(window.letters, window.ends, Bits(quotes), None)
         escaped = _escaped(slashes)
         if not _well_escaped(window.letters, Bits(escaped & ~(slashes | quotes))):

@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
     Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
     Words = np.ndarray[tuple[int, int], np.dtype[np.uint64]]
-    Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
     Letters = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 ROOM: Final = 8 << 20
-STEP: Final = 8 << 20
 WORD: Final = 8
 _AROUND: Final = 64  # bytes before the first letter and behind the last one that may be taken as well
 LONG: Final = 512  # letters of a line
@@ -49,12 +47,10 @@ def keep_freed() -> None:
 class Window:
     """Letters of a file, where its lines end, and its quotes and backslashes as bits."""
 
-    def __init__(self, room: int = ROOM, step: int = STEP) -> None:
+    def __init__(self, room: int = ROOM) -> None:
         self.memory = np.zeros(room + 2 * _AROUND, np.uint8)
         self.beyond = self.memory[_AROUND:]  # the room, and some letters behind it
         self.room = self.beyond[:-_AROUND]
-        self._mask: Bools = np.empty(step, bool)
-        self._quotes, self._slashes = (np.zeros(room // bits.SIZE + 3, np.uint64) for _ in range(2))
         self.size, self._long = 0, False
 
     @classmethod
@@ -71,10 +67,12 @@ class Window:
 
     def search(self) -> None:
         """Find the ends of lines, quotes and backslashes."""
-        self.plain, self.escapes = True, False
-        step = len(self._mask)
-        found = [self._searched(start, min(start + step, self.size)) for start in range(0, self.size, step)]
-        self.ends: Ints = np.concatenate(found) if found else np.zeros(0, np.int64)
+        letters = self.room[: self.size]
+        self.quotes, self.slashes = bits.equal(letters, _QUOTE), bits.equal(letters, _BACKSLASH)
+        self.ends = bits.places(bits.below(letters, _SPACE))
+        self.plain = bool((letters[self.ends] == _LF).all())
+        if not self.plain:
+            self.ends = bits.places(bits.equal(letters, _LF))
         self._long = len(self.ends) * LONG < self.size
 
     @property
@@ -82,28 +80,12 @@ class Window:
         """The whole lines that were read."""
         return self.room[: self.ends[-1] + 1 if len(self.ends) else 0]
 
-    def _searched(self, start: int, end: int) -> Ints:
-        letters, mask = self.room[start:end], self._mask[: end - start]
-        self.escapes |= _packed(np.equal(letters, _BACKSLASH, out=mask), self._slashes, start)
-        _packed(np.equal(letters, _QUOTE, out=mask), self._quotes, start)
-        # As signed numbers all bytes that are not ASCII lie below the space as well.
-        ends = bits.places(np.less(letters.view(np.int8), _SPACE, out=mask))
-        if (letters[ends] != _LF).any():
-            self.plain = False
-            ends = bits.places(np.equal(letters, _LF, out=mask))
-        return ends + start
-
     def is_text(self) -> bool:
         """Tell that the lines hold no control characters but their ends (CRLF too), and are UTF-8."""
         if self.plain:
             return True
         returned = np.count_nonzero(self.memory[self.ends + (_AROUND - 1)] == _CR)
         return _is_text(self.letters, len(self.ends) + int(returned))
-
-    def bits(self) -> tuple[bits.Words, bits.Words]:
-        """Where quotes and backslashes are."""
-        words = self.size // bits.SIZE + 3
-        return self._quotes[:words], self._slashes[:words]
 
     def words(self, at: Ints, back: int, width: int) -> Words:
         """Letters in words of eight: from so many before each place on, as many words as so many letters take."""
@@ -130,17 +112,6 @@ class Window:
         views[short, 1] = rest[short] & _KEPT[np.maximum(size[short] - 4, 0)]
         buffers = [None, pa.py_buffer(views), pa.py_buffer(self.memory)]
         return pl.Series(pa.Array.from_buffers(pa.string_view(), len(start), buffers))
-
-
-def _packed(mask: Bools, words: bits.Words, at: int) -> bool:
-    """Keep a mask as bits, with two words of none behind them; tell whether it has any."""
-    found = np.packbits(mask, bitorder="little")
-    letters = words.view(np.uint8)
-    start = at >> 3
-    letters[start : start + len(found)] = found
-    words[-(-(start + len(found)) // 8) :][:2] = 0
-    letters[start + len(found) : -(-(start + len(found)) // 8) * 8] = 0
-    return bool(mask.any())  # of bools, which ends with the first one
 
 
 def _is_text(letters: Letters, controls: int) -> bool:
