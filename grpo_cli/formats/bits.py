@@ -38,16 +38,28 @@ class Bits:
 
     def next(self, at: Ints) -> Ints:
         """The first bit at or behind each place; behind the last one the end of all words."""
+        near = self._near(at)
+        found: Ints = at + _first(near)
+        far = np.flatnonzero(near == 0)
+        if len(far):
+            word = self._some[np.minimum(np.searchsorted(self._some, (at[far] >> 6) + 1), len(self._some) - 1)]
+            found[far] = (word << 6) + _first(self.words[word])
+        return found
+
+    def any_in(self, start: Ints, end: Ints) -> bool:
+        """Whether a bit between any of these places is set."""
+        size = end - start
+        if size.max(initial=0) > SIZE:
+            return bool((self.next(start) < end).any())
+        return bool((_first(self._near(start)) < size).any())
+
+    def _near(self, at: Ints) -> Words:
+        """The 64 bits from each place on."""
         index, shift = at >> 6, (at & (SIZE - 1)).astype(np.uint64)
         near = np.take(self.words, index) >> shift
         # A shift by 64 would be undefined: by 63 and one more it is zero.
         near |= np.take(self.words, index + 1) << (_TOP - shift) << _ONE
-        found: Ints = at + _first(near)
-        far = np.flatnonzero(near == 0)
-        if len(far):
-            word = self._some[np.minimum(np.searchsorted(self._some, index[far] + 1), len(self._some) - 1)]
-            found[far] = (word << 6) + _first(self.words[word])
-        return found
+        return near
 
 
 def _first(words: Words) -> Any:
