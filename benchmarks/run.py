@@ -5,7 +5,8 @@
     python benchmarks/run.py alone --scratch DIR      # what has no peer: 50M rows, thousands of files, in place
 
 Each peer does the same job: read, GRPO advantages by prompt, write the file with one more column, fsync. Rounds
-are interleaved (tool, peers, tool, peers, ...), so that a slow minute of the machine hits all of them; the page
+are interleaved (tool, peers, tool, peers, ...), so that a slow minute of the machine hits all of them, and each begins
+with another one and goes the other way round, since memory that a neighbour has just freed is taken faster; the page
 cache is warm. Peak memory is the child's maximum resident set.
 """
 
@@ -92,12 +93,13 @@ def measured(arguments: list[str]) -> Taken:
 
 
 def compared(case: Case, source: Path, scratch: Path, repeat: int) -> Iterator[str]:
-    """Interleaved rounds, then one line per contestant."""
+    """Interleaved rounds, each in another order, then one line per contestant."""
     contestants = ("grpo-adv", *case.peers)
     seen: dict[str, list[Taken]] = {who: [] for who in contestants}
     measured(command(contestants[0], source, scratch / f"warm.{case.suffix}"))
-    for _ in range(repeat):
-        for who in contestants:
+    for number in range(repeat):
+        turned = (contestants * 2)[number % len(contestants) :][: len(contestants)]
+        for who in turned[:: -1 if number % 2 else 1]:
             target = scratch / f"out-{who}.{case.suffix}"
             seen[who].append(measured(command(who, source, target)))
             target.unlink()
