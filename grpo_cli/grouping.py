@@ -28,6 +28,7 @@ STEP_LIKE: Final = (
     "step", "global_step", "training_step", "train_step", "gen_step", "iteration", "iter", "epoch",
 )  # fmt: skip
 SHOWN: Final = 3
+_SMALL: Final = 1 << 14  # rows of a chunk: 10M texts in chunks of 8,000 took 0.21 s in threads, and 0.09 s without
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ def _gathered(key: pl.Series, rows: Index, *, own: bool) -> pl.Series:
         found = chunks[at].gather(rows[cuts[at] : cuts[at + 1]] - (int(ends[at - 1]) if at else 0))
         return found + "" if own and key.dtype == pl.String else found
 
-    # Small ones are not worth another thread: 108 of 2,000 rows took 14 ms there, and 7 ms here.
-    return pl.concat((map if len(key) <= PIECE * len(chunks) else ahead)(piece, range(len(chunks))))
+    small = len(key) <= max(PIECE, _SMALL * len(chunks))
+    return pl.concat((map if small else ahead)(piece, range(len(chunks))))
 
 
 def _distinct(heads: pl.DataFrame) -> bool:
