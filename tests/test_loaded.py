@@ -41,6 +41,13 @@ def test_a_spliced_column_loads_neither_pandas_nor_the_kernels_of_pyarrow(path: 
     assert pl.read_parquet(target).columns == ["prompt_id", "reward", "advantage"]
 
 
+def test_members_of_json_lines_do_not_either(path: Path) -> None:
+    lines, target = path.with_name("in.jsonl"), path.with_name("out.jsonl")
+    pl.read_parquet(path).write_ndjson(lines)
+    assert not NOT_NEEDED & loaded(["compute", str(lines), "-o", str(target), "--quiet"])
+    assert pl.read_ndjson(target).columns == ["prompt_id", "reward", "advantage"]
+
+
 def test_growing_in_place_does_not_either(path: Path) -> None:
     assert not NOT_NEEDED & loaded(["compute", str(path), "--in-place", "--quiet"])
 

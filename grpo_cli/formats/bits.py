@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from grpo_cli.formats.lent import as_series
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -78,11 +80,10 @@ def below(letters: Letters, letter: int) -> Words:
 
 
 def _series(letters: np.ndarray[tuple[int], np.dtype[np.uint8 | np.int8]]) -> pl.Series:
-    import polars as pl
     import pyarrow as pa
 
     kind = pa.uint8() if letters.dtype == np.uint8 else pa.int8()
-    return pl.Series(pa.Array.from_buffers(kind, len(letters), [None, pa.py_buffer(letters)]))
+    return as_series(pa.Array.from_buffers(kind, len(letters), [None, pa.py_buffer(letters)]))
 
 
 def _words(found: pl.Series) -> Words:

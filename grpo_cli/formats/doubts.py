@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
+from grpo_cli.formats.lent import as_series
 from grpo_cli.formats.lines import is_blank
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _text(block: bytes) -> pl.Series:
     import pyarrow as pa
 
     ends = pa.py_buffer(np.array([0, len(block)], dtype=np.int64))
-    return pl.Series(pa.LargeStringArray.from_buffers(1, ends, pa.py_buffer(block)))
+    return as_series(pa.LargeStringArray.from_buffers(1, ends, pa.py_buffer(block)))
 
 
 def _escapes(letters: Iterable[str]) -> list[str]:

@@ -122,9 +122,7 @@ class Speller:
 
 def _letters(texts: pl.Series) -> tuple[Letters, Ints, Ints]:
     """The letters of all texts, as many behind them as the longest has, and where each text starts and its size."""
-    import pyarrow as pa
-
-    array = texts.to_arrow().cast(pa.large_string())
+    array = texts.to_arrow(compat_level=pl.CompatLevel.oldest())
     ends = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
     sizes = np.diff(ends)
     data = array.buffers()[2]

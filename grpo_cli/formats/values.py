@@ -10,6 +10,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells, digits
+from grpo_cli.formats.lent import as_series
 from grpo_cli.formats.model import Field
 
 if TYPE_CHECKING:
@@ -114,6 +115,5 @@ def series(letters: Any, sizes: Ints) -> pl.Series:
     import pyarrow as pa
 
     offsets = np.concatenate(([0], np.cumsum(sizes)))
-    return pl.Series(
-        pa.LargeStringArray.from_buffers(len(sizes), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(letters)))
-    )
+    buffers = pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(letters))
+    return as_series(pa.LargeStringArray.from_buffers(len(sizes), *buffers))

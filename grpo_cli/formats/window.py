@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import numpy as np
 
 from grpo_cli.formats import bits
+from grpo_cli.formats.lent import as_series
 from grpo_cli.formats.lines import filled
 
 if TYPE_CHECKING:
@@ -99,7 +100,6 @@ class Window:
 
     def views(self, start: Ints, size: Ints) -> pl.Series:
         """Texts that stay where they are: they last until the next lines are read."""
-        import polars as pl
         import pyarrow as pa
 
         # https://arrow.apache.org/docs/format/Columnar.html: size, the first four letters, number of the memory and place
@@ -111,7 +111,7 @@ class Window:
         short = np.flatnonzero(size <= 4 + WORD)
         views[short, 1] = rest[short] & _KEPT[np.maximum(size[short] - 4, 0)]
         buffers = [None, pa.py_buffer(views), pa.py_buffer(self.memory)]
-        return pl.Series(pa.Array.from_buffers(pa.string_view(), len(start), buffers))
+        return as_series(pa.Array.from_buffers(pa.string_view(), len(start), buffers))
 
 
 def _is_text(letters: Letters, controls: int) -> bool:
