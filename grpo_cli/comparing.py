@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
+from grpo_cli.asked import roles_of
 from grpo_cli.engine import Scored, score
 from grpo_cli.errors import UsageError
 from grpo_cli.facts import plain, spread_of
-from grpo_cli.sources import read, refuse_singletons, refuse_unscorable, roles_of
+from grpo_cli.sources import read, refuse_singletons, refuse_unscorable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

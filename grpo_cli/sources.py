@@ -7,49 +7,31 @@ the summary can say it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.belonging import Looked, batched, check_sizes, duplicates, grouped, named_columns, refuse_rivals
+from grpo_cli.asked import Asked
+from grpo_cli.belonging import Looked, batched, check_sizes, duplicates, grouped, refuse_rivals
 from grpo_cli.bound import bound, refuse_steps
-from grpo_cli.errors import DataError, UsageError
-from grpo_cli.formats import Field
+from grpo_cli.errors import DataError
 from grpo_cli.formats.cells import canonical
 from grpo_cli.formats.paths import Absent
 from grpo_cli.grouping import STEP_LIKE, encode, firsts
 from grpo_cli.narrow import Narrow, broken
 from grpo_cli.narrowing import narrow_table
-from grpo_cli.roles import ROLES
 from grpo_cli.suspicions import suspicions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Self
 
     from grpo_cli.bound import Bound
-    from grpo_cli.formats import Kind
+    from grpo_cli.formats import Field
+    from grpo_cli.grouping import Coded
     from grpo_cli.narrow import Binding, Table
     from grpo_cli.plan import Plan
-
-# Ids first; text only where there is no id. Two candidates inside a tier are an error.
-GROUP_TIERS: Final = (
-    (
-        "prompt_id", "group_id", "uid", "prompt_uid", "task_id", "problem_id", "question_id", "example_id",
-        "prompt_idx", "group_idx", "group_index", "prompt_index", "doc_id", "row_id",
-    ),
-    ("prompt", "input", "question", "problem", "messages"),
-)  # fmt: skip
-BY_TEXT: Final = "(found by name, no id beside it)"
-REWARD_TIERS: Final = (
-    ("reward",),
-    ("rewards", "score", "total_reward", "final_reward", "reward_score"),
-    ("acc", "is_correct", "correct"),
-)
-# Often the id of a row, sometimes that of a prompt: beside a key that is only text it has to be looked at.
-ROW_IDS: Final = ("id", "uuid", "idx", "index", "qid", "sample_uid")
-LISTED: Final = 12  # columns that a message lists
-SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
 
 
 def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
@@ -58,67 +40,72 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
 
 
 def _read(seen: Bound, plan: Plan) -> Narrow:
-    tables, binding = seen.tables, seen.binding
+    tables = seen.tables
     names = list(dict.fromkeys(name for table in tables for name in table.columns()))
     if not names:
         raise DataError(f"{tables[0].name}: no rows with a column", "there is nothing to compute from")
-    group, note = _group_names(binding, names)
-    note = f"group = {seen.words}" if seen.words else note
-    rewards = binding.rewards or (_pick("reward", REWARD_TIERS, names, "--reward"),)
-    _check_weights(plan, rewards)
-    roles = roles_of(binding, plan)
-    repeats = () if seen.schema is None else seen.schema.repeats
-    steps: list[str] = [name for name in STEP_LIKE if name in names and name not in repeats]
-    sample: str | None = next((name for name in SAMPLE_IDS if name in names), None)
-    rivals = [name for name in ROW_IDS if name in names] if note.endswith(BY_TEXT) else []
-    looked_for = [*steps, *([sample] if sample else []), *rivals, *seen.looked_for]
-    asked = _fields(group, rewards, roles, [*looked_for, *named_columns(binding)])
-    unasked = {*looked_for} - {*group, *rewards, *roles.values(), *named_columns(binding)}
-    extra = _extra(seen, {one.name for one in asked})
-    asked += extra
-    unasked |= {one.name for one in extra} & {*names}
-    frames = [_scanned(table, asked, unasked) for table in tables]
+    asked = Asked.of(seen, plan, names)
+    frames = [_scanned(table, asked.fields, asked.unasked) for table in tables]
     if {*STEP_LIKE} & {name for table in tables for name in table.columns()} - {*names}:
         return _read(seen, plan)  # a step that only late lines hold tells groups apart as well
     lengths = tuple(len(frame) for frame in frames)
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
-    columns = {one.name: _joined([frame.drop_in_place(one.name) for frame in frames]) for one in asked}
-    looked = Looked(tables, lengths, columns, group, steps, roles, seen.words)
-    refuse_rivals(looked, rivals)
+    columns = {one.name: _joined([frame.drop_in_place(one.name) for frame in frames]) for one in asked.fields}
+    looked = Looked(tables, lengths, columns, asked.group, asked.steps, asked.roles, seen.words)
+    return _narrow(seen, plan, asked, looked)
+
+
+def _narrow(seen: Bound, plan: Plan, asked: Asked, looked: Looked) -> Narrow:
+    """Say which rows belong together, and leave out what stands alone where that was asked for."""
+    binding, columns = seen.binding, looked.columns
+    refuse_rivals(looked, asked.rivals)
     coded, partial = grouped(looked, binding)
     batch, batch_name = batched(looked, binding, plan, coded)
     refuse_steps(seen, columns, coded.codes, plan)
-    warnings = duplicates(coded, columns[sample]) if sample and sample not in group else ()
+    warnings = duplicates(coded, columns[asked.sample]) if asked.sample and asked.sample not in asked.group else ()
     check_sizes(looked, binding, plan, coded, partial)
-    declared = seen.declared(columns, rewards)
-    table, rows = narrow_table(looked, coded, batch, rewards, declared), None
-    warnings += broken(tables)
+    declared = seen.declared(columns, asked.rewards)
+    table = narrow_table(looked, coded, batch, asked.rewards, declared)
+    warnings += broken(looked.tables)
     warnings += suspicions(looked, binding, coded, _logged(seen, columns, table))
     beside = pl.DataFrame([columns[name] for name in binding.carried])
-    key = looked.key()
-    if partial is not None:
-        rows = np.flatnonzero(~partial)
-        table = table.filter(~partial)
-        key = key.filter(~partial) if key.width else key
-        beside = beside.filter(~partial) if beside.width else beside
-        declared = None if declared is None else declared.filter(~partial)
-        coded, batch = encode([table["group"]], len(table)), encode([table["batch"]], len(table))
-        table = table.with_columns(group=coded.codes, batch=batch.codes)
-    key = firsts(key, coded) if key.width else key
-    own = (note, f"reward = {' + '.join(rewards)}")
+    rows = _Rows(table, looked.key(), beside, declared, coded, batch)
+    kept = None if partial is None else np.flatnonzero(~partial)
+    if kept is not None:
+        rows = rows.at(kept)
     return Narrow(
-        table=table, tables=tables, lengths=lengths, groups=coded, key=key, batches=batch.size,
-        group_names=group, reward_names=rewards, batch_name=batch_name, roles=roles, warnings=warnings, rows=rows,
-        carried=beside, notes=(*seen.notes, *own), schema=None if seen.schema is None else seen.schema.title,
-        declared=declared,
+        table=rows.table, tables=looked.tables, lengths=looked.lengths, groups=rows.groups,
+        key=firsts(rows.key, rows.groups) if rows.key.width else rows.key, batches=rows.batches.size,
+        group_names=asked.group, reward_names=asked.rewards, batch_name=batch_name, roles=asked.roles,
+        warnings=warnings, rows=kept, carried=rows.carried,
+        notes=(*seen.notes, asked.note, f"reward = {' + '.join(asked.rewards)}"),
+        schema=None if seen.schema is None else seen.schema.title, declared=rows.declared,
     )  # fmt: skip
 
 
-def _extra(seen: Bound, asked: set[str]) -> list[Field]:
-    """Columns that come along, and the trainer's own advantage where it tells something of the groups."""
-    kinds: dict[str, Kind] = {**seen.binding.carried, **({seen.logged: "number"} if seen.logged else {})}
-    return [Field(name, kind) for name, kind in kinds.items() if name not in asked]
+class _Rows(NamedTuple):
+    """What was read, row by row, and how the rows are numbered."""
+
+    table: pl.DataFrame
+    key: pl.DataFrame
+    carried: pl.DataFrame
+    declared: pl.Series | None
+    groups: Coded
+    batches: Coded
+
+    def at(self, kept: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Self:
+        """Some of the rows, numbered anew."""
+        table = self.table[kept]
+        groups, batches = encode([table["group"]], len(table)), encode([table["batch"]], len(table))
+        return self._replace(
+            table=table.with_columns(group=groups.codes, batch=batches.codes),
+            key=self.key[kept] if self.key.width else self.key,
+            carried=self.carried[kept] if self.carried.width else self.carried,
+            declared=None if self.declared is None else self.declared[kept],
+            groups=groups,
+            batches=batches,
+        )
 
 
 def _logged(seen: Bound, columns: Mapping[str, pl.Series], table: pl.DataFrame) -> pl.Series | None:
@@ -167,61 +154,6 @@ def refuse_singletons(plan: Plan, scored: pl.Series, narrow: Narrow) -> None:
     name = narrow.label(int(narrow.table["group"][row]))
     cure = "--singleton zero|raw|unit|nan|null|drop says what becomes of it"
     raise DataError(f"{narrow.place(row)}: the group {name} has a single scored row", cure)
-
-
-# --- names ---------------------------------------------------------------------------------------------
-
-
-def _group_names(binding: Binding, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    if binding.group:
-        group = tuple(dict.fromkeys(binding.group))
-        return group, f"group = {', '.join(group)}"
-    if binding.group_size is not None:
-        return (), f"group = blocks of {binding.group_size} rows"
-    found = _pick("group key", GROUP_TIERS, names, "--group")
-    return (found,), f"group = {found} {BY_TEXT if found in GROUP_TIERS[-1] else '(found by name)'}"
-
-
-def _pick(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag: str) -> str:
-    """The one known name in the first tier that has any; ambiguity is the user's to resolve."""
-    for tier in tiers:
-        found = [name for name in tier if name in names]
-        if len(found) > 1:
-            raise DataError(f"several columns could be the {what}: {', '.join(found)}", f"choose with {flag} NAME")
-        if found:
-            return found[0]
-    shown = ", ".join(names[:LISTED]) + (", ..." if len(names) > LISTED else "")
-    raise DataError(f"no column looks like the {what} (columns: {shown})", f"name it with {flag} NAME")
-
-
-def roles_of(binding: Binding, plan: Plan) -> dict[str, str]:
-    """Column of each extra quantity: those that the plan needs, and the optional ones that were named."""
-    bound = dict(binding.roles)
-    for role in plan.needs:
-        if role in bound:
-            continue
-        spec = ROLES[role]
-        equal = ", or --length-column equal when every response counts the same" if role == "length" else ""
-        raise UsageError(f"{plan.reader(role)} needs {spec.meaning}", f"name the column with {spec.flag} COLUMN{equal}")
-    return bound
-
-
-def _check_weights(plan: Plan, rewards: Sequence[str]) -> None:
-    weights = plan.rewards.weights
-    twice = [name for name in rewards if rewards.count(name) > 1]
-    if twice:
-        raise UsageError(f"the reward column {twice[0]!r} is named twice", "give each column once, with its weight")
-    if weights and len(weights) != len(rewards):
-        raise UsageError(
-            f"{len(weights)} reward weights for {len(rewards)} reward columns", "give --reward COLUMN=WEIGHT for each"
-        )
-
-
-def _fields(group: Sequence[str], rewards: Sequence[str], roles: Mapping[str, str], keys: Sequence[str]) -> list[Field]:
-    wanted: dict[str, Kind] = dict.fromkeys((*group, *keys), "key")
-    wanted |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
-    wanted |= dict.fromkeys(rewards, "number")
-    return [Field(name, kind) for name, kind in wanted.items()]
 
 
 def _joined(parts: Sequence[pl.Series]) -> pl.Series:

@@ -32,7 +32,7 @@ ROOMS = [
     ["detect"],
     ["bound"],
     ["belonging"],
-    ["narrowing", "suspicions"],
+    ["asked", "narrowing", "suspicions"],
     ["sources"],
     ["shaping"],
     ["scaling"],

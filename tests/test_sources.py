@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import grpo_cli
+from grpo_cli.asked import GROUP_TIERS, REWARD_TIERS, SAMPLE_IDS
 from grpo_cli.errors import DataError, UnknownName, UsageError
-from grpo_cli.sources import GROUP_TIERS, REWARD_TIERS, SAMPLE_IDS
 from tests.jobs import NAN, frame, look, near, write
 
 if TYPE_CHECKING:
