@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from grpo_cli.engine import score
@@ -16,7 +16,6 @@ from grpo_cli.errors import UsageError
 from grpo_cli.plan import Plan
 from grpo_cli.settings import plan_of
 from grpo_cli.view import clauses, formula
-from tests.drawn import examples
 from tests.jobs import near
 from tests.oracles import Row
 from tests.tables import narrow
@@ -240,15 +239,6 @@ def holds(command: str, framework: Formula, groups: list[list[tuple[float | None
     lengths = [[float(length) for _, length in group] for group in groups]
     wanted = [*chain(*framework(rewards, lengths))]
     assert computed(command, groups) == pytest.approx(wanted, rel=1e-9, abs=1e-7, nan_ok=True), wanted
-
-
-@pytest.mark.parametrize("command", FORMULAS)
-@given(groups=GROUPS)
-@examples(25)
-def test_a_preset_is_the_formula_on_lone_constant_and_missing_rewards(
-    command: str, groups: list[list[tuple[float | None, int]]]
-) -> None:
-    holds(command, FORMULAS[command], groups)
 
 
 # --- runs of several rows ------------------------------------------------------------------------------------

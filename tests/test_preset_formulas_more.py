@@ -14,6 +14,7 @@ from grpo_cli.settings import plan_of
 from tests.drawn import examples
 from tests.oracles import Row, inverse_beta_pdf
 from tests.tables import narrow
+from tests.test_preset_formulas import FORMULAS as FIRST
 from tests.test_preset_formulas import (
     GROUPS,
     NAN,
@@ -166,13 +167,13 @@ FORMULAS: dict[str, Formula] = {
 }
 
 
-@pytest.mark.parametrize("command", FORMULAS)
+@pytest.mark.parametrize("command", FIRST | FORMULAS)
 @given(groups=GROUPS)
 @examples(25)
 def test_a_preset_is_the_formula_on_lone_constant_and_missing_rewards(
     command: str, groups: list[list[tuple[float | None, int]]]
 ) -> None:
-    holds(command, FORMULAS[command], groups)
+    holds(command, (FIRST | FORMULAS)[command], groups)
 
 
 def beta_normalised(groups: Groups, low: float, high: float) -> Groups:
