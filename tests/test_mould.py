@@ -309,6 +309,27 @@ def test_short_numbers_are_those_of_python(texts: list[str], behind: bytes) -> N
 @given(
     st.lists(
         st.floats(allow_nan=False, allow_infinity=False).map(repr)
+        | st.text(st.sampled_from("0159.-+eE"), min_size=1, max_size=12)
+        | st.from_regex(r"[-+]?[0-9]{0,9}\.?[0-9]*([eE][-+]?[0-9]*|[0-9a-z_. \n\x00\x80\xff])?", fullmatch=True),
+        min_size=1,
+    )
+)
+def test_a_number_that_begins_well_and_that_polars_takes_is_a_decimal_number_of_json(texts: list[str]) -> None:
+    letters = [text.encode("latin-1") + b',"next":1.5' for text in texts]
+    words = np.array([int.from_bytes(one[:8], "little") for one in letters], np.uint64)
+    begin = [re.match(rb"-?(0|[1-9][0-9]*)\.[0-9]", one[:8]) is not None for one in letters]
+    assert digits.begin_decimals(words).tolist() == begin
+    values = pl.Series(texts).cast(pl.Float64, strict=False).to_list()
+    for text, value, well in zip(texts, values, begin, strict=True):
+        is_one = re.fullmatch(r"-?(0|[1-9][0-9]*)\.[0-9]+([eE][-+]?[0-9]+)?", text, re.ASCII) is not None
+        assert not well or (value is not None) == is_one
+        assert not well or not is_one or value == float(text)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(
+        st.floats(allow_nan=False, allow_infinity=False).map(repr)
         | st.from_regex(r"-?(0|[1-9][0-9]*)\.[0-9]+([eE][+-]?[0-9]{1,3})?", fullmatch=True),
         min_size=1,
     )

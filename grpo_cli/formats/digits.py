@@ -1,7 +1,7 @@
 """Numbers of up to eight letters, read from words of eight: all at once, by arithmetic.
 
 A decimal number of so few digits is a whole number divided by a power of ten, both of which a float holds exactly, so
-that the one division rounds as Python's reading of the text does.
+that the one division rounds as Python's reading of the text does. Longer ones are looked at only as far as their dot.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _each(byte: int) -> np.uint64:
 
 _MINUS, _ZERO = np.uint64(ord("-")), np.uint64(ord("0"))
 _ZEROS, _DOTS, _LOW, _HIGH, _ABOVE_9 = map(_each, (0x30, 0x2E, 0x7F, 0x80, 0x76))
-_BYTE, _SEVEN, _ONE, _FIRST = np.uint64(8), np.uint64(7), np.uint64(1), np.uint64(0xFF)
+_BYTE, _SEVEN, _ONE, _FIRST, _LOWEST = map(np.uint64, (8, 7, 1, 0xFF, 0x80))
 # Of a number that is moved to the end of its word: how far, and the zeros that then stand before it.
 _MOVES: Final = np.array([WORD * 8 - 1, *((WORD - size) * 8 for size in range(1, WORD + 1))], np.uint64)
 _FILLS: Final = np.array([int(_ZEROS) >> 8 * size for size in range(WORD)] + [0], np.uint64)
@@ -96,6 +96,21 @@ def read(words: Words, sizes: Ints) -> Numbers:
     for mask, times, move in _PAIRS:
         words = ((words & mask) * times) >> move
     return Numbers(words, behind, minus if signed else None, known)
+
+
+def begin_decimals(words: Words) -> Bools:
+    """Tell which words begin as a decimal number of JSON does, up to the first digit behind its dot."""
+    words = np.where((words & _FIRST) == _MINUS, words >> _BYTE, words)
+    other = words ^ _ZEROS
+    other = (
+        (other + _ABOVE_9) | other
+    ) & _HIGH  # the high bit of each byte that is no digit, up to the first one behind the dot
+    dot = other & (~other + _ONE)
+    behind = dot << _BYTE
+    known: Bools = ((words ^ _DOTS) & (dot - (dot >> _SEVEN))) == 0
+    known &= (behind != 0) & (other & behind == 0) & (dot != _LOWEST)
+    known &= ((words & _FIRST) != _ZERO) | (dot == _LOWEST << _BYTE)
+    return known
 
 
 def _one_of(values: Any) -> Any:

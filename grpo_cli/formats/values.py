@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     Words = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
 _SCALARS: Final = {int, float, bool, type(None)}
-_DECIMAL: Final = r"^-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+]?[0-9]+)?$"
 _LITERALS: Final = (b"true", b"false", b"null")
 _ANY: Final = Field("", "number")
 
@@ -46,7 +45,8 @@ class Value(Protocol):
 
 def numbers(value: Value, field: Field, place: Place) -> pl.Series | None:
     """Short numbers by arithmetic, all others by their texts; none where a parser has to read them."""
-    found = digits.read(value.words, value.sizes)
+    words = value.words
+    found = digits.read(words, value.sizes)
     values = found.whole() if field.kind == "key" else found.floats()
     if values is None or field.kind == "numbers":
         return None
@@ -56,7 +56,7 @@ def numbers(value: Value, field: Field, place: Place) -> pl.Series | None:
         values[rest[there]] = json.loads(literal)
         rest = rest[~there]
     if len(rest):
-        others = _parsed(field, value.views(rest), place)
+        others = _parsed(field, words[rest], value.views(rest), place)
         if others is None or (others.dtype == pl.Int64) != (field.kind == "key"):
             return None
         if others.null_count():
@@ -67,18 +67,21 @@ def numbers(value: Value, field: Field, place: Place) -> pl.Series | None:
 
 def is_scalar(value: Value) -> bool:
     """Whether a value that nobody asked for is one: a line that is not JSON must not pass."""
-    rest = np.flatnonzero(~digits.read(value.words, value.sizes).known)
+    words = value.words
+    rest = np.flatnonzero(~digits.read(words, value.sizes).known)
     for literal in _LITERALS:
         rest = rest[~_are(literal, value, rest)] if len(rest) else rest
-    return not len(rest) or _parsed(_ANY, value.views(rest), str) is not None
+    return not len(rest) or _parsed(_ANY, words[rest], value.views(rest), str) is not None
 
 
-def _parsed(field: Field, texts: pl.Series | None, place: Place) -> pl.Series | None:
+def _parsed(field: Field, words: Words, texts: pl.Series | None, place: Place) -> pl.Series | None:
     """Scalars by their texts: decimal numbers as they are, each other text once, by the parser that defines it."""
     if texts is None:
         return None
-    if field.kind == "number" and texts.str.contains(_DECIMAL).all():
-        return texts.cast(pl.Float64)
+    if field.kind == "number" and digits.begin_decimals(words).all():
+        found = texts.cast(pl.Float64, strict=False)  # behind the dot polars takes what JSON takes, and nothing else
+        if not found.null_count():
+            return found
     unique = texts.unique()
     try:
         values: list[Any] = json.loads(f"[{','.join(unique)}]")
