@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from grpo_cli.formats import alike, bits, digits, quotes, window
 from grpo_cli.formats.model import Field
+from grpo_cli.formats.mould import Mould
 from grpo_cli.formats.pruned import Reader
 
 if TYPE_CHECKING:
@@ -81,6 +82,20 @@ def small_windows() -> Iterator[None]:
         yield
     finally:
         window._MINE.window = held
+
+
+def test_a_short_key_at_the_end_of_a_window_may_stand_beside_much_longer_ones() -> None:
+    for size in range(520, 720, 8):
+        keys = ["k" * (1 if number % 3 else 300) for number in range(60)]
+        start = f'{{"n":1,"reward":1,"meta":{{"kl":1}},"text":"{"t" * size}","id":"'
+        with small_windows():
+            assert agrees("".join(f'{start}{key}"}}\n' for key in keys).encode())
+
+
+def test_a_line_of_very_many_values_has_no_mould() -> None:
+    for many in (100, 100_000):
+        line = json.dumps({"id": "a", "tokens": ["t"] * many}).encode()
+        assert (Mould.of(line) is not None) == (many == 100)
 
 
 @settings(deadline=None)

@@ -47,7 +47,8 @@ class _Value:
             return None
         start, size = self.start, self.sizes
         widest = int(size.max(initial=0))
-        if not widest or widest * len(size) > _WIDE * len(self.window.memory):
+        beyond = not widest or int(start[-1]) + widest + WORD > len(self.window.beyond)
+        if beyond or widest * len(size) > _WIDE * len(self.window.memory):
             return series(_gathered(self.window.letters, start, size), size)
         words = self.window.words(start, 0, widest)
         if widest % WORD or size.min() < widest:
