@@ -62,7 +62,7 @@ _ROWS: Final = (
     Option(name="stream", type=bool, panel=INPUT,
            help="Standard input has its groups one after the other: each leaves as soon as it is complete."),
     Option(name="resume", type=bool, panel=INPUT,
-           help="Skip outputs in DIR/ that an interrupted run of the same plan and inputs has finished."),
+           help="Skip outputs in DIR/ that an interrupted run with --resume, of the same plan and inputs, has finished."),
     Option(name="column", type=str, metavar="NAME", panel=INPUT, help="Name of the column with the advantages (default: advantage)."),
     Option(name="replace", type=bool, panel=INPUT, help="Compute a column anew that the input already has."),
     Option(name="dtype", type=Literal["f64", "f32"], panel=INPUT, help="Type of the new column (default: f64)."),

@@ -85,7 +85,7 @@ def targets(
     for path in (target.path for target in found if target.path is not None):
         if not folder and not path.absolute().parent.is_dir():
             raise UsageError(f"{path}: there is no directory {path.parent}", f"mkdir -p {path.parent}")
-        _refuse_existing(path, inputs, force=output.force or owned(path))
+        _refuse_existing(path, inputs, force=output.force or owned(path), resume=output.resume)
     return found
 
 
@@ -180,7 +180,7 @@ def _identity(path: Path) -> tuple[int, int]:
     return stat.st_dev, stat.st_ino
 
 
-def _refuse_existing(path: Path, inputs: frozenset[tuple[int, int]], *, force: bool) -> None:
+def _refuse_existing(path: Path, inputs: frozenset[tuple[int, int]], *, force: bool, resume: bool = False) -> None:
     refuse_checksums(path, str(path), "choose another -o")
     if not path.exists():
         return
@@ -192,7 +192,8 @@ def _refuse_existing(path: Path, inputs: frozenset[tuple[int, int]], *, force: b
     if path.is_dir():
         raise UsageError(f"{path} is a directory", f"give -o {path}/ to write into it")
     if not force:
-        raise UsageError(f"{path} exists", "add --force to replace it, or give another name with -o")
+        left = "no run with --resume has left it so: " if resume else ""
+        raise UsageError(f"{path} exists", f"{left}add --force to replace it, or give another name with -o")
 
 
 def refuse_columns(tables: Sequence[FileTable], output: Output) -> None:

@@ -12,6 +12,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from grpo_cli import formats
+from grpo_cli.asked import LISTED
 from grpo_cli.bound import laid_out
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import Field, members, parquet_splice
@@ -50,11 +51,20 @@ def verify(output: Path, against: Path, columns: Sequence[str] = (), key: str | 
     if kind.name != of_old.name:
         raise UsageError(f"{new.name} is {kind.name} and {old.name} is {of_old.name}", "verify compares one format")
     kind = _laid_out(old, kind)
-    added = tuple(columns) or _added(kind, new, old)
+    added = _there(kind, new, columns) or _added(kind, new, old)
     by, difference = _compared(kind, new, old, added)
     if difference is not None:
         raise DataError(difference, "name a replaced column with --column" if not columns else "")
     return Verified(by, added)
+
+
+def _there(kind: Format, new: Input, columns: Sequence[str]) -> tuple[str, ...]:
+    """The names that were given, which the output has to have."""
+    names = (kind.own or kind.columns)(new) if columns else []
+    for name in columns:
+        if names and name not in names:
+            raise UsageError(f"{new.name} has no {name}", f"--column takes {', '.join(names[:LISTED])}")
+    return tuple(columns)
 
 
 def _added(kind: Format, new: Input, old: Input) -> tuple[str, ...]:
@@ -111,10 +121,22 @@ def _lines(new: Input, old: Input, added: tuple[str, ...]) -> str | None:
     for number, (was, now) in enumerate(zip_longest(raw_lines(old), raw_lines(new)), 1):
         if was is None or now is None:
             longer = new.name if was is None else old.name
-            return f"{longer}:{number}: a line that the other file does not have"
+            raise DataError(f"{longer}:{number}: a line that the other file does not have")
         if was == now if is_blank(was) or not added else _woven(spot, was, now):
             continue
+        without = _without(now, added)
+        if without is not None:
+            raise DataError(f"{new.name}:{number}: no {without} in this line")
         return f"{new.name}:{number}: {_first_difference(was, now, added)} differs from {old.name}:{number}"
+    return None
+
+
+def _without(line: bytes, added: Sequence[str]) -> str | None:
+    """The first new member that a line does not have, if it is a line that can have one."""
+    with suppress(ValueError, IndexError, StopIteration):
+        text = line.removeprefix(BOM).decode("utf-8", "surrogateescape")
+        names = {name for name, _, _ in members.spans_of(text)}
+        return next((name for name in added if name not in names), None)
     return None
 
 
@@ -146,12 +168,12 @@ def _values(kind: Format, new: Input, old: Input, added: Collection[str]) -> str
     """The same columns with the same values, compared column by column."""
     was, now = kind.read(old), kind.read(new)
     if len(was) != len(now):
-        return f"{new.name}: {len(now)} rows, {old.name} has {len(was)}"
+        raise DataError(f"{new.name}: {len(now)} rows, {old.name} has {len(was)}")
     for name in was.columns:
         if name in added:
             continue
         if name not in now.columns:
-            return f"{new.name}: the column {name} is gone"
+            raise DataError(f"{new.name}: the column {name} is gone")
         if was[name].dtype != now[name].dtype:
             return f"{new.name}: {name} is {now[name].dtype}, and {was[name].dtype} in {old.name}"
         differs = was[name].ne_missing(now[name])

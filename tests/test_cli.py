@@ -267,6 +267,7 @@ def test_a_wrong_value_of_any_option_is_one_line_and_no_file(option: Option, pla
         ("array.json", b'[{"prompt_id": 1, "reward": 1},', "array.json:1"),
         ("bad.parquet", b"PAR1 but not really", "bad.parquet"),
         ("short.parquet", b"PAR1", "short.parquet"),
+        ("parquet.jsonl", b"PAR1 of whatever length", "this is parquet, not text; name it .parquet"),
         ("bad.arrow", b"ARROW1\0\0nonsense", "bad.arrow"),
         ("ragged.csv", b"prompt_id,reward\na,1\nb\n", "ragged.csv"),
         ("word.jsonl", b'{"prompt_id": 1, "reward": "good"}\n', "word.jsonl:1"),

@@ -64,7 +64,9 @@ def test_another_plan_file_or_set_of_files_redoes_everything(change: str, files:
         files = [*files, write(place / "more.jsonl", [{"prompt_id": "z", "reward": i} for i in range(2)])]
     else:
         (place / "out" / "step_1.jsonl").write_text("touched")
-        with pytest.raises(UsageError, match=r"out/step_1.jsonl exists"):  # somebody else's work now
+        with pytest.raises(
+            UsageError, match=r"out/step_1.jsonl exists; no run with --resume"
+        ):  # somebody else's work now
             again(files)
         options = {"force": True}
     after = again(files, **options)

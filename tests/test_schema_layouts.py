@@ -311,6 +311,9 @@ def test_a_broken_last_line_is_an_error_and_can_be_left_out(tmp_path: Path) -> N
     array(path, f'\n{good}<PLACEHOLDER>\n\n{{"prompt_id": 1, "reward": null}}\n')
     with pytest.raises(DataError, match=r"x\.jsonl:10: reward is null"):
         run(with_(job(path, dry_run=True), skip_broken=True))
+    array(path, "<PLACEHOLDER>\n")
+    with pytest.raises(DataError, match=r"x\.jsonl: none of its lines can be read"):
+        run(with_(job(path, dry_run=True), skip_broken=True))
 
 
 SPELLINGS = st.sampled_from([1, 0, 0.5, -2.25, True, False, "1", "0.5", "True", " 2 ", "7/8", [1], [0.5], 10**30, None])

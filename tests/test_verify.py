@@ -81,6 +81,28 @@ def test_a_missing_line_and_one_too_many_are_found(place: Path) -> None:
         verify(place / "long.jsonl", place / "rewards.jsonl")
 
 
+def test_a_line_without_the_new_member_is_found(place: Path) -> None:
+    source, out = place / "rewards.jsonl", place / "out.jsonl"
+    compute(source, output=str(out))
+    lines = source.read_text().splitlines(keepends=True)[:2] + out.read_text().splitlines(keepends=True)[2:]
+    out.write_text("".join(lines))
+    with pytest.raises(DataError, match=r"out\.jsonl:1: no advantage in this line$"):
+        verify(out, source)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_column_that_the_output_does_not_have_cannot_be_left_out(suffix: str, place: Path) -> None:
+    source, out = place / f"rewards.{suffix}", place / f"out.{suffix}"
+    compute(source, output=str(out))
+    with pytest.raises(UsageError, match=rf"out\.{suffix} has no advantages; --column takes .*advantage"):
+        verify(out, source, ["advantages"])
+
+
+def test_a_directory_is_no_output(place: Path) -> None:
+    with pytest.raises(DataError, match="is a directory; name a file in it"):
+        verify(place, place / "rewards.jsonl")
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "arrow"])
 def test_another_value_in_a_table_is_found_with_its_row(suffix: str, place: Path) -> None:
     out = place / f"out.{suffix}"

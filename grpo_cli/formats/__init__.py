@@ -56,6 +56,7 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType({
 })  # fmt: skip
 _BY_SUFFIX: Final = {suffix: known for known in FORMATS.values() for suffix in known.suffixes}
 _TEXT: Final = ("jsonl", "csv", "tsv")
+_MARKS: Final = {"parquet": (b"PAR1", b"PARE"), "arrow": (b"ARROW1", b"FEA1", b"\xff\xff\xff\xff")}
 _OTHER_PACKERS: Final = (".bz2", ".xz", ".zip")
 _BINARY: Final = dict.fromkeys(
     (".pt", ".pkl", ".pickle"), "; a pickle runs code when it is opened: write its samples as JSON lines"
@@ -72,11 +73,18 @@ def of(which: str | Input) -> Format:
     found = _BY_SUFFIX.get(suffix)
     if found is None or (packed and found.name not in _TEXT):
         hint = f"the suffixes are {' '.join(_BY_SUFFIX)}"
-        pipe = "; unpack it into a pipe: grpo-adv compute -" if suffix in _OTHER_PACKERS else ""
+        pipe = (
+            "; unpack it into a pipe: grpo-adv compute -"
+            if suffix in _OTHER_PACKERS and isinstance(which, Input)
+            else ""
+        )
         raise UsageError(f"{name}: no format goes by this name", hint + pipe + _BINARY.get(suffix, ""))
     if isinstance(which, Input) and found.name == "jsonl":
         with unpacked(which) as handle:
-            found = _json_format(handle.read(_FIRST), json_name=suffix == ".json") or found
+            head = handle.read(_FIRST)
+        if (binary := _binary_format(head)) is not None:
+            raise DataError(f"{name}: this is {binary.name}, not text", f"name it {binary.suffixes[0]}, or pipe it in")
+        found = _json_format(head, json_name=suffix == ".json") or found
     return _packed(found, packed) if packed else found
 
 
@@ -176,11 +184,12 @@ def sniff(source: Input) -> Format:
         head = handle.read(_FIRST)
     if not head:
         raise DataError(f"{source.name}: no rows", "nothing came in")
-    if head.startswith((b"PAR1", b"PARE")):
-        return FORMATS["parquet"]
-    if head.startswith((b"ARROW1", b"FEA1", b"\xff\xff\xff\xff")):
-        return FORMATS["arrow"]
-    return _json_format(head, json_name=True) or _text_format(source, head.removeprefix(BOM).lstrip())
+    text = head.removeprefix(BOM).lstrip()
+    return _binary_format(head) or _json_format(head, json_name=True) or _text_format(source, text)
+
+
+def _binary_format(head: bytes) -> Format | None:
+    return next((FORMATS[name] for name, marks in _MARKS.items() if head.startswith(marks)), None)
 
 
 def _text_format(source: Input, text: bytes) -> Format:

@@ -54,4 +54,6 @@ def without_broken(source: Input) -> tuple[Input, tuple[int, ...]]:
     again = _Good(source)
     kept = spool(cast("BinaryIO", _Stream(again.lines())), source.name)
     source.check()
+    if not kept.pin.size:
+        raise DataError(f"{source.name}: none of its lines can be read", "each has to be a JSON object")
     return kept, tuple(again.gone)

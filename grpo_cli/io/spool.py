@@ -64,7 +64,7 @@ def pinned(path: Path) -> Input:
     found = Input.at(path)
     mode = os.stat(path).st_mode  # noqa: PTH116 - also takes /dev/fd/N
     if stat.S_ISDIR(mode):
-        raise DataError(f"{path}: is a directory")
+        raise DataError(f"{path}: is a directory", "name a file in it")
     if stat.S_ISREG(mode):
         return found
     with found.open() as stream:
