@@ -73,11 +73,8 @@ def of(which: str | Input) -> Format:
     found = _BY_SUFFIX.get(suffix)
     if found is None or (packed and found.name not in _TEXT):
         hint = f"the suffixes are {' '.join(_BY_SUFFIX)}"
-        pipe = (
-            "; unpack it into a pipe: grpo-adv compute -"
-            if suffix in _OTHER_PACKERS and isinstance(which, Input)
-            else ""
-        )
+        unpackable = suffix in _OTHER_PACKERS and isinstance(which, Input)
+        pipe = "; unpack it into a pipe: grpo-adv compute -" if unpackable else ""
         raise UsageError(f"{name}: no format goes by this name", hint + pipe + _BINARY.get(suffix, ""))
     if isinstance(which, Input) and found.name == "jsonl":
         with unpacked(which) as handle:

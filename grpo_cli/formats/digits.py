@@ -102,9 +102,8 @@ def begin_decimals(words: Words) -> Bools:
     """Tell which words begin as a decimal number of JSON does, up to the first digit behind its dot."""
     words = np.where((words & _FIRST) == _MINUS, words >> _BYTE, words)
     other = words ^ _ZEROS
-    other = (
-        (other + _ABOVE_9) | other
-    ) & _HIGH  # the high bit of each byte that is no digit, up to the first one behind the dot
+    # The high bit of each byte that is no digit; right up to the first such byte and the one behind it.
+    other = ((other + _ABOVE_9) | other) & _HIGH
     dot = other & (~other + _ONE)
     behind = dot << _BYTE
     known: Bools = ((words ^ _DOTS) & (dot - (dot >> _SEVEN))) == 0
