@@ -134,8 +134,7 @@ def _lines(new: Input, old: Input, added: tuple[str, ...]) -> str | None:
 def _without(line: bytes, added: Sequence[str]) -> str | None:
     """The first new member that a line does not have, if it is a line that can have one."""
     with suppress(ValueError, IndexError, StopIteration):
-        text = line.removeprefix(BOM).decode("utf-8", "surrogateescape")
-        names = {name for name, _, _ in members.spans_of(text)}
+        names = dict(_members(line))
         return next((name for name in added if name not in names), None)
     return None
 
@@ -143,20 +142,22 @@ def _without(line: bytes, added: Sequence[str]) -> str | None:
 def _woven(spot: members.Spot, was: bytes, now: bytes) -> bool:
     if is_blank(now):
         return False
-    text = now.removeprefix(BOM).decode("utf-8", "surrogateescape")
-    found = {name: text[start:end] for name, start, end in members.spans_of(text)}
+    found = dict(_members(now))
     if not all(name in found for name in spot.names):
         return False
     return spot.put(was, [found[name] for name in spot.names]) == now
 
 
+def _members(line: bytes) -> list[tuple[str, str]]:
+    """The keys of an object and the texts of their values."""
+    text = line.removeprefix(BOM).decode("utf-8", "surrogateescape")
+    return [(name, text[start:end]) for name, start, end in members.spans_of(text)]
+
+
 def _first_difference(was: bytes, now: bytes, added: Sequence[str]) -> str:
     """The first member that is not the same in both lines, or what else there is in a line."""
     try:
-        before, after = (
-            [(name, text[start:end]) for name, start, end in members.spans_of(text)]
-            for text in (line.removeprefix(BOM).decode("utf-8", "surrogateescape") for line in (was, now))
-        )
+        before, after = _members(was), _members(now)
     except (ValueError, IndexError, StopIteration):
         return "the line"
     pairs = zip_longest(before, (one for one in after if one[0] not in added or one in before))
