@@ -6,10 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from grpo_cli.api import Result, advantages, audit, compare, compute
+    from grpo_cli.api import Look, Result, Selection, advantages, audit, compare, compute, inspect, select
+    from grpo_cli.engine.plan import Plan
     from grpo_cli.errors import DataError, GateError, GrpoError, UnknownName, UsageError
-    from grpo_cli.notebook import Look, Selection, inspect, select
-    from grpo_cli.plan import Plan
     from grpo_cli.twinkle import GRPOAdvantage, RLOOAdvantage
 
 __version__: Final = "0.1.0"
@@ -37,8 +36,8 @@ __all__ = [
 
 # Loaded on first use: `grpo-adv --help` imports this package and must not pay for polars.
 _HOME: Final = {
-    "Result": "api", "advantages": "api", "audit": "api", "compare": "api", "compute": "api", "Plan": "plan",
-    "Look": "notebook", "Selection": "notebook", "inspect": "notebook", "select": "notebook",
+    "Result": "api", "advantages": "api", "audit": "api", "compare": "api", "compute": "api", "Plan": "engine.plan",
+    "Look": "api", "Selection": "api", "inspect": "api", "select": "api",
     "GRPOAdvantage": "twinkle", "RLOOAdvantage": "twinkle",
     "DataError": "errors", "GateError": "errors", "GrpoError": "errors", "UnknownName": "errors", "UsageError": "errors",
 }  # fmt: skip

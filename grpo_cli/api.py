@@ -1,31 +1,42 @@
-"""What Python users call: frames in, a series like the frame out, or the whole result.
+"""What Python users call: frames in, a series like the frame out, or the whole result; a look shows itself in a notebook.
 
-    import grpo_cli
-    frame = frame.with_columns(advantage=grpo_cli.advantages(frame, method="rloo", scale="batch"))
-
-The options are those of the command line, by the same names.
+import grpo_cli
+grpo_cli.advantages(frame, method="rloo")
+look = grpo_cli.inspect(frame, by="step")
+look.facts["zero_variance"], look.groups.filter("constant"), look.chart("solve_rates")
+alive = grpo_cli.select(frame, where="0.1 <= mean <= 0.9 and std > 0").frame
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from io import StringIO
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from grpo_cli.engine import score
+from grpo_cli.engine.compile import score
+from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
-from grpo_cli.facts import group_facts
-from grpo_cli.narrow import Binding, FrameTable, Narrow
-from grpo_cli.options import ON_FRAMES, OPTIONS
-from grpo_cli.plan import Plan
-from grpo_cli.settings import binding_fields, normalized, plan_of, settings
-from grpo_cli.sources import read, refuse_singletons, refuse_unscorable
+from grpo_cli.options.resolve import binding_fields, normalized, plan_of, settings
+from grpo_cli.options.table import INSPECT, ON_FRAMES, OPTIONS, SELECT
+from grpo_cli.read.build_table import read, refuse_singletons, refuse_unscorable
+from grpo_cli.read.tables import Binding, FrameTable, Narrow
+from grpo_cli.runs.inspect import CHEAP, of_tables
+from grpo_cli.runs.select import chosen_of, wanted_of
+from grpo_cli.stats.facts import group_facts
+from grpo_cli.stats.figures import advantages as drawn_advantages
+from grpo_cli.stats.figures import figures
+from grpo_cli.stats.group_rows import shown
+from grpo_cli.stats.verdicts import verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from grpo_cli.comparing import Compared
+    from rich.console import Console
+
+    from grpo_cli.auditing.compare import Compared
+    from grpo_cli.stats.inspection import Inspection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +90,7 @@ def audit(frame: Any, column: str | None = None, plan: Plan | None = None, **opt
     `plan` (or the options of one, as preset="trl-grpo") is a claim that is checked. Rows and groups that
     disagree, ties and likely causes are in the answer.
     """
-    from grpo_cli.auditing import audit as audited
+    from grpo_cli.auditing.audit import audit as audited
 
     given = _given(options)
     arithmetic = {key for key in settings(given) if not key.startswith("rewards.")}
@@ -93,7 +104,7 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Any) -> Compared:
 
     The answer has `facts` (plain data) and `scored`, the rows of each plan by its name.
     """
-    from grpo_cli.comparing import compare as compared
+    from grpo_cli.auditing.compare import compare as compared
 
     given = _given(options)
     return compared([opened(frame)[0]], Binding(**binding_fields(given)), plans)
@@ -181,3 +192,119 @@ def _as_pandas(frame: Any) -> Callable[[pl.Series], Any]:
         return made(values, index=frame.index, name=series.name)
 
     return back
+
+
+OF_LOOKS: Final = tuple(
+    name for name in INSPECT if name in ON_FRAMES or name in {"by", "top", "sort", "text_column", "duplicates"}
+)
+OF_CHOICES: Final = tuple(
+    name for name in SELECT if name in ON_FRAMES or name in {"where", "limit", "per_group", "pick", "seed"}
+)
+WIDTH: Final = 100
+PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-family:monospace">{code}</pre>'
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the rewards of a frame look like."""
+
+    inspection: Inspection
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """All that `grpo-adv inspect --json` says."""
+        return {**self.inspection.facts, "verdicts": self.verdicts}
+
+    @property
+    def verdicts(self) -> list[str]:
+        """What it means, in plain words."""
+        return verdicts(self.inspection.facts)
+
+    @property
+    def groups(self) -> pl.DataFrame:
+        """One line per group: its key and its facts."""
+        told = self.inspection.groups.drop("code", "batch", "status", "kept", "degenerate")
+        keys = [key for key in self.inspection.narrow.key.get_columns() if key.name not in told.columns]
+        return pl.DataFrame([*keys, *told.get_columns()])
+
+    def show(self, key: str) -> dict[str, Any]:
+        """One group with its rows: rewards, advantages and texts."""
+        return shown(self.inspection, key)
+
+    def chart(self, name: str, methods: Sequence[str] = ()) -> Any:
+        """One figure of the report as an altair chart (extra `report`)."""
+        from grpo_cli.render.report.charts import chart
+
+        found = {one.name: one for one in figures(self.inspection, drawn_advantages(self.inspection, methods))}
+        if name not in found:
+            raise UnknownName.among("figure", name, found)
+        return chart(found[name]).properties(title=found[name].title)
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        text = StringIO()
+        self._print(Console(file=text, width=WIDTH, highlight=False))
+        return text.getvalue()
+
+    def _repr_html_(self) -> str:
+        from rich.console import Console
+
+        console = Console(file=StringIO(), width=WIDTH, highlight=False, record=True)
+        self._print(console)
+        return console.export_html(inline_styles=True, code_format=PRE)
+
+    def _print(self, console: Console) -> None:
+        from grpo_cli.render.inspect import render
+
+        render(self.inspection.facts, console)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The rows that stay, as a frame of the kind that came in, and what is to be said of them."""
+
+    frame: Any
+    facts: Mapping[str, Any]
+
+
+def inspect(frame: Any, **options: Any) -> Look:
+    """Look at a polars (lazy too), pandas or pyarrow table, with the options of `grpo-adv inspect` by their names.
+
+    Texts are compared where the frame is small and in memory, or with duplicates=True.
+    """
+    given = _options_among(options, OF_LOOKS)
+    table, _ = opened(frame)
+    return Look(of_tables([table], plan_of(given), given, cheap=_size(frame) <= CHEAP))
+
+
+def select(frame: Any, **options: Any) -> Selection:
+    """Keep groups of a frame, and rows inside them, with the options of `grpo-adv select` by their names."""
+    given = _options_among(options, OF_CHOICES)
+    table, _ = opened(frame)
+    chosen, _ = chosen_of([table], given, wanted_of(given))
+    return Selection(_taken(frame, chosen.rows), chosen.facts)
+
+
+def _options_among(options: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
+    for name in options:
+        if name not in known:
+            raise UnknownName.among("option", name, known)
+    return dict(normalized(name, value) for name, value in options.items() if value is not None)
+
+
+def _size(frame: Any) -> float:
+    """Bytes of a frame in memory; a lazy one may be of any size."""
+    if isinstance(frame, pl.DataFrame):
+        return frame.estimated_size()
+    if hasattr(frame, "memory_usage"):
+        return float(frame.memory_usage(index=False, deep=True).sum())
+    return float(getattr(frame, "nbytes", "inf"))
+
+
+def _taken(frame: Any, rows: Any) -> Any:
+    if isinstance(frame, pl.LazyFrame):
+        return frame.collect()[pl.Series(rows)]
+    if isinstance(frame, pl.DataFrame):
+        return frame[pl.Series(rows)]
+    return frame.iloc[rows] if hasattr(frame, "iloc") else frame.take(rows)

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, SupportsIndex, 
 
 import numpy as np
 
+from grpo_cli.engine.coerce import typed
+from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.plan import Plan
-from grpo_cli.refill import refill
-from grpo_cli.typed import typed
+from grpo_cli.write.refill import refill
 
 if TYPE_CHECKING:
-    from grpo_cli.moments import Codes
-    from grpo_cli.segments import Index, Mask
+    from grpo_cli.engine.group_stats import Mask
+    from grpo_cli.engine.moments import Codes, Index
 
 Scale = Literal["group", "batch", "none"]
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -214,7 +214,7 @@ def _scored(settings: Mapping[str, Any], columns: Mapping[str, Floats], codes: C
     # `import grpo_cli` names this class, and must not load polars.
     import polars as pl
 
-    from grpo_cli.engine import score
+    from grpo_cli.engine.compile import score
 
     table = pl.DataFrame({"group": codes, "batch": np.zeros_like(codes), **columns})
     frame = score(Plan.of(settings), table).frame

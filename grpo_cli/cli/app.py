@@ -12,7 +12,7 @@ from grpo_cli import __version__
 from grpo_cli.cli.audit import audit
 from grpo_cli.cli.compare import compare
 from grpo_cli.cli.compute import compute
-from grpo_cli.cli.entry import guarded
+from grpo_cli.cli.guard import guarded
 from grpo_cli.cli.inspect import inspect
 from grpo_cli.cli.methods import methods
 from grpo_cli.cli.presets import presets

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_cli.cli.command import takes
 from grpo_cli.errors import GateError
-from grpo_cli.options import AUDIT
-from grpo_cli.settings import binding_fields, plan_of, settings, with_config
+from grpo_cli.options.resolve import binding_fields, plan_of, settings, with_config
+from grpo_cli.options.table import AUDIT
 
 if TYPE_CHECKING:
-    from grpo_cli.plan import Plan
+    from grpo_cli.engine.plan import Plan
 
 
 @takes(*AUDIT)
@@ -22,24 +22,24 @@ def audit(typed: dict[str, Any]) -> None:
 
     Name a --preset (or --method and its options) to check that claim.
     """
-    from grpo_cli import auditing
+    from grpo_cli.auditing import audit
     from grpo_cli.cli.screen import Screen
-    from grpo_cli.drivers.local import opened
-    from grpo_cli.filters import Filter
-    from grpo_cli.narrow import Binding
-    from grpo_cli.view import audit as view
+    from grpo_cli.options.conditions import Filter
+    from grpo_cli.read.tables import Binding
+    from grpo_cli.render import audit as view
+    from grpo_cli.runs.compute_files import opened
 
     given = with_config(typed)
     claim = _claim(given)
-    gate = Filter.parse(given["fail_on"], auditing.GATES) if "fail_on" in given else None
+    gate = Filter.parse(given["fail_on"], audit.GATES) if "fail_on" in given else None
     weights = settings({"reward": given.get("reward", [])}).get("rewards.weights", ())
     tables, _ = opened(given["inputs"], Binding(**binding_fields(given)))
-    facts = auditing.audit(tables, Binding(**binding_fields(given)), given.get("column"), weights, claim)
+    facts = audit.audit(tables, Binding(**binding_fields(given)), given.get("column"), weights, claim)
     if given.get("json"):
         print(json.dumps(facts, indent=2, default=str, allow_nan=False))
     elif not given.get("quiet"):
         view.render(facts, Screen())
-    values = auditing.gates(facts)
+    values = audit.gates(facts)
     if gate is not None and gate.holds(values):
         told = ", ".join(f"{name} is {values[name]:.6g}" for name in gate.names if values[name] is not None)
         raise GateError(f"the gate {gate.text!r} holds", told)

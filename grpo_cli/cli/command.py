@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
-from grpo_cli.options import EVERY
+from grpo_cli.options.table import EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from grpo_cli.options import Option
+    from grpo_cli.options.table import Option
 
 INPUTS: Final = "inputs"
 _INT: Final = re.compile(r"-?[0-9]{1,15}")

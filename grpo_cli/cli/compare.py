@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_cli.cli.command import takes
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.options import COMPARE, DIVISOR, METHOD, OPTIONS, POST, REWARDS, SHAPE, SKIPPED
-from grpo_cli.settings import binding_fields, normalized, output_fields, plan_of
+from grpo_cli.options.resolve import binding_fields, normalized, output_fields, plan_of
+from grpo_cli.options.table import COMPARE, DIVISOR, METHOD, OPTIONS, POST, REWARDS, SHAPE, SKIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from grpo_cli.plan import Plan
+    from grpo_cli.engine.plan import Plan
 
 ARITHMETIC = {METHOD, DIVISOR, SKIPPED, POST, SHAPE, REWARDS}
 
@@ -28,11 +28,11 @@ def compare(given: dict[str, Any]) -> None:
 
     The other options hold for all of them; those of one stand behind its name: --method grpo,scale=batch.
     """
-    from grpo_cli import comparing
+    from grpo_cli.auditing import compare
     from grpo_cli.cli.screen import Screen
-    from grpo_cli.drivers.local import opened
-    from grpo_cli.narrow import Binding
-    from grpo_cli.view import compare as view
+    from grpo_cli.read.tables import Binding
+    from grpo_cli.render import compare as view
+    from grpo_cli.runs.compute_files import opened
 
     plans = _plans(given)
     if not given.get("write"):
@@ -44,7 +44,7 @@ def compare(given: dict[str, Any]) -> None:
     if given.get("write"):
         facts, stream = _written(given, tables, binding, plans)
     else:
-        facts, stream = dict(comparing.compare(tables, binding, plans).facts), sys.stdout
+        facts, stream = dict(compare.compare(tables, binding, plans).facts), sys.stdout
     if given.get("json"):
         print(json.dumps(facts, indent=2, default=str, allow_nan=False), file=stream)
     elif not given.get("quiet"):
@@ -53,9 +53,9 @@ def compare(given: dict[str, Any]) -> None:
 
 def _written(given: dict[str, Any], tables: Any, binding: Any, plans: Mapping[str, Plan]) -> tuple[dict[str, Any], Any]:
     """Compare, and weave every column into the outputs."""
-    from grpo_cli import comparing
-    from grpo_cli.outputs import Output, refuse_columns, refuse_read_columns, targets
-    from grpo_cli.weaving import Computed, write
+    from grpo_cli.auditing import compare
+    from grpo_cli.write.outputs import Output, refuse_columns, refuse_read_columns, targets
+    from grpo_cli.write.weave import Computed, write
 
     fields = output_fields(given)
     prefix = fields.pop("column", "advantage")
@@ -66,7 +66,7 @@ def _written(given: dict[str, Any], tables: Any, binding: Any, plans: Mapping[st
     output = Output(column=first, also=tuple(also), **fields)
     aims = targets(tables, output)
     refuse_columns(tables, output)
-    found = comparing.compare(tables, binding, plans)
+    found = compare.compare(tables, binding, plans)
     refuse_read_columns(found.narrow, output)
     others = {column: found.scored[columns[column]] for column in also}
     notes = write(

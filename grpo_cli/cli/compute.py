@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from grpo_cli.cli.command import takes
 from grpo_cli.errors import DataError, GateError, UsageError
-from grpo_cli.io.early import begun
-from grpo_cli.options import OPTIONS
-from grpo_cli.settings import binding_fields, origin, output_fields, plan_of, with_config
+from grpo_cli.files.early import begun
+from grpo_cli.options.resolve import binding_fields, origin, output_fields, plan_of, with_config
+from grpo_cli.options.table import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-    from grpo_cli.drivers.local import Done, Job
-    from grpo_cli.plan import Plan
+    from grpo_cli.engine.plan import Plan
+    from grpo_cli.runs.compute_files import Done, Job
 
 
 @takes(*OPTIONS)
@@ -64,7 +64,7 @@ def _compute(given: dict[str, Any], plan: Plan) -> None:
 
 def save(path: Path, text: str) -> None:
     """Write a summary to its file."""
-    from grpo_cli.io.atomic import replacing
+    from grpo_cli.files.atomic import replacing
 
     try:
         with replacing(path, force=True) as handle:
@@ -76,11 +76,11 @@ def save(path: Path, text: str) -> None:
 
 
 def _job(given: dict[str, Any], plan: Any) -> Job:
-    from grpo_cli.drivers.local import Job
-    from grpo_cli.facts import GATES
-    from grpo_cli.filters import Filter
-    from grpo_cli.narrow import Binding
-    from grpo_cli.outputs import Output
+    from grpo_cli.options.conditions import Filter
+    from grpo_cli.read.tables import Binding
+    from grpo_cli.runs.compute_files import Job
+    from grpo_cli.stats.facts import GATES
+    from grpo_cli.write.outputs import Output
 
     return Job(
         inputs=given["inputs"],
@@ -97,20 +97,20 @@ def _job(given: dict[str, Any], plan: Any) -> Job:
 
 
 def _run(given: dict[str, Any], job: Job) -> Done:
-    from grpo_cli.drivers.local import run
+    from grpo_cli.runs.compute_files import run
 
     if given.get("quiet") or sys.stderr is None or not sys.stderr.isatty():
         return run(job)  # nobody to show progress to: rich need not be loaded
     from rich.console import Console
 
-    from grpo_cli.view.progress import phases
+    from grpo_cli.render.progress import phases
 
     with phases(Console(stderr=True)) as phase:
         return run(job, phase)
 
 
 def _streamed(job: Job) -> dict[str, Any]:
-    from grpo_cli.drivers.stream import run
+    from grpo_cli.runs.compute_stream import run
 
     if sys.stdin is None or sys.stdout is None:
         raise UsageError("--stream needs standard input and output", "one of them is closed")
@@ -126,13 +126,13 @@ def _tell(given: dict[str, Any], job: Job, facts: Mapping[str, Any], stream: Tex
         print(text, file=stream)
     elif not given.get("quiet"):
         from grpo_cli.cli.screen import Screen
-        from grpo_cli.view import summary
+        from grpo_cli.render import summary
 
         summary.render(facts, Screen(stream))
 
 
 def _explain(job: Job, done: Done) -> None:
     from grpo_cli.cli.screen import Screen
-    from grpo_cli.view import explain
+    from grpo_cli.render import explain
 
     explain.render(job.plan, done.facts, done.scored, done.narrow, Screen())

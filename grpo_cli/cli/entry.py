@@ -2,53 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from grpo_cli.errors import GrpoError
+from grpo_cli.cli.guard import BROKEN_PIPE, guarded, silence, system_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
 SIGNALLED: Final = 128  # and the number of the signal
 INTERRUPTED: Final = SIGNALLED + signal.SIGINT
-BROKEN_PIPE: Final = SIGNALLED + 13
 # A terminal that is closed sends the last of them; there is none on Windows.
 ENDING: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # The commands whose lines are mostly plain; the others are typer's.
 PLAIN: Final = ("compute", "inspect", "report", "select", "audit", "compare")
-
-
-def guarded(run: Callable[[], None], given: Mapping[str, Any]) -> int:
-    """Run a command; our errors become one line on stderr and their exit status."""
-    try:
-        run()
-    except GrpoError as error:
-        if given.get("debug"):
-            raise
-        return _told(str(error), error.status)
-    except BrokenPipeError:
-        _silence()
-        return BROKEN_PIPE
-    except OSError as error:
-        if given.get("debug"):
-            raise
-        return _told(_system(error), 1)
-    return 0
-
-
-def _told(message: str, status: int) -> int:
-    print(f"grpo-adv: {message}", file=sys.stderr)
-    return status
-
-
-def _system(error: OSError) -> str:
-    """What the operating system refused: a full disk, a directory without permission, a closed stream."""
-    where = f"{error.filename}: " if error.filename else "reading or writing failed: "
-    return f"{where}{(error.strerror or str(error)).lower()}"
 
 
 def main() -> NoReturn:
@@ -65,7 +34,7 @@ def main() -> NoReturn:
     except BrokenPipeError:
         _leave(BROKEN_PIPE)
     except OSError as error:
-        _leave(1, _system(error))
+        _leave(1, system_words(error))
     except (Exception, SystemExit):
         # A signal that arrives inside one of our functions that polars calls comes back in polars' words.
         if not _SIGNALS:
@@ -100,10 +69,5 @@ def _signalled(number: int, _: object) -> NoReturn:
 def _leave(status: int, message: str = "") -> NoReturn:
     if message:
         print(f"grpo-adv: {message}", file=sys.stderr)
-    _silence()
+    silence()
     sys.exit(status)
-
-
-def _silence() -> None:
-    """Whatever is still buffered for a reader that has gone would raise once more at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

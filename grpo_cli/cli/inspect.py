@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_cli.cli.command import takes
 from grpo_cli.errors import UsageError
-from grpo_cli.options import INSPECT
-from grpo_cli.settings import plan_of, with_config
+from grpo_cli.options.resolve import plan_of, with_config
+from grpo_cli.options.table import INSPECT
 
 if TYPE_CHECKING:
-    from grpo_cli.inspection import Inspection
+    from grpo_cli.stats.inspection import Inspection
 
 
 @takes(*INSPECT)
@@ -31,7 +31,7 @@ def inspect(typed: dict[str, Any]) -> None:
         _group(found, given["show"])
     elif not given.get("quiet"):
         from grpo_cli.cli.screen import Screen
-        from grpo_cli.view import inspect as view
+        from grpo_cli.render import inspect as view
 
         view.render(found.facts, Screen())
 
@@ -40,8 +40,8 @@ def looked(given: dict[str, Any], *, by_steps: bool = False) -> Inspection:
     """Read the files and look."""
     from rich.console import Console
 
-    from grpo_cli.looking import of_files
-    from grpo_cli.view.progress import phases
+    from grpo_cli.render.progress import phases
+    from grpo_cli.runs.inspect import of_files
 
     plan = plan_of(given)
     with phases(Console(stderr=True, quiet=given.get("quiet", False))) as phase:
@@ -49,8 +49,8 @@ def looked(given: dict[str, Any], *, by_steps: bool = False) -> Inspection:
 
 
 def _told(found: Inspection, given: dict[str, Any]) -> dict[str, Any]:
-    from grpo_cli.shown import shown
-    from grpo_cli.verdicts import verdicts
+    from grpo_cli.stats.group_rows import shown
+    from grpo_cli.stats.verdicts import verdicts
 
     told = {**found.facts, "verdicts": verdicts(found.facts)}
     return told | ({"show": shown(found, given["show"])} if "show" in given else {})
@@ -58,19 +58,19 @@ def _told(found: Inspection, given: dict[str, Any]) -> dict[str, Any]:
 
 def _group(found: Inspection, key: str) -> None:
     from grpo_cli.cli.screen import Screen
-    from grpo_cli.shown import shown
-    from grpo_cli.view import listed
+    from grpo_cli.render import inspect
+    from grpo_cli.stats.group_rows import shown
 
-    listed.group(shown(found, key, listed.ROWS), Screen())
+    inspect.group(shown(found, key, inspect.ROWS), Screen())
 
 
 def _table(found: Inspection, given: dict[str, Any]) -> None:
     """The one table that was asked for, on standard output."""
-    from grpo_cli.view import tables
+    from grpo_cli.render import inspect
 
     if given.get("json"):
         raise UsageError("--json and --format are two formats", "leave one of them out")
     if sys.stdout is None:
         raise UsageError("standard output is closed", "there is no place for the table")
-    frame = tables.asked(found, show=given.get("show"), sort=given.get("sort"), top=given.get("top"))
-    sys.stdout.write(tables.WRITERS[given["format"]](frame))
+    frame = inspect.asked(found, show=given.get("show"), sort=given.get("sort"), top=given.get("top"))
+    sys.stdout.write(inspect.WRITERS[given["format"]](frame))

@@ -14,7 +14,7 @@ Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 def methods(name: Name = None, as_json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
     """List the methods, or explain one: formula, parameters, columns, source."""
     from grpo_cli.cli.screen import Screen
-    from grpo_cli.view import methods as view
+    from grpo_cli.render import methods as view
 
     if as_json:
         print(json.dumps(view.all_as_dict() if name is None else view.as_dict(name), indent=2))

@@ -14,7 +14,7 @@ Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 def presets(name: Name = None, as_json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
     """List the presets, or explain one: formula, constants, rules, source, and the presets that are equal."""
     from grpo_cli.cli.screen import Screen
-    from grpo_cli.view import presets as view
+    from grpo_cli.render import presets as view
 
     if as_json:
         print(json.dumps(view.all_as_dict() if name is None else view.as_dict(name), indent=2))

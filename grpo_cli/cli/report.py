@@ -9,8 +9,8 @@ from typing import Any, Final
 from grpo_cli.cli.command import takes
 from grpo_cli.cli.inspect import looked
 from grpo_cli.errors import UsageError
-from grpo_cli.options import REPORT
-from grpo_cli.settings import with_config
+from grpo_cli.options.resolve import with_config
+from grpo_cli.options.table import REPORT
 
 KINDS: Final = ("html", "png", "svg", "pdf")
 NEEDS: Final = ("altair", "vl_convert")
@@ -27,7 +27,7 @@ def report(typed: dict[str, Any]) -> None:
     if any(find_spec(name) is None for name in NEEDS):
         raise UsageError("the report is drawn with altair and vl-convert-python", "pip install 'grpo-adv[report]'")
     found = looked(given, by_steps=True)
-    from grpo_cli.view.report import written
+    from grpo_cli.render.report import written
 
     size = written(found, given, target)
     if not given.get("quiet"):

@@ -18,8 +18,8 @@ Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 def schemas(name: Name = None, as_json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
     """List the file layouts that are known, explain one, or say which of them a file has and why."""
     from grpo_cli.cli.screen import Screen
-    from grpo_cli.schemas import schemas as known
-    from grpo_cli.view import schemas as view
+    from grpo_cli.render import schemas as view
+    from grpo_cli.schemas.table import schemas as known
 
     console = Screen()
     if name is not None and name not in known() and Path(name).is_file():
@@ -34,6 +34,6 @@ def schemas(name: Name = None, as_json: Json = False) -> None:  # noqa: FBT002 -
 
 
 def _matched(name: str) -> dict[str, Any]:
-    from grpo_cli.detect import explained
+    from grpo_cli.read.detect_schema import explained
 
     return explained(name)

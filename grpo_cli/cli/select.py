@@ -9,8 +9,8 @@ from typing import Any
 
 from grpo_cli.cli.command import takes
 from grpo_cli.cli.compute import save
-from grpo_cli.options import SELECT
-from grpo_cli.settings import with_config
+from grpo_cli.options.resolve import with_config
+from grpo_cli.options.table import SELECT
 
 
 @takes(*SELECT)
@@ -21,10 +21,10 @@ def select(typed: dict[str, Any]) -> None:
     """
     from rich.console import Console
 
-    from grpo_cli.choosing import run
     from grpo_cli.cli.screen import Screen
-    from grpo_cli.view import select as view
-    from grpo_cli.view.progress import phases
+    from grpo_cli.render import select as view
+    from grpo_cli.render.progress import phases
+    from grpo_cli.runs.select import run
 
     given = with_config(typed)
     with phases(Console(stderr=True, quiet=given.get("quiet", False))) as phase:

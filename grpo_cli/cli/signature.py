@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 import typer
 
 from grpo_cli.cli.command import INPUTS
-from grpo_cli.options import EVERY, Option
+from grpo_cli.options.table import EVERY, Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable

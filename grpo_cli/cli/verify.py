@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from grpo_cli.io.keys import OPTION
+from grpo_cli.files.keys import OPTION
 
 Output = Annotated[Path, typer.Argument(metavar="OUT", help="The file that was written.")]
 Against = Annotated[Path, typer.Option("--against", metavar="IN", help="The file that it was made from.")]
@@ -25,7 +25,7 @@ Key = Annotated[
 
 def verify(output: Output, against: Against, column: Columns = None, key: Key = None) -> None:
     """Check that a file is its input plus the added columns, and nothing else; exit 1 with the first difference."""
-    from grpo_cli.verify import verify as check
+    from grpo_cli.write.verify import verify as check
 
     found = check(output, against, column or (), key)
     what = ", ".join(found.added) or "no column"

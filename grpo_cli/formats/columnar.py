@@ -1,4 +1,4 @@
-"""What Parquet and Arrow files share: new columns as Arrow arrays, and rows fetched from their blocks."""
+"""A record that has the types of a typed file, made of its schema alone: nothing of the data is read."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import polars as pl
 import pyarrow as pa
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats.loose import plain_keys
+from grpo_cli.formats.cells import plain_keys
 from grpo_cli.formats.paths import absent, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from grpo_cli.formats.model import Field
-    from grpo_cli.io.local import Input
+    from grpo_cli.files.inputs import Input
+    from grpo_cli.formats.interface import Field
 
 
 @contextmanager
@@ -116,3 +116,30 @@ def _rows_of(table: pa.Table, rows: np.ndarray) -> pa.Table:
         # pyarrow cannot take from view types, which polars writes; runs of rows can always be cut out.
         runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
         return pa.concat_tables([table.slice(int(run[0]), len(run)) for run in runs])
+
+
+def row_of(schema: pa.Schema) -> dict[str, Any]:
+    """One value of its type for each column."""
+    return {one.name: _value(one.type) for one in schema}
+
+
+def _value(dtype: Any) -> Any:
+    if pa.types.is_struct(dtype):
+        inner = (dtype.field(at) for at in range(dtype.num_fields))
+        return {one.name: _value(one.type) for one in inner}
+    if pa.types.is_map(dtype):
+        return {}
+    if _is_list(dtype):
+        return [_value(dtype.value_type)]
+    if pa.types.is_boolean(dtype):
+        return True
+    if pa.types.is_integer(dtype):
+        return 1
+    if pa.types.is_floating(dtype) or pa.types.is_decimal(dtype):
+        return 1.0
+    return None if pa.types.is_null(dtype) else ""
+
+
+def _is_list(dtype: Any) -> bool:
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(test(dtype) for test in tests) or "list_view" in str(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -10,17 +11,85 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import polars as pl
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats import cells, loose
+from grpo_cli.formats import cells
 from grpo_cli.formats.columnar import place
-from grpo_cli.formats.lines import BOM, ending, exactly, offsets, taken
+from grpo_cli.formats.jsonl.lines import BOM, ending, exactly, offsets, raw_lines, taken
 from grpo_cli.formats.paths import absent
-from grpo_cli.formats.records import bare, cells_of, quoted, records, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from grpo_cli.formats.model import Field, Weaving
-    from grpo_cli.io.local import Input
+    from grpo_cli.files.inputs import Input
+    from grpo_cli.formats.interface import Field, Weaving
+
+
+_QUOTE: Final = b'"'
+
+
+def _cell(separator: bytes) -> re.Pattern[bytes]:
+    mark = re.escape(separator)
+    # The possessive loop keeps an unclosed quote from being tried again at every letter.
+    return re.compile(rb'("(?:[^"]++|"")*+"[^%b]*|(?!")[^%b]*)(%b|\Z)' % (mark, mark, mark))
+
+
+_CELL: Final = {mark: _cell(mark) for mark in (b",", b"\t")}
+_QUOTED: Final = re.compile(rb'"((?:[^"]++|"")*+)"(.*)', re.DOTALL)
+
+
+def cells_of(record: bytes, separator: bytes) -> list[bytes] | None:
+    """Cut a record (without its ending) into raw cells; none when a quoted cell is still open."""
+    if _QUOTE not in record:
+        return record.split(separator)
+    found: list[bytes] = []
+    at = 0
+    while (match := _CELL[separator].match(record, at)) is not None:
+        found.append(match[1])
+        if not match[2]:
+            return found
+        at = match.end()
+    return None
+
+
+def records(source: Input, separator: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Raw record and its raw cells; a blank line is a record with no cell at all. The first is the header."""
+    held = b""
+    row = -1
+    for line in raw_lines(source):
+        if not held and not bare(line):
+            yield line, []
+            continue
+        record = held + line
+        body = bare(record)
+        # While a quoted cell is open, only a line with a quote can close it.
+        cells = None if held and _QUOTE not in line else cells_of(body, separator)
+        held = record if cells is None else b""
+        if cells is not None:
+            row += 1
+            yield record, cells
+    if held:
+        open_cell = f"{source.name} row {row + 1}: a quoted cell is never closed"
+        raise DataError(open_cell, "is the file cut short?")
+
+
+def bare(record: bytes) -> bytes:
+    """Take off the ending and the byte order mark."""
+    return record[: len(record) - len(ending(record))].removeprefix(BOM)
+
+
+def text_of(cell: bytes) -> str:
+    """Text of a raw cell. Bytes that are not UTF-8 stay apart from each other as escapes."""
+    match = _QUOTED.fullmatch(cell)
+    if match is not None:
+        cell = match[1].replace(b'""', _QUOTE) + match[2]
+    return cell.decode("utf-8", "backslashreplace")
+
+
+def quoted(text: str, separator: str) -> str:
+    """Spell a cell, with quotes where they are needed."""
+    if text == "" or not any(mark in text for mark in (separator, '"', "\n", "\r")):
+        return text
+    return f'"{text.replace(chr(34), chr(34) * 2)}"'
+
 
 _CHUNK: Final = 16_384  # rows whose new cells are rendered at a time
 
@@ -150,7 +219,7 @@ class Delimited:
 
     def write(self, frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:  # noqa: ARG002
         """Write a fresh file; nested cells as JSON text."""
-        loose.texts_of_nested(loose.plain_keys(frame)).write_csv(sink, separator=self.separator)
+        cells.texts_of_nested(cells.plain_keys(frame)).write_csv(sink, separator=self.separator)
 
 
 def _names(source: Input, rows: Iterator[tuple[bytes, list[bytes]]]) -> list[str]:

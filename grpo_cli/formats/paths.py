@@ -10,7 +10,7 @@ from grpo_cli.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from grpo_cli.io.local import Input
+    from grpo_cli.files.inputs import Input
 
 _LISTED: Final = 20
 T = TypeVar("T")

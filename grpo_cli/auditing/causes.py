@@ -1,0 +1,203 @@
+"""Why logged advantages disagree with the formula that explains the others: tests of likely causes, group by group.
+
+Each test takes the groups that disagree and says which of them it explains. A group is explained once, by the
+first test that does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.engine.compile import score
+from grpo_cli.read.group_keys import blocks, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from grpo_cli.engine.plan import Plan
+
+    Floats = NDArray[np.float64]
+    Flags = NDArray[np.bool_]
+
+ULP: Final = 2.0**-22  # what float32 leaves of a mean, as a share of it
+NOISE: Final = 16.0  # and at most this, where a tiny epsilon divides
+SAMPLED: Final = 20_000  # rows of groups that disagree, which the tests look at
+SPLITS: Final = (2, 4, 8, 16, 32, 64)
+LINE: Final = 3  # rows that a line through two of them says something of
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Groups that disagree: their rows, and the formula that they should follow."""
+
+    plan: Plan
+    table: pl.DataFrame
+    got: Floats
+    logged: Floats
+    close: Floats  # what counts as equal, row by row
+    usual: int  # the most frequent size of a group
+    bounds: tuple[float, float]  # of all logged values
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """The group of every row, without gaps."""
+        return self.table["group"].to_numpy().astype(np.int64)
+
+    def agrees(self, values: Floats) -> Flags:
+        """Groups on all of whose rows these values are the logged ones."""
+        same = (np.abs(values - self.logged) <= self.close) | (np.isnan(values) & np.isnan(self.logged))
+        return self.every(same)
+
+    def every(self, flags: Flags) -> Flags:
+        """Groups for all of whose rows it holds."""
+        missing = np.bincount(self.codes[~flags], minlength=int(self.codes.max()) + 1)
+        return np.asarray(missing == 0)
+
+
+def causes(
+    plan: Plan, table: pl.DataFrame, got: Floats, logged: Floats, wrong: Flags, close: Floats
+) -> list[dict[str, Any]]:
+    """The causes that explain groups which disagree, with how many of them; the rest is `unexplained`."""
+    if not wrong.any():
+        return []
+    codes = table["group"].to_numpy()
+    sizes = np.bincount(codes)
+    bad = np.unique(codes[wrong])
+    looked = bad[np.cumsum(sizes[bad]) <= SAMPLED] if sizes[bad[0]] <= SAMPLED else bad[:1]
+    rows = np.isin(codes, looked)
+    part = table.filter(pl.Series(rows)).with_columns(pl.col("group").rank("dense").cast(pl.UInt32) - 1)
+    bounds = float(np.nanmin(logged)), float(np.nanmax(logged))
+    case = Case(plan, part, got[rows], logged[rows], close[rows], int(np.bincount(sizes).argmax()), bounds)
+    open_groups = np.ones(len(looked), dtype=bool)
+    found = []
+    for name, says, test in _TESTS:
+        explained = test(case) & open_groups
+        if explained.any():
+            found.append(_cause(name, says, case, explained))
+            open_groups &= ~explained
+    if open_groups.any():
+        found.append(_cause("unexplained", "no likely cause was found", case, open_groups))
+    return found
+
+
+def _cause(name: str, says: str, case: Case, groups: Flags) -> dict[str, Any]:
+    sizes = np.bincount(case.codes)
+    return {"cause": name, "says": says, "groups": int(groups.sum()), "rows": int(sizes[groups].sum())}
+
+
+# --- tests -------------------------------------------------------------------------------------------------
+
+
+def _rounding(case: Case) -> Flags:
+    """One and the same small value on all rows of a constant group: no more than float32 leaves of the mean."""
+    reward = case.table["reward.0"].to_numpy()
+    low, high = _extremes(case, reward)
+    least, most = _extremes(case, case.logged)
+    rule = case.plan.divisor
+    left = ULP * np.maximum(np.abs(low), np.abs(high)) / (max(rule.epsilon, 1e-9) if rule.level == "group" else 1.0)
+    noise = np.minimum(left, NOISE)
+    return np.asarray((low == high) & (most == least) & (np.abs(most) <= noise) & case.every(case.got == 0))
+
+
+def _clipped(case: Case) -> Flags:
+    least, most = case.bounds
+    at_top = (case.logged == most) & (case.got > most) & (most > 0)
+    at_bottom = (case.logged == least) & (case.got < least) & (least < 0)
+    same = np.abs(case.got - case.logged) <= case.close
+    cut = at_top | at_bottom
+    return np.asarray(case.every(same | cut) & (np.bincount(case.codes, cut) > 0))
+
+
+def _zeroed(case: Case) -> Flags:
+    return case.every(case.logged == 0)
+
+
+def _scaled(case: Case) -> Flags:
+    """A factor of its own for the whole group."""
+    size = int(case.codes.max()) + 1
+    square = np.bincount(case.codes, case.got**2, size)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        factor = np.bincount(case.codes, case.got * case.logged, size) / square
+    values = factor[case.codes] * case.got
+    return np.asarray(case.agrees(values) & (factor > 0) & (np.bincount(case.codes) >= LINE))
+
+
+def _signs(case: Case) -> Flags:
+    return case.agrees(-case.got)
+
+
+def _order(case: Case) -> Flags:
+    """The same values on other rows of the group."""
+    order = np.lexsort((case.got, case.codes))
+    other = np.lexsort((case.logged, case.codes))
+    same = np.empty(len(order), dtype=bool)
+    same[order] = np.abs(case.got[order] - case.logged[other]) <= case.close[other]
+    return case.every(same)
+
+
+def _blocks(case: Case, wanted: Callable[[NDArray[np.int64]], Flags], sizes: Iterator[int]) -> Flags:
+    """Groups that agree once they are cut into blocks of one of these sizes."""
+    counts = np.bincount(case.codes)
+    explained = np.zeros(len(counts), dtype=bool)
+    if case.plan.uses_batch:
+        return explained
+    for size in sizes:
+        cut = blocks(encode([case.table["group"]], len(case.table)), size)
+        values = score(case.plan, case.table.with_columns(group=cut.codes)).frame[".advantage"].to_numpy()
+        explained |= case.agrees(values) & wanted(counts) & (counts > size) & (counts % size == 0)
+    return explained
+
+
+def _merged(case: Case) -> Flags:
+    return _blocks(case, lambda counts: counts > case.usual, iter([case.usual]))
+
+
+def _split(case: Case) -> Flags:
+    return _blocks(case, lambda counts: counts > 0, iter(SPLITS))
+
+
+def _others(case: Case) -> Flags:
+    """A line in the reward with another offset or slope: the mean or the std is that of other rows, too."""
+    reward = case.table["reward.0"].to_numpy()
+    low, high = _extremes(case, reward)
+    at_low, at_high = (_value_at(case, reward == one[case.codes]) for one in (low, high))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        slope = (at_high - at_low) / (high - low)
+        line = at_low[case.codes] + slope[case.codes] * (reward - low[case.codes])
+    same = np.abs(line - case.logged) <= case.close
+    return np.asarray(case.every(same) & (high > low) & (slope > 0) & (np.bincount(case.codes) >= LINE))
+
+
+def _extremes(case: Case, values: Floats) -> tuple[Floats, Floats]:
+    low, high = np.full(int(case.codes.max()) + 1, np.inf), np.full(int(case.codes.max()) + 1, -np.inf)
+    np.fmin.at(low, case.codes, values)
+    np.fmax.at(high, case.codes, values)
+    return low, high
+
+
+def _value_at(case: Case, here: Flags) -> Floats:
+    """The logged value of one such row of each group."""
+    value = np.full(int(case.codes.max()) + 1, np.nan)
+    value[case.codes[here]] = case.logged[here]
+    return value
+
+
+_TESTS: Final = (
+    ("zeroed", "every row of the group was logged as 0: it was dropped, masked or filtered", _zeroed),
+    ("rounding", "the framework's float32 rounding on a constant group: the formula gives 0", _rounding),
+    ("clipped", "the logged values stop at a bound that the formula passes: they were clipped", _clipped),
+    ("sign", "the logged values have the opposite sign", _signs),
+    ("order", "the values of the group are right, on other rows: rows and advantages were shuffled", _order),
+    ("merged", "blocks of the usual size agree: the key merges several prompts or rounds (--group-size splits them)", _merged),
+    ("split", "parts of the group agree: it was split, for instance over workers, before it was scored", _split),
+    ("scaled", "the baseline is right, the divisor is another one: its std, ddof or epsilon", _scaled),
+    (
+        "other rows", "a line in the reward, with another mean or std: rows of the group are missing here, or were added", _others,
+    ),
+)  # fmt: skip

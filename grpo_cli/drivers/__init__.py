@@ -1,1 +1,0 @@
-"""Drivers: how the one engine is fed. They map, merge and finish; they hold no arithmetic."""

@@ -1,0 +1,106 @@
+"""A formula of one's own, in polars SQL over named quantities."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from grpo_cli.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import polars as pl
+
+    from grpo_cli.engine.estimators.terms import Terms
+
+# What a formula may name, beside the columns bound by flags.
+NAMES: Final[Mapping[str, str]] = {
+    "reward": "the row's reward",
+    "mean": "mean of the group",
+    "std": "std of the group, with the plan's ddof",
+    "n": "rows of the group that have a reward",
+    "min": "smallest reward of the group",
+    "max": "largest reward of the group",
+    "median": "median of the group",
+    "sum": "sum of the group",
+    "rank": "place in the group, 1 = smallest, ties averaged",
+    "batch_mean": "mean of the batch",
+    "batch_std": "std of the batch, with the plan's ddof",
+    "batch_n": "rows of the batch that have a reward",
+    "epsilon": "the plan's epsilon",
+}
+EXAMPLE: Final = "try '(reward - mean) / (std + epsilon)'"
+ROLES: Final = ("length", "logprob", "baseline", "kl", "truncated", "input_length", "turns")
+
+
+def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
+    """Any formula over named quantities of the row, its group and its batch.
+
+        A = your formula, for example (reward - mean) / (std + epsilon)
+
+    SQL of polars; an aggregate such as AVG(reward) is taken over the group. A value is needed for every row.
+    Source: your own.
+    """
+    import polars as pl
+
+    formula = parsed(sql)
+    names = formula.meta.root_names()
+    known = [*NAMES, *(role for role in ROLES if role in t.columns)]
+    for name in names:
+        if name in ROLES and name not in t.columns:
+            flag = f"--{name.replace('_', '-')}-column"
+            raise UsageError(f"the formula reads {name!r}, and no column is bound to it", f"add {flag} COLUMN")
+        if name not in known:
+            raise UnknownName.among("quantity", name, known, "(grpo-adv methods expression lists them)")
+    _refuse_other_types(sql, formula, names)
+    quantities = _quantities(t, ddof, epsilon)
+    for name in dict.fromkeys(names):
+        if name in NAMES:
+            t.let(quantities[name](), name)
+    return pl.when(t.r.is_not_null()).then(t.over(formula.cast(pl.Float64)))
+
+
+def _refuse_other_types(sql: str, formula: pl.Expr, names: Sequence[str]) -> None:
+    """Try the formula on a row of numbers: a text, a query or a list is no advantage."""
+    import polars as pl
+
+    probe = pl.DataFrame({name: [0.5, 1.5] for name in names} or {"reward": [0.5, 1.5]})
+    try:
+        found = probe.select(formula.alias("value"))["value"]
+    except (pl.exceptions.PolarsError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"--expr {sql!r} cannot be computed ({reason})", EXAMPLE) from None
+    if not (found.dtype.is_numeric() or found.dtype == pl.Boolean) or len(found) not in {1, 2}:
+        raise UsageError(f"--expr {sql!r} gives {found.dtype}, not a number for each row", EXAMPLE)
+
+
+def parsed(sql: str) -> pl.Expr:
+    """The formula as an expression; a usage error shows what polars could not read."""
+    import polars as pl
+
+    try:
+        return pl.sql_expr(sql)
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"--expr {sql!r} is not a formula ({reason})", EXAMPLE) from None
+
+
+def _quantities(t: Terms, ddof: int, epsilon: float) -> Mapping[str, Callable[[], pl.Expr]]:
+    """How each name is computed; only those that the formula reads are."""
+    import polars as pl
+
+    return {
+        "reward": lambda: t.r,
+        "mean": lambda: t.mean,
+        "std": lambda: t.over(t.d.std(ddof=ddof)).fill_null(0.0),
+        "n": lambda: t.n,
+        "min": lambda: t.least,
+        "max": lambda: t.most,
+        "median": lambda: t.over(t.r.median()),
+        "sum": lambda: t.over(t.r.sum()),
+        "rank": lambda: t.over(t.r.rank("average")),
+        "batch_mean": lambda: t.batch(t.r).mean,
+        "batch_std": lambda: t.batch(t.r).variance(ddof).sqrt(),
+        "batch_n": lambda: t.batch(t.r).weight,
+        "epsilon": lambda: pl.lit(epsilon),
+    }

@@ -1,0 +1,183 @@
+"""Estimators that look at the outcome itself, without a baseline or with one made of the solve rate."""
+
+from __future__ import annotations
+
+from math import lgamma
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+
+    from grpo_cli.engine.estimators.terms import Terms
+    from grpo_cli.engine.moments import Moments, Vector
+
+
+def raw(t: Terms) -> pl.Expr:
+    """The reward itself.
+
+        A = r
+
+    No baseline: unbiased, and of large variance. Also PSR (positive samples only, with rewards 0/1).
+    Source: REINFORCE; PSR arXiv:2506.01347.
+    """
+    return t.r
+
+
+def failures_only(t: Terms) -> pl.Expr:
+    """Only what falls short of 1 is pushed away.
+
+        A = r - 1
+
+    Rewards 0/1: failures get -1, successes 0. Source: NSR arXiv:2506.01347.
+    """
+    return t.r - 1
+
+
+def weighted_reinforce(t: Terms, *, weight: float) -> pl.Expr:
+    """Failures at full strength, successes at a fraction of it.
+
+        A = weight r where r = 1,  r - 1 where r = 0,  else r
+
+    weight = 1 and weight = 0 give PSR + NSR and NSR. Source: W-REINFORCE arXiv:2506.01347.
+    """
+    import polars as pl
+
+    return pl.when(t.r == 1).then(weight * t.r).when(t.r == 0).then(t.r - 1).otherwise(t.r)
+
+
+def maxrl(t: Terms, *, epsilon: float, nonpositive: str) -> pl.Expr:
+    """Centred reward relative to the group's mean: rare successes weigh most.
+
+        A = (r - mean)/(mean + epsilon);  0 where mean <= 0, unless nonpositive=keep
+
+    With 0/1 rewards and one success in n it gets n - 1. nonpositive=keep flips signs below 0, as two
+    implementations do. Source: MaxRL arXiv:2602.02710.
+    """
+    import polars as pl
+
+    value = t.centred / (t.mean + epsilon)
+    if nonpositive == "keep":
+        return value
+    return pl.when(t.mean > 0).then(value).otherwise(t.centred * 0.0)
+
+
+def maxrl_alone(t: Terms, *, epsilon: float, nonpositive: str) -> pl.Expr:
+    """The only row of a group, measured against a mean of 0."""
+    return t.r / epsilon if nonpositive == "keep" else 0.0 * t.r
+
+
+def relative_to_mean(t: Terms, *, epsilon: float, baseline: float) -> pl.Expr:
+    """The reward relative to its group's mean, and a constant below it.
+
+        A = r/(mean + epsilon) - baseline
+
+    Rewards 0/1: the gradient of the expectation given success, n/c for a success. baseline = 1 is MaxRL but for epsilon.
+    Source: MaxRL arXiv:2602.02710, conditional_expectation and vr-cond of its repository.
+    """
+    # Written with r - mean, a large offset costs no digits.
+    return (t.centred + t.mean * (1 - baseline) - baseline * epsilon) / (t.mean + epsilon)
+
+
+def one_sided(t: Terms, *, epsilon: float) -> pl.Expr:
+    """Centred reward relative to the root of its group's mean: between MaxRL and GRPO on rare successes.
+
+        A = (r - mean)/(sqrt(mean) + epsilon)
+
+    A group whose mean is negative has no root: NaN.
+    Source: MaxRL arXiv:2602.02710, one_sided_grpo of its repository.
+    """
+    return t.centred / (t.mean.sqrt() + epsilon)
+
+
+def clipped_mean(t: Terms, *, floor: float) -> pl.Expr:
+    """Centred reward relative to its group's mean, which counts as no less than a floor, and to the group's size.
+
+        A = (r - mean)/(n1 max(mean, floor)), n1 = size of the batch's first group
+
+    Groups of other sizes are divided by the first one's, too: that is the published code.
+    Source: MaxRL arXiv:2602.02710, clipped_pnorm of its repository.
+    """
+    return t.centred / t.mean.clip(lower_bound=floor) / _first_size(t)
+
+
+def clipped_mean_alone(t: Terms, *, floor: float) -> pl.Expr:
+    """The only row of a group, measured against a mean of 0."""
+    return t.r / floor / _first_size(t)
+
+
+def _first_size(t: Terms) -> pl.Expr:
+    """Rows of the first group of the batch that has any."""
+    return t.let(t.n.filter(t.n > 0).first().over("batch"))
+
+
+def asymmetric(t: Terms, *, epsilon: float) -> pl.Expr:
+    """Centred reward, with hard prompts weighing most in a batch that is solved, easy ones in one that is not.
+
+        A = w (r - mean), times min(1, M) where it is above 0
+        w = M/(2 (root + epsilon)) + (1 - M)/(2 (1 - root + epsilon)), root = sqrt(mean)
+        M = mean of the batch's group means, a singleton's counting as 0
+
+    Made for rewards 0..1: a negative mean has no root (NaN), means above 1 turn signs.
+    Source: A-GRAE github.com/Yu7-code/A-GRAE.
+    """
+    return _asymmetric(t, t.centred, epsilon)
+
+
+def asymmetric_alone(t: Terms, *, epsilon: float) -> pl.Expr:
+    """The only row of a group, measured against a mean of 0."""
+    return _asymmetric(t, t.r, epsilon)
+
+
+def _asymmetric(t: Terms, residual: pl.Expr, epsilon: float) -> pl.Expr:
+    import polars as pl
+
+    mean = t.let(pl.when(t.n == 1).then(0.0).otherwise(t.mean))
+    batch = t.let(t.batch(t.per_group(mean)).mean)
+    root = t.let(mean.sqrt())
+    weight = batch / (2 * (root + epsilon)) + (1 - batch) / (2 * (1 - root + epsilon))
+    value = t.let(weight * residual)
+    return pl.when(value > 0).then(value * batch.clip(upper_bound=1.0)).otherwise(value)
+
+
+def beta_normalised(t: Terms, *, min: float, max: float) -> pl.Expr:  # noqa: A002 - the published names
+    """Centred 0..1 reward divided by a Beta density fitted to the batch's solve rates.
+
+        A = min(1/BetaPDF(p; alpha, beta), 1e6) (x - p),  x = (r - min)/(max - min),  p = mean x
+        over groups: c = pm (1 - pm)/pv - 1, alpha = max(1, 1 + c pm/3), beta = max(1, 1 + c (1 - pm)/3)
+
+    Solve rates that say nothing (alpha = beta = 1) give the centred reward. One group, or groups that all have the same
+    rate, cannot be fitted: NaN. Source: BNPO arXiv:2506.02864.
+    """
+    return _inverse_density(t, min, max) * t.centred / (max - min)
+
+
+def beta_normalised_alone(t: Terms, *, min: float, max: float) -> pl.Expr:  # noqa: A002 - the published names
+    """The only row of a group, measured against a rate of 0."""
+    return _inverse_density(t, min, max) * (t.r - min) / (max - min)
+
+
+def _inverse_density(t: Terms, low: float, high: float) -> pl.Expr:
+    """1/BetaPDF at each group's rate, at most 1e6; rates outside 0..1 have no density. A singleton's rate is 0."""
+    import polars as pl
+
+    rate = t.let(pl.when(t.n == 1).then(0.0).otherwise((t.mean - low) / (high - low)))
+    alpha, beta, log_b = t.program.batch_facts(t.per_group(rate), _fit_beta, "alpha", "beta", "log_b")
+    # An exponent of 0 takes no logarithm: 0 ** 0 = 1. Without logarithms a sharp density overflows.
+    solved = pl.when(alpha == 1).then(0.0).otherwise((alpha - 1) * rate.log())
+    failed = pl.when(beta == 1).then(0.0).otherwise((beta - 1) * (-rate).log1p())
+    inverse = (log_b - solved - failed).exp().clip(upper_bound=1e6)
+    return pl.when(rate.is_between(0.0, 1.0)).then(inverse).otherwise(float("nan"))
+
+
+def _fit_beta(moments: Moments) -> Mapping[str, Vector]:
+    """The method of moments, weakened by a third and kept at or above 1, in each batch."""
+    import numpy as np
+
+    mean, variance = moments.mean, moments.variance(1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        c = np.where(variance > 0, mean * (1 - mean) / variance - 1, np.nan)
+    alpha, beta = np.maximum(1.0, 1 + c * mean / 3), np.maximum(1.0, 1 + c * (1 - mean) / 3)
+    log_b = [lgamma(a) + lgamma(b) - lgamma(a + b) for a, b in zip(alpha, beta, strict=True)]
+    return {"alpha": alpha, "beta": beta, "log_b": np.array(log_b)}

@@ -1,0 +1,73 @@
+"""The value of sets: what the best of k samples is worth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from grpo_cli.engine.estimators.terms import Terms
+
+
+def pass_at_k(t: Terms, *, k: int, epsilon: float) -> pl.Expr:
+    """The advantage of a row averaged over all sets of k rows that it can be in, in closed form.
+
+        R = 1 - C(n-c, k)/C(n, k), s = sqrt(R (1 - R)), c = rows with r = 1
+        A = (1 - R)/(s + epsilon) where r = 1,  (1 - R - C(n-c-1, k-1)/C(n-1, k-1))/(s + epsilon) where r = 0,  else r
+
+    k = 1 is GRPO with ddof 0 on 0/1 rewards. Every set solved (R = 1): 0. In a group of fewer than k rows: NaN.
+    Source: pass@k training arXiv:2508.10751.
+    """
+    import polars as pl
+
+    correct = t.let(t.over((t.r == 1).sum()).cast(float))
+    wrong = t.let(t.n - correct)
+    solved = t.let(1 - choose(wrong, k) / choose(t.n, k))
+    missed = choose(wrong - 1, k - 1) / choose(t.n - 1, k - 1)
+    scale = (solved * (1 - solved)).sqrt() + epsilon
+    value = (
+        pl.when(t.r == 1).then((1 - solved) / scale).when(t.r == 0).then((1 - solved - missed) / scale).otherwise(t.r)
+    )
+    counted = t.r.is_in([0.0, 1.0])
+    return pl.when(counted & (t.n < k)).then(float("nan")).when(counted & (wrong < k)).then(0.0).otherwise(value)
+
+
+def best_only(t: Terms) -> pl.Expr:
+    """The best row gets its lead over the second best; nobody else gets anything.
+
+        A = r_max - r_second on the first best row, 0 elsewhere
+
+    A tie at the top gives 0 everywhere. Source: pass@k policy optimisation arXiv:2503.19595.
+    """
+    import polars as pl
+
+    place = t.let(t.over((-t.r).rank("ordinal")))
+    first = place == 1
+    second = t.over(pl.when(~first).then(t.d).max())
+    return pl.when(first).then(t.d - second).when(t.r.is_not_null()).then(0.0 * t.r)
+
+
+def pkpo(t: Terms, *, k: int) -> pl.Expr:
+    """Leave-one-out advantage of the unbiased pass@k estimate, for rewards 0/1.
+
+        w = q C(n-c, k-1)/C(n-1, k-1),  q = r rounded, c = sum q;  A = (n w - sum w)/(n - 1)
+
+    k = 1 is RLOO. Fewer than k rows: NaN. Source: PKPO arXiv:2505.15201.
+    """
+    import polars as pl
+
+    rounded = t.let(t.r.round(0, mode="half_to_even"))
+    wrong = t.n - t.over(rounded.sum())
+    weight = t.let(rounded * choose(wrong, k - 1) / choose(t.n - 1, k - 1))
+    return pl.when(t.n < k).then(float("nan")).otherwise((t.n * weight - t.over(weight.sum())) / (t.n - 1))
+
+
+def choose(n: pl.Expr, k: int) -> pl.Expr:
+    """The binomial coefficient C(n, k) for a small constant k; 0 where n < k."""
+    import polars as pl
+
+    value = pl.lit(1.0)
+    for i in range(k):
+        value = value * (n - i) / (i + 1)
+    return pl.when(n < k).then(0.0).otherwise(value)

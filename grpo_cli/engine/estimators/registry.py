@@ -1,0 +1,634 @@
+"""The table of methods: every name exists once, here. Help, docs and tests are read from it.
+
+A method is a function of `Terms` and, where it is only a setting of the plan, the settings that make it.
+Importing this table loads neither polars nor numpy.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from math import log
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from grpo_cli.engine.estimators import (
+    exponential,
+    external_baseline,
+    mean,
+    outcome,
+    pass_at_k,
+    robust,
+    running_baseline,
+    shrinkage,
+    success_series,
+)
+from grpo_cli.engine.estimators.expression import expression
+from grpo_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+GROUP_ONLY: Final = ("group",)
+BOTH_LEVELS: Final = ("group", "batch")
+ALL: Final = ("none", "group", "batch")
+OWN: Final = ("none",)
+TOKEN_WHITENING: Final = MappingProxyType({"post.whiten.level": "token"})
+BINARY: Final = MappingProxyType({"shape.binary.threshold": 0.5})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """A typed parameter of a method; `field` names the field of the plan that it is another word for."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    field: str = ""
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+
+    def checked(self, value: Any) -> Any:
+        """The value, if it lies where it means something."""
+        low = (self.least is not None and value < self.least) or (self.above is not None and value <= self.above)
+        if low or (self.most is not None and value > self.most):
+            raise UsageError(f"parameter {self.name} cannot be {value}", f"it takes {self.bounds}")
+        return value
+
+    @property
+    def bounds(self) -> str:
+        """Where its values lie, in words."""
+        bounds = (("at least", self.least), ("above", self.above), ("at most", self.most))
+        return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+
+
+ORDER: Final = Param(name="order", type=int, default=16, least=1, help="size of the largest sets, T in the formula")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimator:
+    """One method: its function, what it needs, and what the plan starts from.
+
+    `centred`: a constant group gives exactly 0. `shift`: the number by which A changes when every reward
+    grows by 1 (None: by no law). `linear`: A is multiplied by c > 0 with the rewards, as long as nothing divides.
+    `lone`: what the formula gives a group of one row whose baseline is taken as 0. `spoils`: how far a NaN reaches.
+    """
+
+    name: str
+    build: Callable[..., Any]
+    scale: str = "none"
+    scales: tuple[str, ...] = OWN
+    levels: tuple[str, ...] = GROUP_ONLY
+    needs: tuple[str, ...] = ()
+    params: tuple[Param, ...] = ()
+    sets: Mapping[str, Any] = field(default_factory=dict)
+    min_group: int = 2
+    centred: bool = True
+    batch: bool = False
+    order_free: bool = True
+    spans_batches: bool = False
+    shift: float | None = 0.0
+    linear: bool = False
+    lone: Callable[..., Any] = outcome.raw
+    spoils: Literal["row", "later", "group", "batch"] = "group"
+    about: str = ""
+
+    @property
+    def doc(self) -> str:
+        """Sentence, formula, limits and source: its own words, else those of its function."""
+        return inspect.cleandoc(self.about or self.build.__doc__ or "")
+
+    @property
+    def summary(self) -> str:
+        """The first sentence."""
+        return self.doc.splitlines()[0]
+
+    @property
+    def formula(self) -> str:
+        """The formula on one line."""
+        lines = [line.strip().rstrip(",;") for line in self.doc.splitlines() if line.startswith("    ")]
+        return "; ".join(lines)
+
+    @property
+    def source(self) -> str:
+        """Where it comes from."""
+        return self.doc.rpartition("Source:")[2].strip().rstrip(".").replace("\n", " ")
+
+
+_ROWS: Final = (
+    Estimator(
+        name="grpo",
+        build=mean.centred,
+        scale="group",
+        scales=ALL,
+        levels=BOTH_LEVELS,
+        linear=True,
+        about="""Reward minus the mean of its group, in units of the group's std.
+
+            A = (r - mean) / (std + epsilon)
+
+        A constant group gives 0. --scale none is Dr. GRPO, --scale batch is Lite PPO.
+        Source: GRPO arXiv:2402.03300.
+        """,
+    ),
+    Estimator(
+        name="dr-grpo",
+        build=mean.centred,
+        scales=ALL,
+        levels=BOTH_LEVELS,
+        linear=True,
+        about="""Reward minus the mean of its group, not divided: GRPO without the std.
+
+            A = r - mean
+
+        Hard and easy prompts keep their natural weight. The same as --method grpo --scale none.
+        Source: Dr. GRPO arXiv:2503.20783.
+        """,
+    ),
+    Estimator(name="rloo", build=mean.leave_one_out, scales=ALL, levels=BOTH_LEVELS, linear=True),
+    Estimator(
+        name="grpo-loo",
+        build=mean.leave_one_out,
+        scale="group",
+        scales=GROUP_ONLY,
+        sets={"divisor.of": "others", "divisor.only_positive": True},
+        about="""Reward measured against the others: minus their mean, divided by their std where that is above 0.
+
+            A = (r - mean of the others) / (std of the others + epsilon), undivided where that std is 0
+
+        A row that differs from otherwise equal rewards is not divided; with n = 2 nothing is.
+        Source: NeMo-RL advantage_estimator.py.
+        """,
+    ),
+    Estimator(name="reinforce", build=outcome.raw, spoils="row", min_group=1, centred=False, shift=1.0, linear=True),
+    Estimator(
+        name="reinforce++",
+        build=outcome.raw,
+        spoils="row",
+        min_group=1,
+        centred=False,
+        sets=TOKEN_WHITENING,
+        about="""The reward, whitened over all tokens of the batch.
+
+            A = (r - mu)/sqrt(var + 1e-8), row i counting length_i times in mu and var
+
+        Equal lengths give batch-norm. Source: REINFORCE++ arXiv:2501.03262.
+        """,
+    ),
+    Estimator(
+        name="reinforce++-baseline",
+        build=mean.centred,
+        scales=("none", "group"),
+        sets=TOKEN_WHITENING,
+        about="""Reward minus the group's mean, then whitened over all tokens of the batch.
+
+            x = r - mean;  A = (x - mu)/sqrt(var + 1e-8), row i counting length_i times in mu and var
+
+        Constant groups leave x = 0 and get -mu/sd, which is 0 only for equal lengths.
+        Source: REINFORCE++ arXiv:2501.03262.
+        """,
+    ),
+    Estimator(
+        name="lite-ppo",
+        build=mean.centred,
+        scale="batch",
+        scales=("batch",),
+        about="""Group mean, batch std: prompts that are nearly solved are not blown up.
+
+            A = (r - mean) / (std of the batch + epsilon)
+
+        --std-of residual takes the std of the centred rewards instead of the raw ones.
+        Source: Lite PPO arXiv:2508.08221.
+        """,
+    ),
+    Estimator(
+        name="batch-norm",
+        build=mean.centred,
+        scale="batch",
+        scales=("none", "batch"),
+        levels=BOTH_LEVELS,
+        sets={"estimator.baseline_level": "batch"},
+        about="""The reward standardised over the whole batch; groups play no part.
+
+            A = (r - batch mean) / (batch std + epsilon)
+
+        Easy prompts are rewarded for being easy. Source: rLLM prpo, AReaL reward_norm batch/batch.
+        """,
+    ),
+    Estimator(
+        name="maxrl",
+        build=outcome.maxrl,
+        lone=outcome.maxrl_alone,
+        scales=("none", "group"),
+        shift=None,
+        params=(
+            Param(name="epsilon", type=float, default=0.0, least=0.0, help="added to the mean"),
+            Param(name="nonpositive", type=Literal["zero", "keep"], default="zero", help="groups with mean <= 0"),
+        ),
+    ),
+    Estimator(
+        name="conditional",
+        build=outcome.relative_to_mean,
+        centred=False,
+        shift=None,
+        params=(
+            Param(name="epsilon", type=float, default=1e-6, above=0.0, help="added to the mean"),
+            Param(name="baseline", type=float, default=0.0, help="subtracted in the end"),
+        ),
+    ),
+    Estimator(name="vr-cond", build=success_series.conditional_weights, centred=False, shift=None, sets=BINARY),
+    Estimator(
+        name="one-sided",
+        build=outcome.one_sided,
+        centred=False,
+        shift=None,
+        params=(Param(name="epsilon", type=float, default=1e-6, above=0.0, help="added to the root of the mean"),),
+    ),
+    Estimator(
+        name="clipped-pnorm",
+        build=outcome.clipped_mean,
+        lone=outcome.clipped_mean_alone,
+        batch=True,
+        order_free=False,
+        shift=None,
+        params=(Param(name="floor", type=float, default=0.125, above=0.0, help="the least that a mean counts as"),),
+    ),
+    *(
+        Estimator(name=name, build=build, centred=False, shift=None, sets=BINARY, params=(ORDER,))
+        for name, build in (
+            ("maclaurin", success_series.maclaurin),
+            ("maclaurin-loo", success_series.maclaurin_others),
+            ("maclaurin-cross", success_series.maclaurin_disjoint),
+            ("oversample-subset", success_series.subset_weights),
+        )
+    ),
+    Estimator(
+        name="a-grae",
+        build=outcome.asymmetric,
+        spoils="batch",
+        lone=outcome.asymmetric_alone,
+        scale="group",
+        scales=("none", "group"),
+        centred=False,
+        batch=True,
+        shift=None,
+        params=(Param(name="epsilon", type=float, default=1e-6, above=0.0, help="added to both roots"),),
+    ),
+    Estimator(
+        name="gdpo",
+        build=mean.centred,
+        scale="group",
+        scales=("none", "group"),
+        sets={"rewards.combine": "normalize", "post.whiten.level": "sample"},
+        about="""Each reward column standardised in its group, added up, then whitened over the batch.
+
+            z_k = (r_k - mean_k)/(std_k + epsilon);  x = sum w_k z_k;  A = (x - mu)/sqrt(var + 1e-8)
+
+        A small-scale reward keeps its say beside a large one. One column gives GRPO, whitened.
+        Source: GDPO arXiv:2601.05242 (official versions differ in the last step).
+        """,
+    ),
+    Estimator(name="opo", build=mean.length_weighted, scales=ALL, needs=("length",), linear=True),
+    Estimator(
+        name="remax",
+        build=external_baseline.given,
+        spoils="row",
+        needs=("baseline",),
+        min_group=1,
+        centred=False,
+        shift=1.0,
+    ),
+    Estimator(
+        name="gpg",
+        build=mean.nonzero_rescaled,
+        lone=mean.nonzero_alone,
+        batch=True,
+        shift=None,
+        linear=True,
+        params=(Param(name="f_norm", type=float, default=1.0, above=0.0, help="divides the result"),),
+    ),
+    Estimator(
+        name="passk",
+        build=pass_at_k.pass_at_k,
+        spoils="row",
+        centred=False,
+        shift=None,
+        params=(
+            Param(name="k", type=int, default=2, least=1, help="size of the sets"),
+            Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the std of the set reward"),
+        ),
+    ),
+    Estimator(name="passk-best", build=pass_at_k.best_only, scale="group", scales=ALL, linear=True),
+    Estimator(
+        name="pkpo",
+        build=pass_at_k.pkpo,
+        centred=False,
+        shift=None,
+        params=(Param(name="k", type=int, default=2, least=1, help="size of the sets"),),
+    ),
+    Estimator(
+        name="opmd",
+        build=exponential.log_mean_exp,
+        scales=ALL,
+        params=(
+            Param(name="baseline", type=Literal["mean", "logavgexp"], default="mean", help="which baseline"),
+            Param(name="tau", type=float, default=1.0, above=0.0, help="temperature of logavgexp"),
+        ),
+    ),
+    Estimator(
+        name="asymre",
+        build=mean.shifted_mean,
+        centred=False,
+        params=(Param(name="shift", type=float, default=-0.1, help="moves the baseline"),),
+    ),
+    Estimator(
+        name="rec",
+        build=mean.balanced,
+        scales=("none", "group"),
+        sets={"divisor.ddof": 0},
+        linear=True,
+        params=(
+            Param(name="drop", type=Literal["none", "balance"], default="none", help="surplus failures get 0"),
+            Param(name="seed", type=int, default=0, least=0, help="which failures stay"),
+        ),
+    ),
+    Estimator(
+        name="rank-penalty",
+        build=mean.centred,
+        scale="group",
+        scales=GROUP_ONLY,
+        shift=None,
+        params=(
+            Param(
+                name="penalty", type=float, default=0.25, help="lost by the likeliest row", field="shape.rank.penalty"
+            ),
+        ),
+        sets={"shape.rank.penalty": 0.25, "shape.rank.numerator": "raw"},
+        about="""GRPO whose statistics come from rewards penalised by likelihood; the numerator keeps the raw reward.
+
+            r' = r (1 - penalty rank/n);  A = (r - mean r') / (std r' + epsilon), rank 0..n-1 by log-prob
+
+        Not centred: even a constant group of successes is pushed up. penalty = 0 is GRPO.
+        Source: Trinity-RFT grpo_advantage.py rank_penalty.
+        """,
+    ),
+    Estimator(
+        name="unlikeliness",
+        build=mean.centred,
+        scale="group",
+        scales=("none", "group"),
+        shift=None,
+        params=(
+            Param(
+                name="penalty", type=float, default=0.25, help="lost by the likeliest row", field="shape.rank.penalty"
+            ),
+        ),
+        sets={"shape.rank.penalty": 0.25},
+        about="""GRPO on rewards that are lower the likelier the response was.
+
+            r' = r (1 - penalty rank/n);  A = (r' - mean r') / (std r' + epsilon), rank 0..n-1 by log-prob
+
+        Unlikely successes gain, so the policy keeps its variety. penalty = 0 is GRPO.
+        Source: Rewarding the Unlikely arXiv:2506.02355.
+        """,
+    ),
+    Estimator(
+        name="james-stein",
+        build=shrinkage.james_stein,
+        spoils="batch",
+        centred=False,
+        batch=True,
+        params=(Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the two variances"),),
+    ),
+    Estimator(
+        name="james-stein++",
+        build=shrinkage.james_stein_whole,
+        spoils="batch",
+        centred=False,
+        batch=True,
+        params=(Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the two variances"),),
+    ),
+    Estimator(
+        name="entropic",
+        build=exponential.entropic,
+        params=(Param(name="beta", type=float, default=2.0, help="how much the best rows weigh"),),
+    ),
+    Estimator(
+        name="entropic-adaptive",
+        build=exponential.entropic_adaptive,
+        params=(
+            Param(name="delta", type=float, default=log(2), above=0.0, help="divergence that beta is chosen for"),
+            Param(name="beta_max", type=float, default=1e6, above=0.0, help="beta stops growing here"),
+        ),
+    ),
+    Estimator(
+        name="risk-sensitive",
+        build=exponential.risk_sensitive,
+        lone=exponential.utility_alone,
+        params=(Param(name="beta", type=float, default=2.0, help="> 0 seeks risk, < 0 avoids it"),),
+    ),
+    Estimator(
+        name="quantile",
+        build=robust.quantile,
+        scale="group",
+        scales=ALL,
+        linear=True,
+        params=(
+            Param(name="level", type=float, default=0.4, above=0.0, most=1.0, help="which quantile is the baseline"),
+        ),
+    ),
+    Estimator(
+        name="mc-grpo",
+        build=robust.median_mad,
+        params=(Param(name="floor", type=float, default=1e-3, least=0.0, help="added to the median distance"),),
+    ),
+    Estimator(
+        name="bnpo",
+        build=outcome.beta_normalised,
+        lone=outcome.beta_normalised_alone,
+        spoils="batch",
+        centred=False,
+        batch=True,
+        shift=None,
+        params=(
+            Param(name="min", type=float, default=0.0, help="smallest possible reward"),
+            Param(name="max", type=float, default=1.0, help="largest possible reward"),
+        ),
+    ),
+    Estimator(
+        name="kalman",
+        build=running_baseline.kalman,
+        spoils="later",
+        min_group=1,
+        centred=False,
+        order_free=False,
+        shift=None,
+        params=(
+            Param(
+                name="process", type=float, default=1e-5, least=0.0, help="how much the level drifts from row to row"
+            ),
+            Param(name="noise", type=float, default=1e-2, above=0.0, help="variance of a reward around the level"),
+            Param(name="variance", type=float, default=1.0, above=0.0, help="of the level, before the first row"),
+            Param(name="epsilon", type=float, default=1e-8, least=0.0, help="added to the root of P"),
+        ),
+    ),
+    Estimator(
+        name="spo",
+        build=running_baseline.success_tracker,
+        spoils="later",
+        min_group=1,
+        centred=False,
+        order_free=False,
+        spans_batches=True,
+        shift=None,
+        sets={"post.whiten.level": "sample", "post.whiten.inside": 0.0, "post.whiten.epsilon": 1e-8},
+        params=(
+            Param(name="rho", type=float, default=0.96, least=0.0, most=1.0, help="how fast old batches are forgotten"),
+            Param(name="prior", type=float, default=0.5, above=0.0, help="successes and failures at the start"),
+        ),
+    ),
+    Estimator(
+        name="psr",
+        build=outcome.raw,
+        spoils="row",
+        min_group=1,
+        centred=False,
+        shift=1.0,
+        linear=True,
+        about="""Positive samples only: the reward itself, meant for rewards 0/1.
+
+            A = r
+
+        Failures get 0. Source: PSR arXiv:2506.01347.
+        """,
+    ),
+    Estimator(name="nsr", build=outcome.failures_only, spoils="row", min_group=1, centred=False, shift=1.0),
+    Estimator(
+        name="w-reinforce",
+        build=outcome.weighted_reinforce,
+        spoils="row",
+        min_group=1,
+        centred=False,
+        shift=None,
+        params=(Param(name="weight", type=float, default=0.1, help="strength of the successes"),),
+    ),
+    Estimator(
+        name="length-penalty",
+        build=mean.centred,
+        scales=("none", "group"),
+        shift=None,
+        linear=True,
+        params=tuple(
+            Param(name=part, type=float, default=weight, help=f"weight of the {what}", field=f"shape.length.{part}")
+            for part, weight, what in (
+                ("output", 0.25, "response length"),
+                ("input", 0.1, "input length"),
+                ("turns", 0.1, "number of turns"),
+            )
+        ),
+        sets={"shape.length.output": 0.25},
+        about="""Centred reward after a linear penalty on length, relative to the longest of the group.
+
+            r' = r - mean (0.25 L/max L + 0.1 I/max I + 0.1 T/max T);  A = r' - mean r'
+
+        The penalty grows with the group's mean, so failures are not taught to be short.
+        Source: prime-rl algo/grpo.py length_penalty.
+        """,
+    ),
+    Estimator(
+        name="reference",
+        build=external_baseline.reference_mean,
+        spoils="row",
+        needs=("references",),
+        min_group=1,
+        centred=False,
+        shift=1.0,
+    ),
+    Estimator(
+        name="a-star-po",
+        build=external_baseline.reference_value,
+        spoils="row",
+        needs=("references",),
+        min_group=1,
+        centred=False,
+        shift=1.0,
+        params=(Param(name="beta", type=float, default=0.5, help="temperature of the value"),),
+    ),
+    Estimator(
+        name="ema",
+        build=running_baseline.moving_average,
+        spoils="later",
+        min_group=1,
+        centred=False,
+        batch=True,
+        order_free=False,
+        shift=None,
+        params=(
+            Param(name="decay", type=float, default=0.95, least=0.0, most=1.0, help="how slowly the baseline moves"),
+            Param(name="start", type=float, default=0.0, help="the baseline before the first row"),
+        ),
+    ),
+    Estimator(
+        name="step-wise",
+        build=mean.centred,
+        scale="group",
+        scales=ALL,
+        sets={"unit.take": "last"},
+        needs=("rollout",),
+        order_free=False,
+        linear=True,
+        about="""GRPO over rollouts, for files with one row a step: a rollout counts once, by its last row.
+
+            A = (r - mean) / (std + epsilon) over the group's rollouts, copied to every row of the rollout
+
+        One row a rollout gives GRPO. --set unit.per_step=true divides by the rollout's number of rows.
+        Source: Trinity-RFT multi_step_grpo_advantage.py.
+        """,
+    ),
+    Estimator(
+        name="gigpo",
+        build=mean.centred,
+        scales=("none", "group"),
+        sets={"unit.take": "first", "unit.state_weight": 1.0},
+        order_free=False,
+        shift=None,
+        params=(
+            Param(name="omega", type=float, default=1.0, help="weight of the step part", field="unit.state_weight"),
+            Param(name="gamma", type=float, default=0.95, help="discount of later steps", field="unit.gamma"),
+            Param(
+                name="count",
+                type=Literal["first", "last", "mean", "each"],
+                default="first",
+                help="what a rollout counts with in the episode part (each: every row)",
+                field="unit.take",
+            ),
+        ),
+        about="""Episode against episodes of the prompt, plus step against steps from the same state.
+
+            A = (R - mean R) + omega (G - mean G), G = discounted return from this step, means over equal states
+
+        --scale group divides each part by its own std. omega = 0 is the episode part alone.
+        Source: GiGPO arXiv:2505.10978.
+        """,
+    ),
+    Estimator(
+        name="expression",
+        build=expression,
+        min_group=1,
+        centred=False,
+        order_free=False,
+        shift=None,
+        params=(
+            Param(
+                name="sql",
+                type=str,
+                default="(reward - mean) / (std + epsilon)",
+                help="the formula, as --expr gives it",
+            ),
+        ),
+    ),
+)
+
+ESTIMATORS: Final[Mapping[str, Estimator]] = MappingProxyType({row.name: row for row in _ROWS})

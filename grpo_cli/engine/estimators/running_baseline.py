@@ -1,0 +1,109 @@
+"""Baselines that move as rows go by: the only estimators whose numbers depend on the order of the file."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from grpo_cli.engine.estimators.terms import Terms
+    from grpo_cli.engine.group_stats import Segments
+    from grpo_cli.engine.moments import Vector
+
+
+def moving_average(t: Terms, *, decay: float, start: float) -> pl.Expr:
+    """Reward minus an exponential moving average of the rewards that came before.
+
+        A = r - b;  then b <- decay b + (1 - decay) r,  b = start at first
+
+    Rows go by group after group (in order of first appearance), each group in file order; every batch, and
+    every role if there is a role column, has its own average. Source: RAE (SPIRAL) arXiv:2506.24119.
+    """
+    import polars as pl
+
+    role = t.role("role") if "role" in t.columns else pl.lit(0)
+    stream = t.let(pl.struct("batch", role.alias("role")).rank("dense"))
+    return t.apply(partial(_moving, decay=decay, start=start), t.r, stream)
+
+
+def _moving(_: Segments, reward: Vector, stream: Vector, *, decay: float, start: float) -> Vector:
+    import numpy as np
+
+    level: dict[float, float] = {}
+    out = np.empty_like(reward)
+    for i, (r, key) in enumerate(zip(reward.tolist(), stream.tolist(), strict=True)):
+        before = level.get(key, start)
+        out[i] = r - before
+        level[key] = decay * before + (1 - decay) * r
+    return out
+
+
+def kalman(t: Terms, *, process: float, noise: float, variance: float, epsilon: float) -> pl.Expr:
+    """Distance from a Kalman filter's level, which has just seen the reward, in units of its own uncertainty.
+
+        A = (r - x)/(sqrt(P) + epsilon), after  x <- x + K (r - x),  P <- (1 - K) P'
+        K = P'/(P' + noise), P' = P + process; x = 0 and P = variance before the first row
+
+    A group's rows count in file order; the level starts far from certain, so the first row almost sets it.
+    Source: KRPO arXiv:2505.07527.
+    """
+    return t.apply(partial(_filtered, process=process, noise=noise, variance=variance, epsilon=epsilon), t.r)
+
+
+def _filtered(
+    segments: Segments, reward: Vector, *, process: float, noise: float, variance: float, epsilon: float
+) -> Vector:
+    """Gain and uncertainty depend on the place in the group alone: they are worked out once."""
+    import numpy as np
+
+    places = []
+    for _ in range(int(segments.sizes.max(initial=0))):
+        before = variance + process
+        gain = before / (before + noise)
+        variance = (1 - gain) * before
+        places.append((gain, variance**0.5 + epsilon))
+    values, out = reward.tolist(), []
+    for start, size in zip(segments.starts.tolist(), segments.sizes.tolist(), strict=True):
+        level = 0.0
+        for r, (gain, width) in zip(values[start : start + size], places, strict=False):
+            level += gain * (r - level)
+            out.append((r - level) / width)
+    return np.array(out, dtype=np.float64)
+
+
+def success_tracker(t: Terms, *, rho: float, prior: float) -> pl.Expr:
+    """Reward minus the solve rate that the prompt's earlier batches suggest.
+
+        A = r - a/(a + b);  after each batch, for its rows:  a <- rho a + r,  b <- rho b + 1 - r
+
+    Both counts start at `prior`, so a prompt's first batch is compared with 1/2. Groups may span batches: give
+    the prompt as --group and the step as --batch-by. Source: SPO arXiv:2509.13232 (with a fixed rho).
+    """
+    import polars as pl
+
+    return t.apply(partial(_tracked, rho=rho, prior=prior), t.r, pl.col("batch"))
+
+
+def _tracked(segments: Segments, reward: Vector, batch: Vector, *, rho: float, prior: float) -> Vector:
+    import numpy as np
+
+    out = np.empty_like(reward)
+    for start, size in zip(segments.starts.tolist(), segments.sizes.tolist(), strict=True):
+        rows = range(start, start + size)
+        out[start : start + size] = _track_prompt(reward[rows].tolist(), batch[rows].tolist(), rho, prior)
+    return out
+
+
+def _track_prompt(reward: list[float], batch: list[float], rho: float, prior: float) -> list[float]:
+    """One prompt's rows; batches in their order in the file, rows of a batch see the same counts."""
+    won, lost = prior, prior
+    advantage = [0.0] * len(reward)
+    for key in sorted(set(batch)):  # codes are given in order of first appearance
+        rows = [i for i, b in enumerate(batch) if b == key]
+        rate = won / (won + lost)
+        for i in rows:
+            advantage[i] = reward[i] - rate
+            won, lost = rho * won + reward[i], rho * lost + 1 - reward[i]
+    return advantage

@@ -1,0 +1,58 @@
+"""Group baselines that borrow strength from the rest of the batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from grpo_cli.engine.estimators.terms import BatchMoments, Terms
+
+
+def james_stein(t: Terms, *, epsilon: float) -> pl.Expr:
+    """Leave-one-out baseline shrunk towards the mean reward of the other groups.
+
+        A = r - (1 - l) loo - l M';  l = v/(v + s + epsilon)
+        over the other groups: M' = mean reward, v = mean of var/n, s = variance (ddof 0) of the means
+
+    Groups that differ a lot (s large) give RLOO. A single group in the batch has no others: NaN.
+    Source: JSPO arXiv:2511.03710.
+    """
+    rewards, noise, means, own_noise, own_mean = _facts(t)
+    groups = means.weight
+    others = groups - 1
+    mean_noise = (noise.mean * groups - own_noise) / others
+    # Leaving one value out of a sum of squares: M2 - (x - mean)^2 g/(g - 1).
+    spread = (means.m2 - (own_mean - means.mean) ** 2 * groups / others) / others
+    # The batch's mean is measured from this group's own, so that offsets cancel before they cost digits.
+    outside = (rewards.mean - own_mean) * rewards.weight / (rewards.weight - t.n) + own_mean
+    return _shrink(t, mean_noise, spread, outside, epsilon)
+
+
+def james_stein_whole(t: Terms, *, epsilon: float) -> pl.Expr:
+    """The same shrinkage, with all three quantities over the whole batch, the group itself included.
+
+        A = r - (1 - l) loo - l M;  l = v/(v + s + epsilon) over all groups
+
+    Source: JSPO++ arXiv:2511.03710.
+    """
+    rewards, noise, means, _, _ = _facts(t)
+    return _shrink(t, noise.mean, means.m2 / means.weight, rewards.mean, epsilon)
+
+
+def _facts(t: Terms) -> tuple[BatchMoments, BatchMoments, BatchMoments, pl.Expr, pl.Expr]:
+    """Moments of all rewards, of each group's var/n and of the group means; and the group's own two."""
+    import polars as pl
+
+    own_noise = t.let(pl.when(t.n > 1).then(t.squares / (t.n - 1) / t.n).otherwise(0.0))
+    return t.batch(t.r), t.batch(t.per_group(own_noise)), t.batch(t.per_group(t.mean)), own_noise, t.mean
+
+
+def _shrink(t: Terms, noise: pl.Expr, spread: pl.Expr, outside: pl.Expr, epsilon: float) -> pl.Expr:
+    import polars as pl
+
+    spread = pl.when(spread < 0).then(0.0).otherwise(spread)
+    share = t.let(noise / (noise + spread + epsilon))
+    leave_one_out = t.centred * t.n / (t.n - 1)
+    return (1 - share) * leave_one_out + share * (t.centred + (t.mean - outside))

@@ -1,0 +1,157 @@
+"""Weights that a group's successes and failures decide alone: the likelihood's series in the chance to fail, and kin."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import polars as pl
+
+    from grpo_cli.engine.estimators.terms import Terms
+
+    # From the rows of a group and its successes to the advantages of a success and of a failure.
+    Weights = Callable[[int, int], tuple[float, float]]
+
+
+def conditional_weights(t: Terms) -> pl.Expr:
+    """One over the group's successes, minus one over its rows: MaxRL divided by the group's size.
+
+        A = 1/c - 1/n where r = 1,  -1/n where r = 0,  c = successes
+
+    Rewards above 0.5 are successes. Where there is none, every row gets -1/n.
+    Source: MaxRL arXiv:2602.02710, vr_cond of its repository.
+    """
+    return _by_counts(t, _conditional)
+
+
+def maclaurin(t: Terms, *, order: int) -> pl.Expr:
+    """Gradient of the log solve rate as a series in the chance to fail, cut after some terms.
+
+        A = 1/n where r = 1,  -(g_2 + ... + g_T)/f where r = 0
+        g_k = C(f, k)/C(n, k), f = failures, T = order
+
+    Rewards above 0.5 are successes. Where there is none, every row gets -(min(T, n) - 1)/n.
+    Source: MaxRL arXiv:2602.02710, maclaurin of its repository.
+    """
+    return _by_counts(t, partial(_maclaurin, order=order))
+
+
+def maclaurin_others(t: Terms, *, order: int) -> pl.Expr:
+    """The series with a baseline: every set of rows is measured against the other sets of its size.
+
+        A = 1/n + sum q_k/n where r = 1,  sum q_k (1/n - 1/f) where r = 0
+        q_k = C(f, k)/(C(n, k) - 1), k from 2 to min(T, n - 1)
+        f = failures, T = order
+
+    Rewards above 0.5 are successes. Where there is none, every row gets -1/n if T >= n, else 0.
+    Source: MaxRL arXiv:2602.02710, maclaurin_baseline of its repository.
+    """
+    return _by_counts(t, partial(_maclaurin_others, order=order))
+
+
+def maclaurin_disjoint(t: Terms, *, order: int) -> pl.Expr:
+    """The series with a baseline: every set of rows is measured against the sets that share no row with it.
+
+        A = 1/n + sum g_k h_k where r = 1,  sum g_k ((f - k) h_k - 1)/f where r = 0
+        g_k = C(f, k)/C(n, k), h_k = 1/(n - k) where 2k <= n, else 0
+        k from 2 to T = order, f = failures
+
+    Rewards above 0.5 are successes. Terms of more than n/2 rows have no disjoint sets, and no baseline.
+    Source: MaxRL arXiv:2602.02710, cross_fitted_maclaurin of its repository.
+    """
+    return _by_counts(t, partial(_maclaurin_disjoint, order=order))
+
+
+def subset_weights(t: Terms, *, order: int) -> pl.Expr:
+    """The likelihood's gradient in sets of T rows, averaged over all such sets of the group.
+
+        A = R/c - 1/n where r = 1,  -1/n where r = 0
+        R = 1 - C(f, T)/C(n, T), T = min(order, n), c successes, f failures
+
+    Rewards above 0.5 are successes. T = n is vr-cond. Where there is no success, every row gets -1/n.
+    Source: MaxRL arXiv:2602.02710, oversample_subset_vr of its repository.
+    """
+    return _by_counts(t, partial(_subset, order=order))
+
+
+# --- one group -------------------------------------------------------------------------------------------
+
+
+def _conditional(n: int, c: int) -> tuple[float, float]:
+    return ((n - c) / (c * n) if c else 0.0), -1 / n
+
+
+def _maclaurin(n: int, c: int, *, order: int) -> tuple[float, float]:
+    f = n - c
+    return 1 / n, -sum(g for _, g in _failing(n, f, order)) / max(f, 1)
+
+
+def _maclaurin_others(n: int, c: int, *, order: int) -> tuple[float, float]:
+    from math import comb
+
+    f = n - c
+    total = sum(g / (1 - 1 / comb(n, k)) for k, g in _failing(n, f, min(order, n - 1)))
+    whole = 1 / n if f == n and 1 < n <= order else 0.0
+    return 1 / n + total / n, -total * (1 / max(f, 1) - 1 / n) - whole
+
+
+def _maclaurin_disjoint(n: int, c: int, *, order: int) -> tuple[float, float]:
+    f = n - c
+    success, failure = 1 / n, 0.0
+    for k, g in _failing(n, f, order):
+        disjoint = 1 / (n - k) if 2 * k <= n else 0.0
+        success += g * disjoint
+        failure += g * ((f - k) * disjoint - 1) / f
+    return success, failure
+
+
+def _subset(n: int, c: int, *, order: int) -> tuple[float, float]:
+    from math import comb
+
+    size = min(order, n)
+    missed = comb(n - c, size) / comb(n, size)
+    return ((1 - missed) / c if c else 0.0) - 1 / n, -1 / n
+
+
+def _failing(n: int, f: int, order: int) -> Iterator[tuple[int, float]]:
+    """The share of the sets of k rows in which all fail, for k = 2 .. order, as long as there are such sets."""
+    share = f / n
+    for k in range(2, min(order, f) + 1):
+        share *= (f - k + 1) / (n - k + 1)
+        yield k, share
+
+
+# --- all groups ------------------------------------------------------------------------------------------
+
+
+def _by_counts(t: Terms, weights: Weights) -> pl.Expr:
+    """Each row's weight: computed once for every pair of group size and successes that occurs."""
+    import polars as pl
+
+    success = t.let(t.r == 1)
+    # A group with a NaN in it has no count.
+    c = t.let(t.over(success.sum()).cast(float) + 0.0 * t.mean)
+    pair = t.let(
+        pl.struct(t.n.alias("n"), c.alias("c")).map_batches(
+            partial(_looked_up, weights), return_dtype=pl.Struct({"success": pl.Float64, "failure": pl.Float64})
+        )
+    )
+    value = pl.when(success).then(pair.struct.field("success")).otherwise(pair.struct.field("failure"))
+    return pl.when(t.r.is_not_null()).then(value + 0.0 * c)
+
+
+def _looked_up(weights: Weights, packed: pl.Series) -> pl.Series:
+    import polars as pl
+
+    pairs = packed.struct.unnest()
+    counted = pairs.unique().filter(pl.col("c").is_finite() & (pl.col("n") > 0))
+    found = [weights(int(n), int(c)) for n, c in counted.iter_rows()]
+    known = counted.with_columns(
+        success=pl.Series([one for one, _ in found], dtype=pl.Float64),
+        failure=pl.Series([other for _, other in found], dtype=pl.Float64),
+    )
+    looked_up = pairs.join(known, on=["n", "c"], how="left", maintain_order="left").select("success", "failure")
+    return looked_up.fill_null(float("nan")).to_struct()

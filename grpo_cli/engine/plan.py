@@ -1,0 +1,281 @@
+"""The Plan: the frozen, valid description of the arithmetic, in eight parts and in their order.
+
+A Plan says what the numbers are; it never says where they come from (columns are bound by `sources`) or
+where they go. Every layer that can change it (a method's own defaults, a preset, `--config`, flags) is a
+flat mapping of dotted settings (`divisor.epsilon`), merged from weak to strong and made into a Plan once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+
+from grpo_cli.engine.coerce import typed
+from grpo_cli.engine.estimators.registry import ESTIMATORS, Estimator
+from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.engine.plan_parts import (
+    ORDERED,
+    PARTS,
+    Alone,
+    Divisor,
+    Groups,
+    Length,
+    PostOp,
+    Rank,
+    Rewards,
+    ShapeOp,
+    Unit,
+    Whiten,
+)
+from grpo_cli.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The arithmetic, complete and valid. Two equal plans give equal numbers."""
+
+    method: str = "grpo"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    baseline_level: Literal["group", "batch"] = "group"
+    unit: Unit = field(default_factory=Unit)
+    rewards: Rewards = field(default_factory=Rewards)
+    shape: tuple[ShapeOp, ...] = ()
+    divisor: Divisor = field(default_factory=Divisor)
+    alone: Alone = field(default_factory=Alone)
+    groups: Groups = field(default_factory=Groups)
+    post: tuple[PostOp, ...] = ()
+
+    @classmethod
+    def of(cls, *layers: Mapping[str, Any]) -> Plan:
+        """Merge layers of dotted settings, weak to strong, above the method's own defaults."""
+        method = _method(layers)
+        given: dict[str, Any] = {}
+        chosen: str | None = None
+        for layer in layers:
+            name = layer.get("estimator.name", chosen)
+            if chosen not in {None, name}:
+                # This layer chose another method: the weaker one's parameters are not its own.
+                given = {k: v for k, v in given.items() if not k.startswith("estimator.")}
+            chosen = name
+            given = _over(given, _renamed(layer, method) if name in {None, method.name} else layer)
+        return _checked(_built(cls, _defaults(method, given) | given, method))
+
+    @property
+    def estimator(self) -> Estimator:
+        """The method's row in the table."""
+        return ESTIMATORS[self.method]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The extra columns (roles) that the arithmetic reads, each once."""
+        wanted = [*self.estimator.needs]
+        wanted += [need for op in (*self.shape, *self.post) for need in op.needs]
+        if self.unit.take != "each" or self.unit.per_step or self.unit.state_weight:
+            wanted.append("rollout")
+        if self.unit.state_weight:
+            wanted += ["state", "step_reward"]
+        return tuple(dict.fromkeys(wanted))
+
+    def reader(self, role: str) -> str:
+        """What in the plan reads an extra column, as the user knows it."""
+        ops = [op for op in (*self.shape, *self.post) if role in op.needs]
+        flags = {"kl": "--kl-coef", "overlong": "--overlong", "whiten": "--whiten token"}
+        if role in self.estimator.needs or not ops:
+            return self.method if role != "rollout" or role in self.estimator.needs else "counting rollouts"
+        return flags.get(ops[0].name, self.method)
+
+    @property
+    def may_read(self) -> tuple[str, ...]:
+        """Extra columns that are read if they are bound: a formula of one's own may name any."""
+        if self.method == "expression":
+            return tuple(ROLES)
+        shaped = ("input_length", "turns") if any(isinstance(op, Length) for op in self.shape) else ()
+        return (*shaped, "rollout", *(("role",) if self.method == "ema" else ()))
+
+    @property
+    def uses_batch(self) -> bool:
+        """Whether rows of other groups change a row's advantage."""
+        return self.estimator.batch or self._sums_batch
+
+    @property
+    def spoils(self) -> str:
+        """What a NaN among the rewards makes NaN: its row, the later rows of its group, its group or its batch."""
+        return "batch" if self._sums_batch else self.estimator.spoils
+
+    @property
+    def _sums_batch(self) -> bool:
+        """Whether a mean or a std of the batch enters every advantage, whatever the method."""
+        return (
+            self.baseline_level == "batch"
+            or self.divisor.level == "batch"
+            or "batch_" in str(self.params.get("sql", ""))
+            or any(isinstance(op, Whiten) for op in self.post)
+        )
+
+    @property
+    def centred(self) -> bool:
+        """Whether a constant group gives exactly 0 before the post operations."""
+        return self.estimator.centred and self.baseline_level == "group" and self.raw_rank is None
+
+    @property
+    def raw_rank(self) -> Rank | None:
+        """The rank penalty whose numerator keeps the raw reward, if there is one."""
+        return next((op for op in self.shape if isinstance(op, Rank) and op.numerator == "raw"), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data: what the summary, the JSON and the file's metadata carry."""
+        return {
+            "method": self.method,
+            "params": dict(self.params),
+            "baseline_level": self.baseline_level,
+            **{part: asdict(getattr(self, part)) for part in PARTS},
+            "shape": [{"op": op.name, **asdict(op)} for op in self.shape],
+            "post": [{"op": op.name, **asdict(op)} for op in self.post],
+        }
+
+
+def _method(layers: tuple[Mapping[str, Any], ...]) -> Estimator:
+    """The strongest layer that names a method decides; grpo when none does."""
+    name = "grpo"
+    for layer in layers:
+        name = layer.get("estimator.name", name)
+    if str(name) not in ESTIMATORS:
+        raise UnknownName.among("method", str(name), ESTIMATORS)
+    return ESTIMATORS[name]
+
+
+def _over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
+    """The stronger layer's word counts: it may take an operation (or the division) away, or set it again."""
+    undivided = ("divisor.of",) if strong.get("divisor.level") == "none" else ()
+    gone = (*undivided, *(f"{key}." for key, value in strong.items() if value is None))
+    again = {key.rpartition(".")[0] for key in strong}
+    kept = {k: v for k, v in weak.items() if not k.startswith(gone) and not (v is None and k in again)}
+    return {**kept, **strong}
+
+
+def _defaults(method: Estimator, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The method's own settings; where no group is compared with itself, a lone row is a row like any other."""
+    whole = given.get("estimator.baseline_level", method.sets.get("estimator.baseline_level")) == "batch"
+    alone = {"alone.baseline": "formula", "alone.result": "keep"} if whole or method.min_group == 1 else {}
+    return {"divisor.level": method.scale, **alone, **method.sets}
+
+
+def _renamed(layer: Mapping[str, Any], method: Estimator) -> dict[str, Any]:
+    """A method's parameter may be the name of a field of the plan (gigpo's omega is unit.state_weight)."""
+    aliases = {f"estimator.{p.name}": p.field for p in method.params if p.field}
+    return {aliases.get(key, key): value for key, value in layer.items()}
+
+
+def _built(cls: type[Plan], settings: Mapping[str, Any], method: Estimator) -> Plan:
+    grouped: dict[str, dict[str, Any]] = {}
+    for key, value in settings.items():
+        part, _, name = key.partition(".")
+        if part not in PARTS and part not in ORDERED and part != "estimator":
+            raise UnknownName.among("part of the plan", part, ["estimator", *PARTS, *ORDERED], "(part.field=value)")
+        grouped.setdefault(part, {})[name] = value
+    estimator = grouped.get("estimator", {})
+    known = {"name": str, "baseline_level": Literal["group", "batch"]}
+    for name in estimator:
+        if name not in known and name not in {p.name for p in method.params}:
+            raise _no_parameter(method, name)
+    return cls(
+        method=method.name,
+        params={
+            p.name: p.checked(typed(estimator.get(p.name, p.default), p.type, f"parameter {p.name}"))
+            for p in method.params
+            if not p.field
+        },
+        baseline_level=typed(
+            estimator.get("baseline_level", "group"), known["baseline_level"], "estimator.baseline_level"
+        ),
+        shape=_ordered("shape", grouped.get("shape", {})),
+        post=_ordered("post", grouped.get("post", {})),
+        **{part: _part(part, PARTS[part], grouped.get(part, {})) for part in PARTS},
+    )
+
+
+def _no_parameter(method: Estimator, name: str) -> UsageError:
+    if name == "sql":
+        return UsageError(f"--expr is a method of its own, and the method is {method.name}", "leave out --method")
+    if not method.params:
+        return UnknownName(f"{method.name} has no parameters, and {name!r} was given", "see grpo-adv methods")
+    return UnknownName.among(f"parameter of {method.name}", name, [p.name for p in method.params])
+
+
+def _part(where: str, kind: type, given: Mapping[str, Any]) -> Any:
+    names = [f.name for f in fields(kind)]
+    for name in given:
+        if name not in names:
+            raise UnknownName.among(f"field of {where}", name, names)
+    return kind(**{name: typed(value, _hints(kind)[name], f"{where}.{name}") for name, value in given.items()})
+
+
+@cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    """The types of the fields; they are text that has to be compiled, which was nine tenths of making a plan."""
+    return get_type_hints(kind)
+
+
+def _ordered(part: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Operations in the preset's order (key ""), then those set one by one, in the table's order.
+
+    A None in place of an operation takes it away.
+    """
+    kinds = ORDERED[part]
+    listed = _listed(part, given.get("", ()))
+    ops: dict[str, dict[str, Any]] = {str(item.pop("op", None)): item for item in listed}
+    single: dict[str, dict[str, Any]] = {}
+    removed: set[str] = set()
+    for key, value in given.items():
+        op, _, name = key.partition(".")
+        if key:
+            single.setdefault(op, {}).update({name: value} if name else {})
+        if key and not name and not _wanted(f"{part}.{op}", value):
+            removed.add(op)
+    for op in (*ops, *single):
+        if op not in kinds:
+            raise UnknownName.among(f"operation of {part}", op, kinds)
+    for op in sorted(single, key=list(kinds).index):
+        ops.setdefault(op, {}).update(single[op])
+    return tuple(_part(f"{part}.{op}", kinds[op], values) for op, values in ops.items() if op not in removed)
+
+
+def _listed(part: str, value: Any) -> list[dict[str, Any]]:
+    if isinstance(value, (list, tuple)) and all(isinstance(item, dict) for item in value):
+        names = [str(item.get("op")) for item in value]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise UsageError(f"{part} lists {twice[0]!r} twice", "an operation stands once")
+        return [dict(item) for item in value]
+    cure = f"set its operations one by one, as {part}.clip.lo=0"
+    raise UsageError(f"{part} is a list of operations, it cannot be {value!r}", cure)
+
+
+def _wanted(where: str, value: object) -> bool:
+    """Whether an operation that is named without a field is to be there."""
+    try:
+        return bool(typed(value, bool | None, where))
+    except UsageError:
+        cure = f"set its fields one by one, as {where}.FIELD=VALUE, or {where}=none to take it away"
+        raise UsageError(f"{where} is an operation, it cannot be {value!r}", cure) from None
+
+
+def _checked(plan: Plan) -> Plan:
+    """Refuse what means nothing, and let singletons follow the formula where a group does not matter."""
+    row = plan.estimator
+    if plan.divisor.level not in (*row.scales, "constant"):
+        raise UsageError(f"{row.name} has no scale {plan.divisor.level!r}", f"choose from {', '.join(row.scales)}")
+    if plan.baseline_level not in row.levels:
+        raise UsageError(f"{row.name} has no {plan.baseline_level} baseline", f"choose from {', '.join(row.levels)}")
+    if plan.baseline_level == "batch" and plan.divisor.level == "group":
+        # A group's own std says nothing of its distance from the batch: a constant group would be divided by epsilon.
+        raise UsageError("a batch baseline cannot be divided by a group's std", "add --scale batch or --scale none")
+    if plan.method == "bnpo" and plan.params["min"] >= plan.params["max"]:
+        raise UsageError("bnpo needs min < max", "--param min=0 --param max=1")
+    if plan.divisor.of == "residual" and plan.divisor.level == "none":
+        raise UsageError("--std-of says whose std divides, but the scale is none", "add --scale group or --scale batch")
+    return plan

@@ -1,1 +1,0 @@
-"""Estimators: pure functions on polars expressions, by topic, and one literal table of them."""

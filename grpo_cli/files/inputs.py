@@ -1,0 +1,297 @@
+"""Standard input and other pipes, kept in a file without a name so that they can be read twice."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import re
+import select
+import stat
+import tempfile
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from io import BufferedReader, RawIOBase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
+
+from grpo_cli.errors import DataError, InputChanged, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from typing import Self
+
+    from grpo_cli.files.keys import Key
+
+
+# What a directory is searched for. A test holds this list equal to the suffixes of `formats.FORMATS`.
+READABLE: Final = (
+    ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq", ".arrow", ".ipc", ".feather",
+)  # fmt: skip
+PACKED: Final = (".gz", ".zst")
+PACKABLE: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+_OWN_OUTPUTS: Final = (".advantages.", ".selected.")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What tells one state of a file from another."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, stat: os.stat_result) -> Self:
+        """Take the identity from what the operating system says."""
+        return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file that is read twice and has to be the same both times."""
+
+    name: str
+    path: str
+    pin: Pin
+    fd: int | None = None
+    key: Key | None = field(default=None, repr=False)
+    stretches: list[Any] = field(
+        default_factory=list, compare=False, repr=False
+    )  # what its first reading found, for the second
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> Self:
+        """Pin a regular file (see `spool.pinned` for pipes)."""
+        try:
+            stat = os.stat(path)  # noqa: PTH116 - also takes /dev/fd/N, and there is no Path to keep
+        except OSError as error:
+            raise _unreadable(os.fspath(path), error) from None
+        return cls(os.fspath(path), os.fspath(path), Pin.of(stat))
+
+    def open(self) -> BinaryIO:
+        """Open at the first byte, with a position of its own."""
+        if self.fd is not None and not _fd_paths_reopen(self.path):
+            return cast("BinaryIO", BufferedReader(_Positioned(self.fd)))
+        try:
+            return open(self.path, "rb")  # noqa: PTH123 - the caller closes it
+        except OSError as error:
+            raise _unreadable(self.name, error) from None
+
+    def check(self) -> None:
+        """Refuse to go on when this is no longer the file that was pinned."""
+        try:
+            stat = os.stat(self.path) if self.fd is None else os.fstat(self.fd)  # noqa: PTH116 - see `at`
+        except OSError:
+            raise InputChanged.between_readings(self.name) from None
+        if Pin.of(stat) != self.pin:
+            raise InputChanged.between_readings(self.name)
+
+    @property
+    def suffix(self) -> str:
+        """The last suffix of the name in lower case, with its dot."""
+        return Path(self.name).suffix.lower()
+
+
+def _unreadable(name: str, error: OSError) -> DataError:
+    return DataError(f"{name}: {(error.strerror or str(error)).lower()}")
+
+
+def _fd_paths_reopen(path: str) -> bool:
+    # Linux opens /proc/self/fd/N anew; elsewhere /dev/fd/N is a dup that shares one position.
+    return path.startswith("/proc/") and os.path.exists(path)  # noqa: PTH110
+
+
+class _Positioned(RawIOBase):
+    """A reader of a shared descriptor that keeps its own position."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd, self._at = fd, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        block = os.pread(self._fd, len(buffer), self._at)
+        buffer[: len(block)] = block
+        self._at += len(block)
+        return len(block)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        origin = (0, self._at, os.fstat(self._fd).st_size)[whence]
+        self._at = origin + offset
+        return self._at
+
+
+class Found(NamedTuple):
+    """The files that patterns mean, and what was passed over on the way."""
+
+    files: list[Path]
+    skipped: list[Path]
+
+
+def expand(patterns: Sequence[str], suffixes: Collection[str] = READABLE) -> Found:
+    """Files, globs and directories as one list without duplicates, in natural order inside each pattern."""
+    files: dict[str, Path] = {}
+    skipped: dict[str, Path] = {}
+    twice: dict[Path, None] = {}  # other names of a file that has been named
+    for pattern in patterns:
+        wanted, passed = _expand_one(pattern, suffixes)
+        for path in sorted(wanted, key=natural):
+            if files.setdefault(os.path.realpath(path), path) != path:
+                twice[path] = None
+        for path in sorted(passed, key=natural):
+            skipped.setdefault(os.path.realpath(path), path)
+    left_out = [path for real, path in skipped.items() if real not in files]
+    return Found(list(files.values()), [*left_out, *twice])
+
+
+def _expand_one(pattern: str, suffixes: Collection[str]) -> Found:
+    path = Path(pattern)
+    if not pattern:
+        raise UsageError("an input without a name", "is it a variable that is not set?")
+    if path.is_dir():
+        return _in_directory(path, suffixes)
+    if path.exists():
+        return Found([path], [])
+    if path.is_symlink():
+        raise DataError(f"{pattern}: a link to {path.readlink()}, which is not there")
+    if not glob.has_magic(pattern):
+        raise DataError(f"{pattern}: no such file or directory", _nearby(path))
+    found = _in_glob(pattern, suffixes)
+    if not found.files:
+        why = f"all {len(found.skipped)} files it matches are skipped" if found.skipped else "matches nothing"
+        raise DataError(f"{pattern}: {why}", "name a file literally to read it whatever it is called")
+    return found
+
+
+def _in_glob(pattern: str, suffixes: Collection[str]) -> Found:
+    found = Found([], [])
+    # With ** the files of a directory are matches themselves; without it a directory stands for them.
+    recursive = "**" in Path(pattern).parts
+    for path in map(Path, glob.glob(pattern, recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute one
+        if path.is_dir():
+            deeper = Found([], []) if recursive else _sorted_out(_walk(path), path, suffixes)
+            found.files.extend(deeper.files)
+            found.skipped.extend(deeper.skipped)
+        elif path.is_file():
+            (found.skipped if _passed_over(path.name) else found.files).append(path)
+    return found
+
+
+def _in_directory(top: Path, suffixes: Collection[str]) -> Found:
+    found = _sorted_out(_walk(top), top, suffixes)
+    if not found.files:
+        known = " ".join(suffixes)
+        none = f"{top}: no file to read in this directory"
+        raise DataError(none, f"the suffixes that can be read are {known}")
+    return found
+
+
+def _walk(top: Path) -> Iterator[Path]:
+    for folder, below, names in os.walk(top):
+        below[:] = [name for name in below if not name.startswith((".", "_"))]
+        # A named pipe in a directory would be waited for; whoever means it names it.
+        yield from (path for path in (Path(folder, name) for name in names) if path.is_file())
+
+
+def _sorted_out(paths: Iterable[Path], top: Path, suffixes: Collection[str]) -> Found:
+    readable = [path for path in paths if _suffix(path) in suffixes]
+    passed = [path for path in readable if _passed_over(path.relative_to(top).name)]
+    return Found([path for path in readable if path not in set(passed)], passed)
+
+
+def _suffix(path: Path) -> str:
+    """The suffix that tells the format: of a packed text file the one before."""
+    inner = Path(path.stem).suffix.lower()
+    return inner if path.suffix.lower() in PACKED and inner in PACKABLE else path.suffix.lower()
+
+
+def _passed_over(name: str) -> bool:
+    return name.startswith((".", "_")) or any(word in name for word in _OWN_OUTPUTS)
+
+
+def natural(path: Path) -> tuple[list[str | int], ...]:
+    """Order key in which step_2 comes before step_10."""
+    return tuple([int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)] for name in path.parts)
+
+
+def _nearby(path: Path) -> str:
+    try:
+        names = [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return ""
+    near = get_close_matches(path.name, names, n=1)
+    return f"did you mean {str(path.parent / near[0])!r}?" if near else ""
+
+
+READ: Final = 1 << 20
+TURN: Final = 200  # milliseconds
+
+
+def spool(stream: BinaryIO, name: str = "-") -> Input:
+    """Copy a stream to an unlinked temporary file: nothing is left behind, however the run ends."""
+    fd, path = tempfile.mkstemp(prefix="grpo-adv.")
+    os.unlink(path)  # noqa: PTH108 - mkstemp gives a plain string
+    try:
+        with os.fdopen(os.dup(fd), "wb") as sink:
+            sink.writelines(arrivals(stream))
+    except OSError as error:
+        os.close(fd)
+        raise _full(name, error) from error
+    except BaseException:
+        os.close(fd)
+        raise
+    return Input(name, _path_of(fd), Pin.of(os.fstat(fd)), fd)
+
+
+def arrivals(stream: BinaryIO) -> Iterator[bytes]:
+    """What comes in, as it comes in.
+
+    polars has its own handler for Ctrl-C, under which a read that waits is started again and never interrupted:
+    waiting is therefore done in short turns.
+    """
+    try:
+        fd = stream.fileno()
+    except (OSError, AttributeError):  # not a file of the system: there is nothing to wait for
+        while part := stream.read(READ):
+            yield part
+        return
+    waiting = select.poll()
+    waiting.register(fd, select.POLLIN)
+    while True:
+        if not waiting.poll(TURN):
+            continue
+        part = os.read(fd, READ)
+        if not part:
+            return
+        yield part
+
+
+def pinned(path: Path) -> Input:
+    """Pin a file, or spool it when it is a pipe, as in `grpo-adv compute <(sampler)`."""
+    found = Input.at(path)
+    mode = os.stat(path).st_mode  # noqa: PTH116 - also takes /dev/fd/N
+    if stat.S_ISDIR(mode):
+        raise DataError(f"{path}: is a directory", "name a file in it")
+    if stat.S_ISREG(mode):
+        return found
+    with found.open() as stream:
+        return spool(stream, str(path))
+
+
+def _path_of(fd: int) -> str:
+    linux = f"/proc/self/fd/{fd}"
+    return linux if os.path.exists(linux) else f"/dev/fd/{fd}"  # noqa: PTH110 - a descriptor, not a file
+
+
+def _full(name: str, error: OSError) -> DataError:
+    where = tempfile.gettempdir()
+    if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        return DataError(f"{name}: cannot be read: {(error.strerror or str(error)).lower()}")
+    no_room = f"{name}: no space left in {where} to keep it for the second reading"
+    return DataError(no_room, "set TMPDIR elsewhere")

@@ -1,0 +1,255 @@
+"""JSON documents whose rollouts are inside: arrays, logs with a list of samples, traces, one episode a file.
+
+A document is a whole file, or each line of one. Its rollouts are found along a path (`traces[]`); a column is looked
+for in the rollout first, then in the objects around it. New members go into the rollout's own object.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.errors import DataError
+from grpo_cli.files.compression import unpacked
+from grpo_cli.formats import cells
+from grpo_cli.formats.interface import PARENT
+from grpo_cli.formats.json_document import walk
+from grpo_cli.formats.jsonl import members
+from grpo_cli.formats.jsonl.lines import BOM, exactly, is_blank, raw_lines
+from grpo_cli.formats.paths import absent
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from io import IOBase
+
+    from grpo_cli.files.inputs import Input
+    from grpo_cli.formats.interface import Field, Weaving
+    from grpo_cli.formats.json_document.walk import Row
+
+_GLANCES: Final = 64  # files whose look is remembered
+_SAMPLE: Final = 20
+_HEAD: Final = 200  # documents whose names are taken for those of all lines
+_LONG: Final = "the rows of one record stay together in its own layout: add --long"
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A document: its text, the mark before it, and the line that it begins at."""
+
+    text: str
+    mark: bytes
+    line: int
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Where rollouts are (`traces[]`), and whether each line is a document or the file is one."""
+
+    path: str
+    lined: bool
+
+    def texts(self, source: Input) -> Iterator[_Text]:
+        """Every document with its rollouts; a blank line is a document without any."""
+        steps = walk.steps(self.path)
+        for line, raw in enumerate(self._raw(source), 1):
+            mark = BOM if raw.startswith(BOM) else b""
+            text = raw.removeprefix(BOM).decode("utf-8", "surrogateescape")
+            rows = () if self.lined and is_blank(raw) else self._rows(source, text, line, steps)
+            yield _Text(text, mark, line, rows)
+
+    def _raw(self, source: Input) -> Iterator[bytes]:
+        if self.lined:
+            yield from raw_lines(source)
+            return
+        with unpacked(source) as handle:
+            yield handle.read()
+
+    def _rows(self, source: Input, text: str, line: int, steps: tuple[str, ...]) -> Sequence[Row]:
+        try:
+            rows = walk.rows_of(text, steps)
+        except json.JSONDecodeError as error:
+            raise _not_json(source.name, text, line, error) from None
+        except RecursionError:
+            raise DataError(f"{source.name}:{line}: nested too deeply to be read") from None
+        except ValueError as error:  # an integer of more than 4300 digits
+            raise DataError(f"{source.name}:{line}: {str(error).lower()}") from None
+        for number, row in enumerate(rows, 1):
+            if not isinstance(row.value, dict):
+                found = text[row.start : row.end][:40]
+                where = f"{source.name}:{line + text.count(chr(10), 0, row.start)}"
+                raise DataError(f"{where}: item {number} of {self.path or 'the file'} is {found}, expected an object")
+        return rows
+
+    def columns(self, source: Input) -> list[str]:
+        """Names in the rollouts, then those in the objects around them, the nearest first."""
+        found = _glance(self, source)
+        if not found.names:
+            raise self._no_rows(source)
+        return list(found.names)
+
+    def _no_rows(self, source: Input) -> DataError:
+        return DataError(f"{source.name}: no rows", f"there is nothing at {self.path}" if self.path else "")
+
+    def own(self, source: Input) -> list[str]:
+        """Names in the rollouts alone: where a new one would stand."""
+        return list(_glance(self, source).own)
+
+    def sample(self, source: Input) -> list[Any]:
+        """The first few rollouts."""
+        return list(_glance(self, source).sample)
+
+    def scan(self, source: Input, fields: Sequence[Field]) -> pl.DataFrame:
+        """One column per field, one row per rollout."""
+        return self.late(source, fields, ())[0]
+
+    def late(
+        self, source: Input, fields: Sequence[Field], watched: Collection[str]
+    ) -> tuple[pl.DataFrame, frozenset[str]]:
+        """Scan, and tell which of the watched names some rollout holds."""
+        asked = [one for one in fields if one.name != PARENT]
+        found: list[list[tuple[int, Any]]] = [[] for _ in asked]
+        lines: list[int] = []
+        parents: list[int] = []
+        late: set[str] = set()
+        for one in self.texts(source):
+            lists: dict[int, int] = {}
+            base = parents[-1] + 1 if parents else 0
+            for row in one.rows:
+                lines.append(one.line)
+                parents.append(base + lists.setdefault(row.list_at, len(lists)))
+                late.update(name for name in watched if name in row.value)
+                for field, values in zip(asked, found, strict=True):
+                    values.append(row.value_of(field.name))
+        if not lines:
+            raise self._no_rows(source)
+        columns = {
+            field.name: self._column(source, field, values, lines) for field, values in zip(asked, found, strict=True)
+        }
+        columns[PARENT] = pl.Series(PARENT, parents, dtype=pl.Int64)
+        return pl.DataFrame([columns[one.name] for one in fields]), frozenset(late)
+
+    def _column(self, source: Input, field: Field, found: Sequence[tuple[int, Any]], lines: Sequence[int]) -> pl.Series:
+        nearest = min((far for far, _ in found if far >= 0), default=None)
+        if nearest is None:
+            raise absent(field.name, source, self.columns(source))
+        values = [value if far == nearest else None for far, value in found]
+        if field.kind == "key":
+            return cells.key_series(field.name, values)
+        return cells.number_series(field, values, lambda row: self._place(source, row, lines))
+
+    def _place(self, source: Input, row: int, lines: Sequence[int]) -> str:
+        return f"{source.name}:{lines[row]}" if self.lined else f"{source.name} row {row + 1}"
+
+    def place(self, source: Input, row: int) -> str:
+        """How messages call a rollout: by its line, or by its number in the file."""
+        if not self.lined:
+            return f"{source.name} row {row + 1}"
+        lines = (one.line for one in self.texts(source) for _ in one.rows)
+        return f"{source.name}:{next(islice(lines, row, None), row + 1)}"
+
+    def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
+        """Put the new members into the rollouts; every other byte is the input's."""
+        take = None if weaving.take is None else _ordered(source, weaving.take)
+        spelt = [members.spelt(series).to_list() for series in weaving.added]
+        names, row, new = weaving.added.columns, 0, 0
+        for one in self.texts(source):
+            kept = [at for at in range(len(one.rows)) if take is None or (row + at) in take]
+            texts = dict.fromkeys(range(len(one.rows)), "")
+            for at in kept:
+                values = [column[new] for column in spelt] if new < weaving.added.height else []
+                text = one.text[one.rows[at].start : one.rows[at].end]
+                texts[at] = walk.put(text, names, values, replace=weaving.replace) if values or not names else text
+                new += 1
+            row += len(one.rows)
+            if len(kept) == len(one.rows):
+                text = walk.woven(one.text, one.rows, list(texts.values()))
+            elif self.lined and not kept:
+                continue
+            else:
+                text = walk.without(one.text, one.rows, frozenset(kept), list(texts.values()))
+            sink.write(one.mark + text.encode("utf-8", "surrogateescape"))
+        exactly(new, weaving.added.height if names or take is None else len(take or ()), source)
+        return ()
+
+    def read(self, source: Input) -> pl.DataFrame:
+        """One row per rollout with its members and, of the objects around it, all members that are no lists."""
+        found = [self._flat(row) for one in self.texts(source) for row in one.rows]
+        names = dict.fromkeys(name for row in found for name in row)
+        return pl.DataFrame({name: cells.series_of(name, [row.get(name) for row in found]) for name in names})
+
+    def _flat(self, row: Row) -> dict[str, Any]:
+        around: dict[str, Any] = {}
+        for scope in row.scopes:
+            around |= {name: value for name, value in scope.items() if not isinstance(value, list)}
+        return {**{name: value for name, value in around.items() if name not in row.value}, **row.value}
+
+    def difference(self, new: Input, old: Input, added: Collection[str]) -> str | None:
+        """The first place where a file is more than another one with these members put in."""
+        names = list(added)
+        for was, now in zip(self.texts(old), self.texts(new), strict=False):
+            texts = []
+            for before, after in zip(was.rows, now.rows, strict=False):
+                text = now.text[after.start : after.end]
+                spans = {name: text[start:end] for name, start, end in members.spans_of(text)}
+                here = [name for name in names if name in spans]
+                body = was.text[before.start : before.end]
+                texts.append(walk.put(body, here, [spans[name] for name in here], replace=True))
+                if any(name not in spans for name in names):
+                    return f"{new.name}:{now.line}: a rollout without {', '.join(names)}"
+            same = len(was.rows) == len(now.rows) and walk.woven(was.text, was.rows, texts) == now.text
+            if not same or was.mark != now.mark:
+                return f"{new.name}:{now.line}: differs from {old.name} in more than {', '.join(names) or 'nothing'}"
+        counts = [sum(1 for _ in self.texts(one)) for one in (old, new)]
+        return None if counts[0] == counts[1] else f"{new.name}: {counts[1]} records, {old.name} has {counts[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Glance:
+    """What a file shows before it is read: names, those in the rollouts themselves, and the first rollouts."""
+
+    names: tuple[str, ...]
+    own: tuple[str, ...]
+    sample: tuple[Any, ...]
+
+
+@lru_cache(maxsize=_GLANCES)
+def _glance(documents: Documents, source: Input) -> _Glance:
+    """Look through a file once for all who ask: a document of 130 MB takes 2 s to parse."""
+    names: dict[int, dict[str, None]] = {}
+    sample: list[Any] = []
+    for one in islice(documents.texts(source), _HEAD if documents.lined else None):
+        for row in one.rows:
+            for far, scope in enumerate((row.value, *reversed(row.scopes))):
+                names.setdefault(far, {}).update(dict.fromkeys(scope))
+            if len(sample) < _SAMPLE:
+                sample.append(row.value)
+    every = dict.fromkeys(name for far in sorted(names) for name in names[far])
+    return _Glance(tuple(every), tuple(names.get(0, ())), tuple(sample))
+
+
+def _ordered(source: Input, take: np.ndarray) -> frozenset[int]:
+    if len(take) > 1 and (np.diff(take) <= 0).any():
+        raise DataError(f"{source.name}: rows cannot be repeated or moved inside a document", _LONG)
+    return frozenset(take.tolist())
+
+
+def _not_json(name: str, text: str, line: int, error: json.JSONDecodeError) -> DataError:
+    where = line + text.count("\n", 0, error.pos)
+    if error.pos >= len(text.rstrip()):
+        return DataError(f"{name}:{where}: the document is cut short", "was its writer stopped?")
+    return DataError(
+        f"{name}:{where}: not JSON: {error.msg[:1].lower()}{error.msg[1:]} at column {error.colno}",
+        "jq -c . writes several documents one a line" if error.msg == "Extra data" else "",
+    )
+
+
+def write(frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:  # noqa: ARG001 - no place for it
+    """Write a fresh file: an array of objects."""
+    cells.without_bytes(cells.plain_keys(frame)).write_json(cast("IOBase", sink))

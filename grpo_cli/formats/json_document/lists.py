@@ -1,0 +1,227 @@
+"""Records that hold lists of rollouts: one record per prompt (wide), per batch (columnar), or lists of one.
+
+The records are read by the format of the file; here their lists become rows, and new columns become lists again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.errors import DataError
+from grpo_cli.formats import cells
+from grpo_cli.formats.interface import PARENT, Field
+from grpo_cli.formats.jsonl.lines import line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from grpo_cli.files.inputs import Input
+    from grpo_cli.formats.interface import Format, Weaving
+
+    Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+_LONG: Final = "the rows of one record stay together in its own layout: add --long"
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The format of the records, the columns whose lists are the rollouts, and whether keys are in lists as well."""
+
+    base: Format
+    items: tuple[str, ...]
+    keys_too: bool
+
+    def scan(self, source: Input, fields: Sequence[Field]) -> pl.DataFrame:
+        """One column per field, one row per rollout."""
+        return self.late(source, fields, ())[0]
+
+    def late(
+        self, source: Input, fields: Sequence[Field], watched: Collection[str]
+    ) -> tuple[pl.DataFrame, frozenset[str]]:
+        """Scan, and tell which of the watched names some record holds."""
+        asked = {one.name: replace(one, kind="numbers") if one.kind == "number" else one for one in fields}
+        for name in self.items:
+            asked[name] = Field(name, "numbers")
+        asked.pop(PARENT, None)
+        records, late = self._records(source, list(asked.values()), watched)
+        sizes = self._sizes(source, records)
+        if not sizes.sum():
+            raise DataError(f"{source.name}: no rows", f"no record has {' or '.join(self.items)}")
+        of = np.repeat(np.arange(len(sizes)), sizes)
+        columns = []
+        for one in fields:
+            if one.name == PARENT:
+                columns.append(pl.Series(PARENT, of, dtype=pl.Int64))
+            elif one.kind == "number":
+                columns.append(self._numbers(source, one.name, records[one.name], sizes))
+            elif one.kind == "key" and self.keys_too:
+                columns.append(self._keys(source, one.name, records[one.name], sizes))
+            else:
+                columns.append(records[one.name][pl.Series(of)].alias(one.name))
+        return pl.DataFrame(columns), late
+
+    def _records(
+        self, source: Input, fields: Sequence[Field], watched: Collection[str]
+    ) -> tuple[pl.DataFrame, frozenset[str]]:
+        if self.base.late is None:
+            return self.base.scan(source, fields), frozenset()
+        return self.base.late(source, fields, watched)
+
+    def _sizes(self, source: Input, records: pl.DataFrame) -> Ints:
+        """How many rollouts each record has: as many as its longest list of rewards; none where all are null."""
+        sizes = np.stack([_lengths(records[name]) for name in self.items])
+        most: Ints = sizes.max(axis=0)
+        for name, here in zip(self.items, sizes, strict=True):
+            self._refuse_other(source, name, here, most, records[name])
+        return most
+
+    def _refuse_other(self, source: Input, name: str, here: Ints, most: Ints, column: pl.Series) -> None:
+        wrong = (here != most) & (here != 1) & column.is_not_null().to_numpy()
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            told = f"{self.base_place(source, at)}: {name} has {here[at]} values, {' or '.join(self.items)} {most[at]}"
+            raise DataError(told, "the lists of one record have one length")
+
+    def _numbers(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
+        here = _lengths(column)
+        self._refuse_other(source, name, here, sizes, column)
+        flat = column.drop_nulls().explode(empty_as_null=False) if column.null_count() < len(column) else None
+        return _spread(name, flat, here, sizes)
+
+    def _keys(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
+        values = column.to_list()
+        if column.dtype == cells.JSON_TEXT:
+            values = [None if text is None else json.loads(text) for text in values]
+        flat: list[object] = []
+        for at, (value, size) in enumerate(zip(values, sizes.tolist(), strict=True)):
+            if isinstance(value, list) and len(value) != size:
+                told = (
+                    f"{self.base_place(source, at)}: {name} has {len(value)} values, {' or '.join(self.items)} {size}"
+                )
+                raise DataError(told, "the lists of one record have one length")
+            flat += value if isinstance(value, list) else [value] * size
+        return cells.key_series(name, flat)
+
+    def base_place(self, source: Input, record: int) -> str:
+        """How messages call a record."""
+        if self.base.place is not None:
+            return self.base.place(source, record)
+        return (
+            f"{source.name}:{line_of(source, record)}"
+            if self.base.name == "jsonl"
+            else f"{source.name} row {record + 1}"
+        )
+
+    def place(self, source: Input, row: int) -> str:
+        """How messages call a rollout: by its record, and its number in it."""
+        sizes = self.sizes(source)
+        record = int(np.searchsorted(np.cumsum(sizes), row, side="right"))
+        inside = row - int(sizes[:record].sum())
+        return f"{self.base_place(source, record)}, rollout {inside + 1}"
+
+    def sizes(self, source: Input) -> Ints:
+        """How many rollouts each record has."""
+        return self._sizes(source, self.base.scan(source, [Field(name, "numbers") for name in self.items]))
+
+    def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
+        """Put the new columns into the records as lists."""
+        return self.base.weave(source, sink, self.packed(source, weaving))
+
+    def in_place(self, source: Input, weaving: Weaving) -> Sequence[str]:
+        """The same, in the file itself."""
+        if self.base.in_place is None:
+            raise DataError(f"{source.name}: cannot be changed in place")
+        return self.base.in_place(source, self.packed(source, weaving))
+
+    def packed(self, source: Input, weaving: Weaving) -> Weaving:
+        """The new columns as lists, one row per record."""
+        records = self.base.scan(source, [Field(name, "numbers") for name in self.items])
+        sizes = self._sizes(source, records)
+        null = np.logical_and.reduce([records[name].is_null().to_numpy() for name in self.items])
+        take = None
+        if weaving.take is not None:
+            take = _whole_records(source, weaving.take, sizes)
+            sizes, null = sizes[take], null[take]
+        added = pl.DataFrame([_listed(series, sizes, null) for series in weaving.added])
+        return replace(weaving, added=added, take=take)
+
+    def long(self, source: Input) -> pl.DataFrame:
+        """One row per rollout: lists of the record's length go one by one, all else is repeated."""
+        records = self.base.read(source)
+        sizes = self.sizes(source)
+        of = pl.Series(np.repeat(np.arange(len(sizes)), sizes))
+        lists = self.base.scan(source, [Field(name, "numbers") for name in self.items])
+        return pl.DataFrame(
+            self._numbers(source, series.name, lists[series.name], sizes)
+            if series.name in self.items
+            else _unpacked(series, sizes, of)
+            for series in records
+        )
+
+
+def _lengths(column: pl.Series) -> Ints:
+    return column.list.len().fill_null(0).cast(pl.Int64).to_numpy()
+
+
+def _spread(name: str, flat: pl.Series | None, here: Ints, sizes: Ints) -> pl.Series:
+    """Values of lists in rows; where a record has one value it is that of all its rows, where it has none null is."""
+    total = int(sizes.sum())
+    if flat is None:
+        return pl.Series(name, [None] * total, dtype=pl.Float64)
+    starts = np.cumsum(here) - here
+    record = np.repeat(np.arange(len(sizes)), sizes)
+    inside = np.arange(total) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    at = starts[record] + np.where(here[record] == 1, 0, inside)
+    at = np.where(here[record] == 0, -1, at)
+    index = pl.Series(at).cast(pl.Int64)
+    index = pl.select(pl.when(index >= 0).then(index)).to_series()
+    return flat.gather(index).alias(name)
+
+
+def _listed(series: pl.Series, sizes: Ints, null: np.ndarray) -> pl.Series:
+    import pyarrow as pa
+
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+    mask = pa.array(null) if null.any() else None
+    values = series.to_arrow(compat_level=pl.CompatLevel.oldest())
+    if mask is None:
+        return pl.Series(series.name, pa.LargeListArray.from_arrays(offsets, values))
+    return pl.Series(series.name, pa.LargeListArray.from_arrays(offsets, values, mask=mask))
+
+
+def _whole_records(source: Input, take: Ints, sizes: Ints) -> Ints:
+    """The records that rows make up, all of each and in order."""
+    record = np.repeat(np.arange(len(sizes)), sizes)[take]
+    kept = record[np.concatenate([[True], record[1:] != record[:-1]])] if len(record) else record
+    starts = np.cumsum(sizes) - sizes
+    whole = np.concatenate([np.arange(starts[at], starts[at] + sizes[at]) for at in kept]) if len(kept) else take
+    if len(whole) != len(take) or (whole != take).any():
+        raise DataError(f"{source.name}: rows are dropped from the middle of records", _LONG)
+    return kept
+
+
+def _unpacked(series: pl.Series, sizes: Ints, of: pl.Series) -> pl.Series:
+    """A column of records in rows: its lists one by one where all have their record's length, else each repeated."""
+    values = series.to_list() if series.dtype.is_nested() else []
+    if not values or not all(map(_fits, values, sizes.tolist())):
+        return series[of].alias(series.name)
+    flat: list[object] = []
+    for value, size in zip(values, sizes.tolist(), strict=True):
+        flat += [None] * size if value is None else value
+    return cells.series_of(series.name, flat)
+
+
+def _fits(value: object, size: int) -> bool:
+    """Whether a cell has an item for each rollout; the turns of a chat are one thing, however many there are."""
+    if value is None:
+        return True
+    return isinstance(value, list) and len(value) == size and not any(_is_turn(item) for item in value)
+
+
+def _is_turn(item: object) -> bool:
+    return isinstance(item, dict) and "role" in item

@@ -1,0 +1,186 @@
+"""Where the rollouts of a JSON document lie in its text, and new members beside them.
+
+The positions come from Python's own scanner, which also gives the values: what is read and what is written back can
+never differ. Every byte that is not a new member stays as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from grpo_cli.formats.jsonl.members import spans_of
+from grpo_cli.formats.jsonl.rows import ABSENT, value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+_SCAN: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+_BLANKS: Final = re.compile(r"[ \t\n\r]*")
+EACH: Final = "[]"
+
+Scope = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One rollout: where its text is, its value, the members of the objects around it, and the list it stands in."""
+
+    start: int
+    end: int
+    value: Any
+    scopes: tuple[Scope, ...]  # the farthest first
+    list_at: int  # where its list opens; -1 when it stands in none
+
+    def value_of(self, name: str) -> tuple[int, Any]:
+        """The value of a column and how far out it was found; of the objects around it, the nearest that has it."""
+        for far, scope in enumerate((self.value, *reversed(self.scopes))):
+            found = value_of(scope, name) if isinstance(scope, dict) else ABSENT
+            if found is not ABSENT:
+                return far, found
+        return -1, ABSENT
+
+
+def steps(path: str) -> tuple[str, ...]:
+    """The steps of a path: `results[].completions[]` leads over the lists `results` and `completions`."""
+    return tuple(re.findall(r"\[\]|[^.\[\]]+", path))
+
+
+def rows_of(text: str, path: Sequence[str]) -> list[Row]:
+    """All rollouts of one document in order; JSONDecodeError where it is none."""
+    rows: list[Row] = []
+    try:
+        end = _walk(text, skip(text, 0), tuple(path), (), -1, rows)
+    except (StopIteration, IndexError):
+        raise _refused(text) from None
+    if (behind := skip(text, end)) != len(text):
+        raise json.JSONDecodeError("Extra data", text, behind)
+    return rows
+
+
+def _refused(text: str) -> json.JSONDecodeError:
+    """What Python's parser says of a text that the walk could not read."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return error
+    return json.JSONDecodeError("Expecting value", text, len(text))
+
+
+def skip(text: str, at: int) -> int:
+    """The next place that is not blank."""
+    match = _BLANKS.match(text, at)
+    return at if match is None else match.end()
+
+
+def _walk(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], list_at: int, rows: list[Row]) -> int:
+    opening = "[" if path and path[0] == EACH else "{"
+    if not path or text[at] != opening:
+        value, end = _SCAN(text, at)
+        if not path:
+            rows.append(Row(at, end, value, scopes, list_at))
+        return end  # null, or another thing where a list or an object could be: no rollouts in it
+    return (_elements if opening == "[" else _members)(text, at, path, scopes, rows)
+
+
+def _elements(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: list[Row]) -> int:
+    opened, at = at, skip(text, at + 1)
+    while text[at] != "]":
+        at = skip(text, _walk(text, at, path[1:], scopes, opened, rows))
+        at = _after_comma(text, at, "]")
+    return at + 1
+
+
+def _members(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: list[Row]) -> int:
+    scope: Scope = {}
+    before = len(rows)
+    at = skip(text, at + 1)
+    while text[at] != "}":
+        key, at = _key(text, at)
+        if key == path[0]:
+            del rows[before:]  # of two members of one name the last counts
+            at = _walk(text, at, path[1:], (*scopes, scope), -1, rows)
+        else:
+            scope[key], at = _SCAN(text, at)
+        at = _after_comma(text, skip(text, at), "}")
+    return at + 1
+
+
+def _key(text: str, at: int) -> tuple[str, int]:
+    """A key and where its value begins."""
+    if text[at] != '"':
+        raise StopIteration
+    key, at = _SCAN(text, at)
+    at = skip(text, at)
+    if text[at] != ":":
+        raise StopIteration
+    return key, skip(text, at + 1)
+
+
+def _after_comma(text: str, at: int, closing: str) -> int:
+    """The next item, or the closing bracket."""
+    if text[at] == closing:
+        return at
+    if text[at] != ",":
+        raise StopIteration
+    at = skip(text, at + 1)
+    if text[at] == closing:
+        raise StopIteration
+    return at
+
+
+def put(text: str, names: Sequence[str], values: Sequence[str], *, replace: bool) -> str:
+    """The text of an object with new members at its end, spaced as its first one is."""
+    if replace:
+        text, names, values = _rewritten(text, dict(zip(names, values, strict=True)))
+    if not names:
+        return text
+    first = skip(text, 1)
+    lead = text[1:first]
+    last = len(text[:-1].rstrip(" \t\n\r"))
+    colon = ": " if "\n" in lead else ":"
+    separator = f",{lead}" if "\n" in lead else ","
+    members = separator.join(f"{json.dumps(name)}{colon}{value}" for name, value in zip(names, values, strict=True))
+    head = text[:last] + ("" if first == len(text) - 1 else separator)
+    return f"{head}{members}{text[last:]}"
+
+
+def _rewritten(text: str, fresh: dict[str, str]) -> tuple[str, list[str], list[str]]:
+    """New values where members of these names stand; which names are still to be added."""
+    spans = [span for span in spans_of(text) if span[0] in fresh]
+    for name, start, end in reversed(spans):
+        text = text[:start] + fresh[name] + text[end:]
+    left = {name: value for name, value in fresh.items() if name not in {span[0] for span in spans}}
+    return text, list(left), list(left.values())
+
+
+def woven(text: str, rows: Sequence[Row], texts: Sequence[str]) -> str:
+    """The document with new texts where its rollouts were."""
+    pieces, done = [], 0
+    for row, new in zip(rows, texts, strict=True):
+        pieces += [text[done : row.start], new]
+        done = row.end
+    return "".join([*pieces, text[done:]])
+
+
+def without(text: str, rows: Sequence[Row], kept: Collection[int], texts: Sequence[str]) -> str:
+    """The document with only the kept rollouts, each as its new text; the separators of the others go with them."""
+    pieces, done = [], 0
+    for first, last in _lists(rows):
+        pieces.append(text[done : rows[first].start])
+        stay = [at for at in range(first, last) if at in kept]
+        for number, at in enumerate(stay):
+            pieces += [text[rows[at - 1].end : rows[at].start] if number else "", texts[at]]
+        done = rows[last - 1].end
+    return "".join([*pieces, text[done:]])
+
+
+def _lists(rows: Sequence[Row]) -> Iterator[tuple[int, int]]:
+    """First and behind the last of the rollouts that share a list."""
+    start = 0
+    for at in range(1, len(rows) + 1):
+        if at == len(rows) or rows[at].list_at != rows[start].list_at:
+            yield start, at
+            start = at

@@ -1,0 +1,155 @@
+"""JSON Lines: a line is parsed for what is needed, and written back byte for byte around the new field."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import polars as pl
+
+from grpo_cli.errors import DataError
+from grpo_cli.files.compression import is_packed
+from grpo_cli.formats import cells
+from grpo_cli.formats.jsonl import members
+from grpo_cli.formats.jsonl.lines import BOM, ending, exactly, is_blank, number_at, offsets, pieces, raw_lines, taken
+from grpo_cli.formats.jsonl.pruned import Found, Reader
+from grpo_cli.formats.jsonl.rows import ABSENT, rows, value_of
+from grpo_cli.formats.jsonl.splice import spliced
+from grpo_cli.formats.jsonl.window import keep_freed
+from grpo_cli.formats.paths import absent
+from grpo_cli.parallel import ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from typing import Any
+
+    import numpy as np
+
+    from grpo_cli.files.inputs import Input
+    from grpo_cli.formats.interface import Field, Weaving
+    from grpo_cli.formats.jsonl.lines import Piece
+    from grpo_cli.formats.jsonl.pruned import Part
+
+_CHUNK: Final = 16_384  # rows whose new cells are rendered at a time
+_HEAD: Final = 1_000  # lines whose keys are taken for those of the file
+_HEAD_BYTES: Final = 4 << 20
+_SPOTS: Final = 32  # places all over the file where one more line is looked at
+
+
+def _rows(source: Input) -> Iterator[dict[str, Any]]:
+    return (row for _, row in rows(raw_lines(source), lambda at: f"{source.name}:{at + 1}"))
+
+
+def columns(source: Input) -> list[str]:
+    """Names of the top-level keys in the order in which they first appear, by the look of some lines.
+
+    Those are the first lines and a few from all over the file. A key that only other lines hold is not here;
+    whoever must not miss one has it watched for by `late`.
+    """
+    names: dict[str, None] = {}
+    size = 0
+    lines = raw_lines(source)
+    for at, line in enumerate(lines):
+        names.update(_keys_of(line, f"{source.name}:{at + 1}"))
+        size += len(line)
+        if at >= _HEAD or size >= _HEAD_BYTES:
+            break
+    for line in () if next(lines, None) is None else _spots(source):
+        with suppress(DataError):  # a piece of a long line; what is no JSON is told by the scan
+            names.update(_keys_of(line, source.name))
+    return list(names)
+
+
+def _keys_of(line: bytes, place: str) -> dict[str, None]:
+    return {name: None for _, row in rows([line], lambda _: place) for name in row}
+
+
+def _spots(source: Input) -> Iterator[bytes]:
+    if is_packed(source):
+        return
+    with source.open() as handle:
+        for spot in range(1, _SPOTS + 1):
+            handle.seek(source.pin.size * spot // (_SPOTS + 1))
+            handle.readline(_HEAD_BYTES)
+            yield handle.readline(_HEAD_BYTES)
+
+
+def scan(source: Input, fields: Sequence[Field]) -> pl.DataFrame:
+    """One column per field. Only the values that were asked for are kept."""
+    return late(source, fields, ())[0]
+
+
+def late(source: Input, fields: Sequence[Field], watched: Collection[str]) -> tuple[pl.DataFrame, frozenset[str]]:
+    """Scan, and tell which of the watched names some line holds, however late in the file."""
+    reader = Reader(tuple(fields), frozenset(watched))
+
+    def read(piece: Piece) -> Found:
+        return reader.read(piece, lambda at: f"{source.name}:{number_at(source, piece.start + at)}")
+
+    keep_freed()
+    found = Found.joined(ahead(read, pieces(source)), len(fields))
+    source.stretches[:] = found.stretches
+    if not found.height:
+        raise DataError(f"{source.name}: no rows")
+    parts = list(reversed(found.columns))
+    seen = found.late
+    del found  # each column's parts go as soon as they are joined: two copies of one column, not of all
+    return pl.DataFrame({field.name: _column(source, field, parts.pop()) for field in fields}), seen
+
+
+def _column(source: Input, field: Field, parts: Sequence[Part]) -> pl.Series:
+    # Null or missing: the fast reader cannot tell. Mostly the first row can.
+    nothing = all(isinstance(part, pl.Series) and part.null_count() == len(part) for part in parts)
+    if nothing and all(value_of(row, field.name) is ABSENT for row in _rows(source)):
+        raise absent(field.name, source, columns(source))
+    known = []
+    for part in parts:
+        if isinstance(part, DataError):
+            raise part
+        known.append(part)
+    return cells.joined_keys(field.name, known) if field.kind == "key" else pl.concat(known, rechunk=True)
+
+
+def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
+    """Put the new fields before the last brace of every line; every other byte is the input's."""
+    if weaving.take is None and not weaving.replace:
+        spliced(source, sink, weaving.added)
+        return ()
+    spot = members.Spot.of(weaving.added.columns, replace=weaving.replace)
+    lines = raw_lines(source) if weaving.take is None else _taken(source, weaving.take, sink)
+    values = _rendered(weaving.added)
+    woven = 0
+    for line in lines:
+        if is_blank(line):
+            sink.write(line)
+            continue
+        woven += 1
+        row = next(values, None)  # none: the count below is refused
+        sink.write(line if row is None else spot.put(line, row))
+    exactly(woven, weaving.added.height, source)
+    return ()
+
+
+def _taken(source: Input, take: np.ndarray, sink: BinaryIO) -> Iterator[bytes]:
+    spans = offsets((line, not is_blank(line)) for line in raw_lines(source))
+    first = next(raw_lines(source))
+    sink.write(BOM if first.startswith(BOM) else b"")
+    with source.open() as handle:
+        yield from taken(handle, spans, take, ending(first) or b"\n")
+
+
+def _rendered(added: pl.DataFrame) -> Iterator[tuple[str, ...]]:
+    for chunk in added.iter_slices(_CHUNK):
+        yield from zip(*(members.spelt(series).to_list() for series in chunk), strict=True)
+
+
+def read(source: Input) -> pl.DataFrame:
+    """Read the whole file as typed columns, for another format; what has no common type stays JSON text."""
+    found = list(_rows(source))
+    names = dict.fromkeys(name for row in found for name in row)
+    return pl.DataFrame({name: cells.series_of(name, [row.get(name) for row in found]) for name in names})
+
+
+def write(frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:  # noqa: ARG001 - no place for it
+    """Write a fresh file, one object a line."""
+    cells.without_bytes(cells.plain_keys(frame)).write_ndjson(sink)

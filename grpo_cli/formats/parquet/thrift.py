@@ -1,0 +1,271 @@
+"""Thrift's compact protocol written: numbers, lists and structs around spans that stay as they are."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    Stepper = Callable[[bytes, int], int]
+
+
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
+_MORE: Final = 0x80  # set in each byte of a number but the last
+_FIXED: Final = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8, UUID: 16}
+LONG_LIST: Final = 15  # in the place of a length: it follows as a varint
+SHORT_STEP: Final = range(1, 16)  # steps from one field id to the next that fit into the header
+_SHORT: Final = 128  # a string of fewer bytes is stepped over by `_small`
+_DEEPEST: Final = 64  # no Parquet struct comes near it; a broken footer shall not end the interpreter
+_PLAIN: Final[Mapping[int, Stepper]] = MappingProxyType({})
+
+
+class Field(NamedTuple):
+    """One field of a struct; its value lies in the bytes from start to end (nothing, for a bool)."""
+
+    id: int
+    kind: int
+    start: int
+    end: int
+
+
+def varint(raw: bytes, at: int) -> tuple[int, int]:
+    """Read an unsigned number; give it and the place behind it."""
+    value = raw[at]
+    at += 1
+    if value < _MORE:
+        return value, at
+    value -= _MORE
+    shift = 7
+    while True:
+        byte = raw[at]
+        at += 1
+        value |= (byte % _MORE) << shift
+        if byte < _MORE:
+            return value, at
+        shift += 7
+
+
+def number(raw: bytes, at: int) -> int:
+    """Read a signed number."""
+    value, _ = varint(raw, at)
+    return (value >> 1) ^ -(value & 1)
+
+
+def binary(raw: bytes, at: int) -> bytes:
+    """Read a string of bytes."""
+    size, at = varint(raw, at)
+    return raw[at : at + size]
+
+
+def opened(raw: bytes, at: int) -> tuple[int, int, int]:
+    """Read the head of a list: the kind of its items, their number, and where they begin."""
+    head = raw[at]
+    count, at = (head >> 4, at + 1) if head >> 4 != LONG_LIST else varint(raw, at + 1)
+    _refuse_many(raw, at, count)
+    return head & 15, count, at
+
+
+def walk(raw: bytes, at: int, inside: Mapping[int, Stepper] = _PLAIN) -> Iterator[Field]:
+    """Find the fields of a struct one by one.
+
+    `inside` may step over the values of some ids itself, and see what is in them on the way.
+    """
+    last = 0
+    while head := raw[at]:
+        at += 1
+        if step := head >> 4:
+            last += step
+        else:
+            last = number(raw, at)
+            at = varint(raw, at)[1]
+        kind = head & 15
+        start, at = at, inside[last](raw, at) if last in inside else skip(raw, at, kind)
+        yield Field(last, kind, start, at)
+
+
+def fields(raw: bytes, at: int, inside: Mapping[int, Stepper] = _PLAIN) -> tuple[list[Field], int]:
+    """Find all fields of a struct, and the place behind it."""
+    found = list(walk(raw, at, inside))
+    return found, (found[-1].end if found else at) + 1
+
+
+def by_id(raw: bytes, at: int) -> dict[int, Field]:
+    """Find the fields of a struct by their ids."""
+    return {one.id: one for one in walk(raw, at)}
+
+
+def items(raw: bytes, at: int) -> list[int]:
+    """Find where each item of a list begins, and behind them where the list ends."""
+    kind, count, at = opened(raw, at)
+    marks = [at]
+    for _ in range(count):
+        at = skip(raw, at, kind)
+        marks.append(at)
+    return marks
+
+
+def skip(raw: bytes, at: int, kind: int, depth: int = 0) -> int:
+    """Find the place behind a value."""
+    if I16 <= kind <= I64:
+        while raw[at] >= _MORE:
+            at += 1
+        return at + 1
+    if kind == BINARY:
+        size, at = varint(raw, at)
+        return at + size
+    if kind in _FIXED:
+        return at + _FIXED[kind]
+    if depth > _DEEPEST:
+        raise ValueError("structs inside structs without end")
+    if kind == STRUCT:
+        return _behind_struct(raw, at, depth + 1)
+    if kind in {LIST, SET}:
+        return _behind_list(raw, at, depth + 1)
+    if kind == MAP:
+        return _behind_map(raw, at, depth + 1)
+    raise ValueError(f"no value is of kind {kind}")
+
+
+def _behind_struct(raw: bytes, at: int, depth: int) -> int:
+    small = _small()
+    while True:
+        if found := small.match(raw, at):  # always: it matches nothing at all, too
+            at = found.end()
+            if found.lastindex:
+                return at
+        head = raw[at]
+        at += 1
+        if not head >> 4:
+            at = varint(raw, at)[1]
+        at = skip(raw, at, head & 15, depth)
+
+
+def _behind_list(raw: bytes, at: int, depth: int) -> int:
+    kind, count, at = opened(raw, at)
+    if kind != STRUCT:
+        return _behind_items(raw, at, [kind] * count, depth)
+    small = _small()
+    for _ in range(count):  # without a call for each of 200,000 chunks
+        found = small.match(raw, at)
+        at = found.end() if found and found.lastindex else _behind_struct(raw, at, depth + 1)
+    return at
+
+
+def _behind_map(raw: bytes, at: int, depth: int) -> int:
+    count, at = varint(raw, at)
+    if not count:
+        return at
+    _refuse_many(raw, at, count)
+    return _behind_items(raw, at + 1, [raw[at] >> 4, raw[at] & 15] * count, depth)
+
+
+def _refuse_many(raw: bytes, at: int, count: int) -> None:
+    if count > len(raw) - at:  # the shortest item takes a byte
+        raise IndexError(at + count)
+
+
+def _behind_items(raw: bytes, at: int, kinds: Iterable[int], depth: int) -> int:
+    for kind in kinds:
+        # Unlike a field of a struct, a bool that stands in a list takes a byte.
+        at = at + 1 if kind in {TRUE, FALSE} else skip(raw, at, kind, depth)
+        if at > len(raw):
+            raise IndexError(at)
+    return at
+
+
+def _small() -> re.Pattern[bytes]:
+    """Match small fields of a struct; at first none but its end, which is compiled in no time."""
+    return _SMALLEST if next(_FIRST, None) is not None else _fields()
+
+
+# The pattern takes 12 ms to compile. A footer of 10 row groups with 3 columns takes 0.7 ms without it, 0.15 ms with it.
+_FIRST: Final = iter(range(2048))
+_SMALLEST: Final = re.compile(b"(\x00)?")
+
+
+@cache
+def _fields() -> re.Pattern[bytes]:
+    """Match as many fields of a struct as are short all through, three structs deep; a group says that it ended.
+
+    The order of the alternatives is that of their frequency in footers: it is worth a fifth of the time.
+    """
+    digits = rb"[\x80-\xff]*+[\x00-\x7f]"
+    short = _any(_byte(size) + b".{%d}" % size for size in (8, 4, *range(4), *range(5, 8), *range(9, _SHORT)))
+    numbers, bools, texts = _heads(I16, I32, I64) + digits, _heads(TRUE, FALSE), _heads(BINARY) + short
+    flat = _any([numbers, bools]) + b"*+\x00"
+    lists = [_many((I32, I64, I16), count, digits) for count in (3, 2, 1, 0, *range(4, 9))]
+    lists += [_many((BINARY,), count, short) for count in range(3)]
+    lists += [_many((STRUCT,), count, flat) for count in range(5)]
+    simple = [numbers, texts, bools, _heads(LIST) + _any(lists), _heads(DOUBLE) + b".{8}"]
+    deep = _any(simple) + b"*+"
+    for _ in range(2):
+        deep = _any([*simple, _heads(STRUCT) + deep + b"\x00"]) + b"*+"
+    return re.compile(deep + b"(\x00)?", re.DOTALL)
+
+
+def _any(patterns: Iterable[bytes]) -> bytes:
+    return b"(?:" + b"|".join(patterns) + b")"
+
+
+def _byte(value: int) -> bytes:
+    return b"\\x%02x" % value
+
+
+def _heads(*kinds: int) -> bytes:
+    return b"[" + b"".join(_byte(step << 4 | kind) for kind in kinds for step in SHORT_STEP) + b"]"
+
+
+def _many(kinds: Sequence[int], count: int, item: bytes) -> bytes:
+    head = b"[" + b"".join(_byte(count << 4 | kind) for kind in kinds) + b"]"
+    return head + (b"(?:%b){%d}" % (item, count) if count else b"")
+
+
+_DIGIT: Final = 0x80
+
+
+def plain(value: int) -> bytes:
+    """Spell an unsigned number."""
+    out = bytearray()
+    while value >= _DIGIT:
+        out.append(value % _DIGIT + _DIGIT)
+        value //= _DIGIT
+    out.append(value)
+    return bytes(out)
+
+
+def whole(value: int) -> bytes:
+    """Spell a signed number."""
+    return plain(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def text(value: bytes) -> bytes:
+    """Spell a string of bytes."""
+    return plain(len(value)) + value
+
+
+def listed(kind: int, count: int, body: bytes) -> bytes:
+    """Put the head of a list before its items."""
+    short = count < LONG_LIST
+    return (bytes([count << 4 | kind]) if short else bytes([LONG_LIST << 4 | kind]) + plain(count)) + body
+
+
+def struct(values: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """Spell a struct from the ids, kinds and values of its fields."""
+    parts, last = [], 0
+    for name, kind, value in values:
+        step = name - last
+        parts += [bytes([step << 4 | kind]) if step in SHORT_STEP else bytes([kind]) + whole(name), value]
+        last = name
+    return b"".join(parts) + b"\x00"
+
+
+def changed(raw: bytes, kept: Iterable[Field], values: Mapping[int, tuple[int, bytes]]) -> bytes:
+    """Spell a struct again with the kinds and values that some ids now have; the others stay bytes."""
+    old = [(one.id, *values.get(one.id, (one.kind, raw[one.start : one.end]))) for one in kept]
+    known = {name for name, _, _ in old}
+    new = [(name, *value) for name, value in values.items() if name not in known]
+    return struct(sorted([*old, *new]) if new else old)

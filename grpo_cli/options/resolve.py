@@ -1,0 +1,245 @@
+"""From options (typed, written in `--config`, or given in Python) to a Plan, a Binding and an Output."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, get_origin
+
+from grpo_cli.engine.coerce import typed
+from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.presets import differences, preset
+from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.options.table import EVERY, OPTIONS
+
+Given = Mapping[str, Any]
+STDOUT: Final = "-"
+_STDOUTS: Final = frozenset({"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
+SINGLETON: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "unit": {"alone.baseline": "zero", "alone.sd": "one", "alone.result": "keep"},
+        **{
+            name: {"alone.baseline": "own", "alone.result": name}
+            for name in ("zero", "raw", "nan", "null", "drop", "error")
+        },
+    }
+)
+
+
+def with_config(given: Given) -> dict[str, Any]:
+    """What the file says, where no flag says otherwise."""
+    for name, value in given.items():
+        if name in EVERY and (value == "" or (isinstance(value, list) and "" in value)):
+            raise UsageError(f"{EVERY[name].flag} was given nothing", "is it a variable that is not set?")
+    if "config" not in given:
+        return dict(given)
+    path = given["config"]
+    try:
+        told = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{path}: {(error.strerror or str(error)).lower()}", "--config takes a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not TOML ({error})", "options by name, as scale = 'batch'") from None
+    names = [name.replace("_", "-") for name in OPTIONS if name != "config"]
+    for key in told:
+        if key not in names:
+            raise UnknownName.among(f"option in {path}", key, names)
+    read = dict(normalized(key.replace("-", "_"), value, f" in {path}") for key, value in told.items())
+    if given.get("method", read.get("method")) != read.get("method"):
+        read.pop("param", None)  # the parameters of another method
+    # Flags stand last: among settings of the same field the last one counts.
+    weaker = {name: value for name, value in read.items() if name not in given}
+    both: dict[str, Any] = {
+        name: [*read[name], *given[name]] for name in ("param", "set") if name in read and name in given
+    }
+    if "set" in read:
+        told_by_flags = settings(given)
+        kept = [item for item in read["set"] if item.partition("=")[0].strip() not in told_by_flags]
+        both["set"] = [*kept, *given.get("set", ())]
+    return {**weaker, **given, **both}
+
+
+def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
+    """An option's value as the command line would have given it."""
+    hint = EVERY[name].type
+    if get_origin(hint) is list:
+        if isinstance(value, Mapping):
+            return name, [f"{inner}={outer}" for inner, outer in value.items()]
+        return name, [str(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
+    if hint is str and not isinstance(value, str):
+        value = ":".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return name, typed(value, hint, f"{name}{where}")
+
+
+def plan_of(given: Given) -> Plan:
+    """The plan that the flags make of the method's defaults, and of the preset where one is named."""
+    flags = settings(given)
+    weaker = preset(given["preset"]).layers if "preset" in given else ()
+    plan = Plan.of(*weaker, flags)
+    told = {key for layer in (*weaker, flags) for key in layer}
+    if "rollout" in given and plan.unit.take == "each" and not {"unit.take", "estimator.count"} & told:
+        # A rollout that is named counts once, unless the preset or the user says otherwise.
+        plan = Plan.of(*weaker, {**flags, "unit.take": "last"})
+    _refuse_idle(given, plan, Plan.of(*weaker, {k: v for k, v in flags.items() if k != "post.whiten.inside"}))
+    return plan
+
+
+def origin(given: Given, plan: Plan) -> dict[str, Any] | None:
+    """The preset that was named, where it comes from, and what the flags changed of it."""
+    if "preset" not in given:
+        return None
+    found = preset(given["preset"])
+    changed = differences(plan, found.plan)
+    return {
+        "name": found.name,
+        "source": dict(found.source),
+        "overridden": {key: {"preset": before, "plan": now} for key, (before, now) in changed.items()},
+    }
+
+
+def settings(given: Given) -> dict[str, Any]:
+    """Dotted settings from the options that were given."""
+    made: dict[str, Any] = {}
+    # --set speaks of one field by name: it has the last word.
+    for name, value in sorted(given.items(), key=lambda item: item[0] == "set"):
+        option = OPTIONS.get(name)
+        if option is not None and option.sets:
+            made[option.sets] = value
+        elif name in _TRANSLATED:
+            made |= _TRANSLATED[name](value)
+    if "expr" in given:
+        made.setdefault("estimator.name", "expression")
+    return made
+
+
+def _weights(rewards: list[str]) -> dict[str, Any]:
+    weights = [_split_reward(text)[1] for text in rewards]
+    return (
+        {}
+        if all(weight is None for weight in weights)
+        else {"rewards.weights": [1.0 if w is None else w for w in weights]}
+    )
+
+
+def _split_reward(text: str) -> tuple[str, float | None]:
+    name, sign, weight = text.rpartition("=")
+    if not (name if sign else text):
+        raise UsageError(f"--reward {text!r} names no column", "write --reward COLUMN or --reward COLUMN=WEIGHT")
+    return (name, typed(weight, float, f"the weight of {name}")) if sign else (text, None)
+
+
+def _pairs(flag: str, prefix: str) -> Callable[[list[str]], dict[str, Any]]:
+    def translate(items: list[str]) -> dict[str, Any]:
+        return {f"{prefix}{name}": value for name, value in (_pair(flag, item) for item in items)}
+
+    return translate
+
+
+def _pair(flag: str, text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        shape = "PART.FIELD=VALUE" if flag == "--set" else f"{name or 'NAME'}=VALUE"
+        raise UsageError(f"{flag} {text!r} sets nothing", f"write {flag} {shape}")
+    return name.strip(), value.strip()
+
+
+def _bounds(flag: str, key: str) -> Callable[[str], dict[str, Any]]:
+    def translate(text: str) -> dict[str, Any]:
+        low, sign, high = text.partition(":")
+        if not sign:
+            raise UsageError(
+                f"{flag} {text!r} has no two bounds", f"write {flag} LO:HI, as {flag}=-5:5 (one may be left empty)"
+            )
+        sides = [(name, value.strip()) for name, value in (("lo", low), ("hi", high)) if value.strip()]
+        return {f"{key}.{name}": typed(value, float, f"{flag} {text}: a bound") for name, value in sides}
+
+    return translate
+
+
+def _overlong(text: str) -> dict[str, Any]:
+    parts = text.split(":")
+    names = ("max", "buffer", "penalty")
+    if len(parts) not in {2, 3}:
+        raise UsageError(f"--overlong {text!r} is not MAX:BUFFER:PENALTY", "as --overlong 4096:512:1.0")
+    return {f"shape.overlong.{name}": part for name, part in zip(names, parts, strict=False)}
+
+
+def _whiten(level: str) -> dict[str, Any]:
+    return {"post.whiten": None} if level == "none" else {"post.whiten.level": level}
+
+
+_TRANSLATED: Final[Mapping[str, Callable[[Any], Mapping[str, Any]]]] = MappingProxyType(
+    {
+        "reward": _weights,
+        "param": _pairs("--param", "estimator."),
+        "set": _pairs("--set", ""),
+        "reward_clip": _bounds("--reward-clip", "shape.clip"),
+        "clip": _bounds("--clip", "post.clip"),
+        "overlong": _overlong,
+        "whiten": _whiten,
+        "singleton": SINGLETON.__getitem__,
+    }
+)
+
+
+def _refuse_idle(given: Given, plan: Plan, without: Plan) -> None:
+    """An option that changes nothing here was meant for something else."""
+    if plan.method == "expression" and "estimator.sql" not in settings(given):
+        raise UsageError("the method expression is a formula of yours", f"give --expr '{plan.params['sql']}'")
+    undivided = plan.divisor.level == "none" and plan.method != "expression"
+    for name in ("epsilon", "ddof", "std_of"):
+        if name in given and undivided:
+            cure = (
+                "add --scale group or --scale batch"
+                if len(plan.estimator.scales) > 1
+                else f"{plan.method} has no divisor"
+            )
+            params = [p.name for p in plan.estimator.params if p.name == name]
+            cure = f"{plan.method} has its own: --param {name}=" if params else cure
+            raise UsageError(f"{OPTIONS[name].flag} belongs to a divisor, and the scale is none", cure)
+    whitens = any(op.name == "whiten" for op in without.post)
+    idle = (
+        ("whiten_epsilon", not whitens, "belongs to whitening, and there is none", "add --whiten sample"),
+        ("seed", "duplicate" not in given, "chooses what --duplicate copies", "add --duplicate"),
+        ("partial", "group_size" not in given, "is about the last block of --group-size", "add --group-size N"),
+        (
+            "std_threshold",
+            plan.groups.zero_variance == "keep",
+            "says which groups --zero-variance drop or null skips",
+            "add one of them",
+        ),
+        ("component_missing", len(given.get("reward", "")) == 1, "is about several rewards", "name them with --reward"),
+    )
+    for name, useless, why, cure in idle:
+        if name in given and useless:
+            raise UsageError(f"{OPTIONS[name].flag} {why}", cure)
+    if given.get("expect_size", 1) < 1:
+        raise UsageError(f"a group cannot have {given['expect_size']} rows", "--expect-size takes 1 or more")
+    if given.get("seed", 0) < 0:
+        raise UsageError(f"--seed cannot be {given['seed']}", "it takes 0 or more")
+
+
+def binding_fields(given: Given) -> dict[str, Any]:
+    """Which columns play which part: the keyword arguments of a Binding."""
+    flags = {role.flag.removeprefix("--").replace("-", "_"): role.name for role in ROLES.values()}
+    direct = ("group_size", "partial", "expect_size", "group_within", "batch_by", "schema", "parquet_key")
+    group = tuple(name.strip() for item in given.get("group", ()) for name in item.split(",") if name.strip())
+    if given.get("group") and not group:
+        raise UsageError("--group names no column", "give the columns of the key, or leave it out")
+    return {
+        "group": group,
+        "rewards": tuple(_split_reward(text)[0] for text in given.get("reward", ())),
+        "roles": {role: given[name] for name, role in flags.items() if name in given},
+        "singletons_meant": "singleton" in given,
+        **{name: given[name] for name in direct if name in given},
+    }
+
+
+def output_fields(given: Given) -> dict[str, Any]:
+    """How to write: the keyword arguments of an Output."""
+    direct = ("force", "in_place", "resume", "column", "replace", "dtype", "facts", "only", "duplicate", "seed", "long")
+    to = given.get("output")
+    return {"to": STDOUT if to in _STDOUTS else to, **{name: given[name] for name in direct if name in given}}

@@ -1,0 +1,204 @@
+"""The options, each declared once: the command line, `--config`, the Python API and the README read this table.
+
+`sets` names the setting of the plan that an option is another word for; options whose text means more than
+one setting are translated in `settings`. Importing this table loads neither polars nor typer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from grpo_cli.engine.extra_columns import ROLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+INPUT: Final = "Input and output"
+GROUPS: Final = "Groups and batches"
+REWARDS: Final = "Rewards"
+SHAPE: Final = "Shaping the reward"
+METHOD: Final = "Method"
+DIVISOR: Final = "Divisor"
+SKIPPED: Final = "Constant, small and lone groups"
+POST: Final = "Afterwards"
+ROLE: Final = "Extra columns that some methods read"
+MESSAGES: Final = "Messages and checks"
+LOOK: Final = "What is shown"
+CHOICE: Final = "Which groups and rows"
+
+Whiten = Literal["none", "sample", "token"]
+Missing = Literal["error", "exclude", "zero", "as-zero", "propagate"]
+Singleton = Literal["zero", "raw", "unit", "nan", "null", "drop", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option: its name, what it takes and what it means."""
+
+    name: str
+    type: Any
+    help: str
+    panel: str
+    short: str = ""
+    other: str = ""
+    metavar: str | None = None
+    sets: str = ""
+    spelled: str = ""
+
+    @property
+    def flag(self) -> str:
+        """How it is spelled on the command line."""
+        return self.spelled or f"--{self.name.replace('_', '-')}"
+
+
+_ROWS: Final = (
+    Option(name="output", short="-o", type=str, metavar="FILE|DIR/|-", panel=INPUT,
+           help="Where to write; the suffix decides the format. Without it: beside the input, or stdin to stdout."),
+    Option(name="force", type=bool, panel=INPUT, help="Replace an output file that exists."),
+    Option(name="in_place", type=bool, panel=INPUT,
+           help="Write into the inputs themselves; Parquet grows by the new column, the rest is rewritten and renamed."),
+    Option(name="stream", type=bool, panel=INPUT,
+           help="Standard input has its groups one after the other: each leaves as soon as it is complete."),
+    Option(name="resume", type=bool, panel=INPUT,
+           help="Skip outputs in DIR/ that an interrupted run with --resume, of the same plan and inputs, has finished."),
+    Option(name="column", type=str, metavar="NAME", panel=INPUT, help="Name of the column with the advantages (default: advantage)."),
+    Option(name="replace", type=bool, panel=INPUT, help="Compute a column anew that the input already has."),
+    Option(name="dtype", type=Literal["f64", "f32"], panel=INPUT, help="Type of the new column (default: f64)."),
+    Option(name="facts", type=bool, panel=INPUT, help="Also write COLUMN_mean, _std, _size and _status."),
+    Option(name="only", type=bool, panel=INPUT, help="Write only the key, the rewards and the new columns."),
+    Option(name="long", type=bool, panel=INPUT,
+           help="One row per rollout, where the input has several in a record (lists, nested traces)."),
+    Option(name="on_error", type=Literal["error", "skip"], panel=INPUT,
+           help="Lines that are not JSON, as a last one cut short: stop (default), or leave them out and count them."),
+    Option(name="parquet_key", type=str, metavar="FILE", panel=INPUT,
+           help="File with the key of encrypted Parquet files; what is written from them is encrypted with it, too."),
+    Option(name="config", type=str, metavar="FILE", panel=INPUT, help="TOML file with options by these names; flags win."),
+    Option(name="schema", type=str, metavar="NAME|none", panel=GROUPS,
+           help="How the file is laid out (grpo-adv schemas lists them). Without it: recognised, and said."),
+    Option(name="group", short="-g", type=list[str], metavar="COL[,COL]", panel=GROUPS,
+           help="Key column(s) of a group; dots reach into nested fields. Without it: found by name, and said."),
+    Option(name="group_size", type=int, metavar="N", panel=GROUPS,
+           help="Groups are blocks of N consecutive rows (inside each key when --group is given)."),
+    Option(name="partial", type=Literal["keep", "drop"], panel=GROUPS, help="What to do with a last block of fewer rows."),
+    Option(name="expect_size", type=int, metavar="N", panel=GROUPS, help="Stop when a group has another size."),
+    Option(name="group_within", type=str, metavar="COL|file|input", panel=GROUPS,
+           help="Where a key is unique: in each value of a column, each file, or the whole input."),
+    Option(name="batch_by", type=str, metavar="COL|file|input", panel=GROUPS,
+           help="Rows that are normalised together: by column, by file, or the whole input."),
+    Option(name="rollout", type=str, metavar="COL", panel=GROUPS,
+           help="Id of a rollout that has several rows: it counts once, and its rows share the advantage."),
+    Option(name="rollout_reward", type=Literal["first", "last", "mean", "each"], panel=GROUPS, sets="unit.take",
+           help="Which reward a rollout counts with (default with --rollout: last)."),
+    Option(name="reward", short="-r", type=list[str], metavar="COL[=WEIGHT]", panel=REWARDS,
+           help="Reward column; repeat it for several. Without it: found by name, and said."),
+    Option(name="combine", type=Literal["sum", "normalize"], panel=REWARDS, sets="rewards.combine",
+           help="Add the columns, or estimate for each and add the advantages (GDPO)."),
+    Option(name="missing", type=Missing, panel=REWARDS, sets="rewards.missing",
+           help="Rows without a finite reward: stop (default), leave out, leave out and give 0, count as reward 0, or let NaN spread."),
+    Option(name="component_missing", type=Literal["skip", "zero", "propagate"], panel=REWARDS,
+           sets="rewards.component_missing",
+           help="One of several rewards is missing: skip it (default), count it as 0, or the row has no reward."),
+    Option(name="reward_shift", type=float, metavar="X", panel=SHAPE, sets="shape.affine.shift", help="r becomes (r + X) * scale."),
+    Option(name="reward_scale", type=float, metavar="X", panel=SHAPE, sets="shape.affine.scale", help="r becomes (r + shift) * X."),
+    Option(name="reward_clip", type=str, metavar="LO:HI", panel=SHAPE, help="Clip the reward."),
+    Option(name="kl_coef", type=float, metavar="X", panel=SHAPE, sets="shape.kl.coef", help="r becomes r - X * kl (needs --kl-column)."),
+    Option(name="overlong", type=str, metavar="MAX:BUFFER:PENALTY", panel=SHAPE,
+           help="DAPO's soft length penalty (needs --length-column)."),
+    Option(name="preset", type=str, metavar="NAME", panel=METHOD,
+           help="A framework's exact arithmetic, as trl-grpo; flags override it; grpo-adv presets lists them."),
+    Option(name="method", short="-m", type=str, metavar="NAME", panel=METHOD, sets="estimator.name",
+           help="The estimator (default: grpo); grpo-adv methods lists them."),
+    Option(name="param", short="-p", type=list[str], metavar="NAME=VALUE", panel=METHOD, help="A parameter of the method."),
+    Option(name="expr", type=str, metavar="SQL", panel=METHOD, sets="estimator.sql",
+           help="A formula of your own, as '(reward - mean) / (std + epsilon)'."),
+    Option(name="set", type=list[str], metavar="PART.FIELD=VALUE", panel=METHOD, help="Any field of the plan (see --explain)."),
+    Option(name="scale", short="-s", type=Literal["group", "batch", "none"], panel=DIVISOR, sets="divisor.level",
+           help="Whose standard deviation divides (default: the method's own; grpo group, rloo none)."),
+    Option(name="epsilon", type=float, metavar="X", panel=DIVISOR, sets="divisor.epsilon",
+           help="Added to the standard deviation (default: 1e-6)."),
+    Option(name="ddof", type=int, metavar="0|1", panel=DIVISOR, sets="divisor.ddof",
+           help="Divide the squares by n - ddof: 1 as torch.std (default), 0 as numpy.std."),
+    Option(name="std_of", type=Literal["reward", "residual"], panel=DIVISOR, sets="divisor.of",
+           help="The standard deviation of the rewards (default) or of what is left after the baseline."),
+    Option(name="singleton", type=Singleton, panel=SKIPPED,
+           help="A group with one scored row: 0 (default), its reward, reward/(1+epsilon), NaN, null, left out, or stop."),
+    Option(name="zero_variance", type=Literal["keep", "drop", "null"], panel=SKIPPED, sets="groups.zero_variance",
+           help="Constant groups: keep with 0 (default), leave out, or write null."),
+    Option(name="std_threshold", type=float, metavar="T", panel=SKIPPED, sets="groups.std_threshold",
+           help="Constant also means std <= T."),
+    Option(name="min_group_size", type=int, metavar="N", panel=SKIPPED, sets="groups.min_size",
+           help="Groups with fewer scored rows get null (--set groups.small=zero|drop)."),
+    Option(name="duplicate", type=bool, panel=SKIPPED,
+           help="Refill dropped groups with copies of surviving ones (marked in COLUMN_copy)."),
+    Option(name="seed", type=int, metavar="N", panel=SKIPPED, help="Which groups --duplicate copies, which rows or groups select draws (default: 0)."),
+    Option(name="whiten", type=Whiten, panel=POST,
+           help="Standardise over the batch, each row or each token counting once."),
+    Option(name="whiten_epsilon", type=float, metavar="X", panel=POST, sets="post.whiten.inside",
+           help="Added to the variance under the root (default: 1e-8)."),
+    Option(name="clip", type=str, metavar="LO:HI", panel=POST, help="Clip the advantage."),
+    *(Option(name=role.flag.removeprefix("--").replace("-", "_"), type=str, metavar="COL", panel=ROLE,
+             help=f"{role.meaning[0].upper()}{role.meaning[1:]}." + (" 'equal': all the same." if role.name == "length" else ""))
+      for role in ROLES.values() if role.name != "rollout"),
+    Option(name="explain", other="--dry-run", type=bool, panel=MESSAGES,
+           help="Show columns, grouping, formula and one group worked out; write nothing."),
+    Option(name="fail_on", type=str, metavar="CONDITION", panel=MESSAGES,
+           help="Exit 3 and write nothing when it holds, as 'zero_variance_share > 0.5'."),
+    Option(name="json", type=bool, panel=MESSAGES, help="The summary as JSON."),
+    Option(name="summary", type=str, metavar="FILE", panel=MESSAGES, help="Also write the summary as JSON to a file."),
+    Option(name="quiet", short="-q", type=bool, panel=MESSAGES, help="No summary and no progress, only errors."),
+    Option(name="debug", type=bool, panel=MESSAGES, help="Show tracebacks."),
+)  # fmt: skip
+
+OPTIONS: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in _ROWS})
+# Options of the commands that look or choose; `compute` has none of them.
+_MORE: Final = (
+    Option(name="by", type=str, metavar="COL", panel=LOOK, help="A line for each value of a column, such as the step: a trend."),
+    Option(name="show", type=str, metavar="KEY", panel=LOOK,
+           help="The rows of one group with reward, advantage and the beginning of the text."),
+    Option(name="top", type=int, metavar="N", panel=LOOK, help="How many groups are listed at either end (default: 3)."),
+    Option(name="sort", type=str, metavar="FACT", panel=LOOK, help="What groups are listed by (default: std)."),
+    Option(name="format", type=Literal["md", "csv"], panel=LOOK,
+           help="Only the table, for another program: all groups, or the trend of --by, or the rows of --show."),
+    Option(name="text_column", type=str, metavar="COL", panel=LOOK,
+           help="The text of the response (without it: found by name)."),
+    Option(name="duplicates", type=bool, panel=LOOK, help="Look for equal texts inside a group in large files, too."),
+    Option(name="methods", type=str, metavar="NAME,...", panel=LOOK,
+           help="Methods whose advantages are drawn (default: grpo,rloo,dr-grpo)."),
+    Option(name="presets", spelled="--preset", type=list[str], metavar="NAME[,OPTION=X]", panel=METHOD,
+           help="A preset to compare, as trl-grpo or trl-grpo,scale=batch; repeat it."),
+    Option(name="contenders", spelled="--method", short="-m", type=list[str], metavar="NAME[,OPTION=X]", panel=METHOD,
+           help="A method to compare, as rloo or grpo,epsilon=1e-4; repeat it."),
+    Option(name="write", type=bool, panel=INPUT, help="Weave all the columns into the file, as advantage_NAME."),
+    Option(name="where", short="-w", type=str, metavar="CONDITION", panel=CHOICE,
+           help="Keep the groups for which it holds, as '0.1 <= mean <= 0.9 and std > 0'."),
+    Option(name="limit", type=int, metavar="N", panel=CHOICE,
+           help="Keep at most N groups: the first ones, or with --seed a random choice."),
+    Option(name="per_group", type=int, metavar="N", panel=CHOICE, help="Keep at most N rows of each group."),
+    Option(name="pick", type=Literal["best", "worst", "spread", "random"], panel=CHOICE,
+           help="Which rows --per-group keeps (default: spread, those whose rewards differ most)."),
+)  # fmt: skip
+EVERY: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in (*_ROWS, *_MORE)})
+# What a frame in memory can be given: everything but files and messages.
+ON_FRAMES: Final = tuple(
+    row.name for row in _ROWS if row.panel not in {INPUT, MESSAGES} and row.name not in {"duplicate", "seed"}
+)
+# Rewards are looked at as they stand in the file: shaping them belongs to an advantage.
+_ARITHMETIC: Final = tuple(row.name for row in _ROWS if row.name in ON_FRAMES and row.panel != SHAPE)
+_FACTS: Final = tuple(name for name in _ARITHMETIC if OPTIONS[name].panel in {GROUPS, REWARDS})
+# The options of each command that has not all of them, in the order of its help.
+INSPECT: Final = (
+    "by", "show", "top", "sort", "format", "text_column", "duplicates", *_ARITHMETIC, "on_error", "parquet_key", "config", "json", "quiet", "debug",
+)  # fmt: skip
+SELECT: Final = (
+    "where", "limit", "per_group", "pick", "seed", "output", "force", *_FACTS, "length_column", "on_error", "parquet_key", "config", "json", "summary", "quiet", "debug",
+)  # fmt: skip
+REPORT: Final = (
+    "output", "force", "by", "methods", "text_column", "duplicates", *_ARITHMETIC, "on_error", "parquet_key", "config", "quiet", "debug",
+)  # fmt: skip
+AUDIT: Final = ("column", *_ARITHMETIC, "parquet_key", "config", "fail_on", "json", "quiet", "debug")
+COMPARE: Final = (
+    "presets", "contenders", "write", "output", "force", "in_place", "column", "replace", "dtype",
+    *(name for name in _ARITHMETIC if name not in {"preset", "method", "expr"}), "parquet_key", "json", "quiet", "debug",
+)  # fmt: skip

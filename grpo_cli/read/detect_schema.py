@@ -1,0 +1,172 @@
+"""Which schema a file is of: every schema is held against the names and a few rows, and the most specific one is it.
+
+Detection is deterministic, and two that fit equally well are an error, never a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.files.inputs import pinned
+from grpo_cli.formats import registry
+from grpo_cli.read.tables import FileTable
+from grpo_cli.schemas.sample import Sample, misfit, reward_names
+from grpo_cli.schemas.table import LISTED, NONE, REFUSED, schema, schemas
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from grpo_cli.read.tables import Table
+    from grpo_cli.schemas.table import Schema
+
+_NEAR: Final = 3  # schemas that nearly fit
+_SCORED: Final = frozenset({"reward", "rewards", "score", "scores", "total_reward", "advantage", "advantages"})
+_BASES: Final = {"nested": {"jsonl", "json"}, **{layout: {"jsonl", "json", "parquet", "arrow"} for layout in LISTED}}
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How well a schema fits: its score, or what speaks against it."""
+
+    schema: Schema
+    score: int
+    against: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()  # what speaks for it
+
+
+def recognised(tables: Sequence[Table], choice: str | None) -> list[Table]:
+    """The tables as the schema of their files reads them; those that have been recognised stay as they are."""
+    files = [one for one in tables if isinstance(one, FileTable)]
+    if choice == NONE or any(one.looked for one in files):
+        return list(tables)
+    if len(files) < len(tables):
+        return _named_on_frames(tables, choice)
+    found = {one.name: _schema_of(one, choice) for one in files}
+    kinds = {None if one is None else one.name: name for name, one in found.items()}
+    if len(kinds) > 1:
+        told = ", ".join(f"{name} is {kind or 'of no known schema'}" for kind, name in kinds.items())
+        raise DataError(
+            f"the files are of different schemas: {told}",
+            "name the files of one, or choose with --schema NAME, or --schema none",
+        )
+    return [_laid(one, found[one.name]) for one in files]
+
+
+def _named_on_frames(tables: Sequence[Table], choice: str | None) -> list[Table]:
+    if choice is not None:
+        raise UsageError("a schema says how a file is read", "name the columns of a frame: group=..., reward=...")
+    return list(tables)
+
+
+def _schema_of(table: FileTable, choice: str | None) -> Schema | None:
+    if choice is not None:
+        chosen = schema(choice)
+        _refuse(chosen, table)
+        return chosen
+    if table.format.name in {"csv", "tsv", "parquet", "arrow"} and not _likely({*table.columns()}):
+        return None
+    sample = Sample.of(table.source, table.format, table.columns())
+    best = _best([_match(one, sample) for one in _likely(sample.names)], table.name)
+    if best is not None:
+        _refuse(best, table)
+    return best
+
+
+def _likely(names: Collection[str]) -> list[Schema]:
+    """The schemas whose top-level names are all here: most tables need no closer look."""
+    here = {*names}
+    return [one for one in schemas().values() if _heads(one.name) <= here]
+
+
+@cache
+def _heads(name: str) -> frozenset[str]:
+    return frozenset(re.split(r"[.\[]", field)[0] for field in schema(name).fields)
+
+
+def _best(found: Sequence[Match], name: str) -> Schema | None:
+    fitting = [one for one in found if not one.against]
+    if not fitting:
+        return None
+    most = max(one.score for one in fitting)
+    best = [one.schema for one in fitting if one.score == most]
+    if len(best) > 1:
+        told = " and ".join(f"{one.name} ({one.title})" for one in best)
+        raise DataError(f"{name}: two schemas fit: {told}", "choose with --schema NAME, or --schema none")
+    return best[0]
+
+
+def _refuse(found: Schema, table: FileTable) -> None:
+    if found.layout in REFUSED:
+        raise DataError(f"{table.name}: {found.title}: {found.refusal}", found.hint)
+    bases = _BASES.get(found.layout)
+    if bases is not None and table.format.name not in bases:
+        told = f"{table.name}: the schema {found.name} is not read from {table.format.name}"
+        raise DataError(told, f"it is read from {', '.join(sorted(bases))}; --schema none reads plain rows")
+
+
+def explained(name: str) -> dict[str, Any]:
+    """Which schema a file is of, what speaks for it, and what against the nearest others, as plain data."""
+    source = pinned(Path(name))
+    known = registry.of(source)
+    found = matches(Sample.of(source, known, known.columns(source)))
+    fitting = sorted((one for one in found if not one.against), key=lambda one: -one.score)
+    near = sorted((one for one in found if one.against and one.by), key=lambda one: (len(one.against), -one.score))
+    best = _best(found, name)
+    return {
+        "file": name,
+        "schema": None if best is None else best.name,
+        "because": [] if best is None else list(fitting[0].by),
+        "also": [_told(one) for one in fitting[1:]],
+        "nearly": [_told(one) for one in near if len(one.against) == 1][:_NEAR],
+    }
+
+
+def _told(one: Match) -> dict[str, Any]:
+    return {"schema": one.schema.name, "score": one.score, "by": list(one.by), "against": list(one.against)}
+
+
+def _laid(table: FileTable, found: Schema | None) -> FileTable:
+    """A file whose format knows the layout of its schema."""
+    if found is None:
+        table.looked.add(NONE)
+        return table
+    kind = table.format
+    if found.layout == "nested":
+        inner = "[]" if kind.name == "json" and kind.path == "[]" else ""
+        kind = registry.nested(f"{inner}.{found.rows}".strip("."), lined=kind.name == "jsonl")
+    return table.of_schema(found, kind)
+
+
+# --- matching ----------------------------------------------------------------------------------------------
+
+
+def matches(sample: Sample) -> list[Match]:
+    """How every schema fits, in the order of the table."""
+    return [_match(one, sample) for one in schemas().values()]
+
+
+def _match(one: Schema, sample: Sample) -> Match:
+    against, by, score = [], [], 0
+    for name, shape in one.fields.items():
+        why = misfit(name, shape, sample)
+        if why:
+            against.append(why)
+        else:
+            by.append(name)
+            score += 2 if shape == "any" else 3
+    absent = {*one.absent, *(_SCORED if one.layout in REFUSED else ())}
+    against += [f"has {name}" for name in sorted(absent & sample.names)]
+    score += len(one.absent)
+    if one.file and re.search(one.file, sample.path):
+        by.append("the name of the file")
+        score += 3
+    elif one.only_file:
+        against.append("another name of the file")
+    if not against and one.rewards is not None and not reward_names(one, sample):
+        against.append("no column that could be a reward")
+    return Match(one, score, tuple(against), tuple(by))

@@ -1,0 +1,122 @@
+"""A few rows of a file, as a person reads them: the text of some responses, without reading those of all others."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+
+from grpo_cli.errors import DataError, GrpoError
+from grpo_cli.formats.cells import canonical, json_text
+from grpo_cli.formats.interface import Field
+from grpo_cli.formats.jsonl.lines import is_blank, raw_lines
+from grpo_cli.formats.jsonl.rows import ABSENT, parsed, value_of
+from grpo_cli.read.tables import FileTable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from grpo_cli.read.tables import Narrow, Table
+
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+NEAR: Final = 10_000  # keys among which a misspelt one is looked for
+
+
+def code_of(narrow: Narrow, wanted: str) -> int:
+    """The group that a key means: the whole key, its parts with a comma between them, or a beginning that is unique."""
+    texts = _keys(narrow)
+    spaced = ", ".join(part.strip() for part in wanted.split(","))
+    for same in (texts == wanted, texts == spaced, texts.str.starts_with(wanted)):
+        found = same.arg_true()
+        if len(found) == 1:
+            return int(found[0])
+        if len(found) > 1:
+            shown = ", ".join(narrow.label(int(code)) for code in found[:3])
+            more = f" and {len(found) - 3} more" if len(found) > 3 else ""  # noqa: PLR2004 - the three that are shown
+            raise DataError(
+                f"{wanted!r} is the beginning of {len(found)} keys ({shown}{more})", "give --show more of it"
+            )
+    near = get_close_matches(wanted, texts.head(NEAR).to_list(), n=1)
+    told = f"did you mean {near[0]!r}?" if near else f"the first of {len(texts)} is {texts[0]!r}"
+    raise DataError(f"no group has the key {wanted!r}", told)
+
+
+def _keys(narrow: Narrow) -> pl.Series:
+    """The keys in words, whole; a block is called by its first row."""
+    if not narrow.key.width:
+        return pl.Series([narrow.label(code) for code in range(narrow.groups.size)], dtype=pl.String)
+    parts = [canonical(one) if one.dtype.is_nested() else one.cast(pl.String) for one in narrow.key.get_columns()]
+    return pl.DataFrame([part.alias(str(i)) for i, part in enumerate(parts)]).select(
+        pl.concat_str(pl.all(), separator=", ")
+    ).to_series()  # fmt: skip
+
+
+def texts(narrow: Narrow, rows: Rows, column: str) -> list[str | None]:
+    """The text of these rows of the narrow table; of messages and other values their JSON."""
+    places = rows if narrow.rows is None else narrow.rows[rows]
+    files = np.searchsorted(narrow.ends, places, side="right")
+    told: dict[int, Any] = {}
+    for file in np.unique(files):
+        start = int(narrow.ends[file]) - narrow.lengths[file]
+        here = np.unique(places[files == file])
+        found = _picked(narrow.tables[file], here - start, column, narrow.lengths[file])
+        told |= dict(zip(here.tolist(), found, strict=True))
+    return [_as_text(told[place]) for place in places.tolist()]
+
+
+def _as_text(value: Any) -> str | None:
+    """Of a chat, what was said last; of other values their JSON."""
+    if isinstance(value, pl.Series):
+        value = value.to_list()
+    if isinstance(value, list) and value and isinstance(value[-1], dict) and isinstance(value[-1].get("content"), str):
+        return str(value[-1]["content"])
+    return value if value is None or isinstance(value, str) else json_text(value)
+
+
+def _picked(table: Table, rows: Rows, column: str, height: int) -> Sequence[Any]:
+    """The values of these rows (in ascending order), read the cheap way if the format has one."""
+    if isinstance(table, FileTable) and table.format.name in _WAYS:
+        found = _WAYS[table.format.name](table, rows, column, height)
+        if found is not None:
+            return found
+    try:
+        return table.scan([Field(column, "key")])[column].gather(rows).to_list()
+    except GrpoError:  # not every file of several has it
+        return [None] * len(rows)
+
+
+def _of_lines(table: FileTable, rows: Rows, column: str, height: int) -> list[Any] | None:
+    """Parse the lines that are meant; none if lines are not rows here."""
+    wanted, found, at = dict.fromkeys(rows.tolist()), [], -1
+    for line in raw_lines(table.source):
+        at += not is_blank(line)
+        if at in wanted and not is_blank(line):
+            value = value_of(_row(line, table), column)
+            found.append(None if value is ABSENT else value)
+    return found if at + 1 == height else None
+
+
+def _row(line: bytes, table: FileTable) -> Mapping[str, Any]:
+    return parsed(line.removeprefix(b"\xef\xbb\xbf"), lambda _: table.name, 0)
+
+
+def _of_row_groups(table: FileTable, rows: Rows, column: str, height: int) -> list[Any] | None:
+    """Read the column in the row groups where the rows are, one after the other."""
+    with table.source.open() as handle:
+        file = pq.ParquetFile(handle)
+        if file.metadata.num_rows != height or column not in file.schema_arrow.names:
+            return None
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        ends = np.cumsum(sizes)
+        groups = np.searchsorted(ends, rows, side="right")
+        found: list[Any] = []
+        for group in np.unique(groups):
+            here = rows[groups == group] - (int(ends[group]) - sizes[group])
+            found += file.read_row_group(int(group), columns=[column])[column].take(here).to_pylist()
+    return found
+
+
+_WAYS: Final = {"jsonl": _of_lines, "parquet": _of_row_groups}

@@ -1,0 +1,240 @@
+"""Tables with named columns, the narrow table made of them, and the binding that says how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.errors import DataError, UnknownName
+from grpo_cli.formats.cells import typed
+from grpo_cli.formats.jsonl.lines import line_of
+from grpo_cli.read.derived_columns import Made
+from grpo_cli.read.group_keys import STEP_LIKE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from grpo_cli.files.inputs import Input
+    from grpo_cli.formats.interface import Field, Format, Kind
+    from grpo_cli.read.group_keys import Coded
+    from grpo_cli.schemas.table import Schema
+
+SHOWN: Final = 40  # characters of a key in a message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """Which columns play which part; what a user says with flags, without a word of arithmetic."""
+
+    group: tuple[str, ...] = ()
+    group_size: int | None = None
+    partial: Literal["error", "keep", "drop"] = "error"
+    expect_size: int | None = None
+    group_within: str | None = None
+    batch_by: str | None = None
+    rewards: tuple[str, ...] = ()
+    roles: Mapping[str, str] = field(default_factory=dict)
+    carried: Mapping[str, Kind] = field(default_factory=dict)  # columns that come along, without a part to play
+    singletons_meant: bool = False
+    schema: str | None = None  # the name of one, or "none"; without it the files are looked at
+    parquet_key: str | None = None  # a file with the key of encrypted ones
+
+
+class Table(Protocol):
+    """Anything with named columns and rows: a file or a frame."""
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+
+    def columns(self) -> list[str]:
+        """All top-level names."""
+
+    def scan(self, fields: Sequence[Field]) -> pl.DataFrame:
+        """The asked columns, row i being row i."""
+
+    def place(self, row: int) -> str:
+        """How messages call a row."""
+
+
+@dataclass(frozen=True)
+class FileTable:
+    """A pinned file and the format that reads it; the schema that it is of, once it has been looked at."""
+
+    source: Input
+    format: Format
+    schema: Schema | None = None
+    gone: tuple[int, ...] = ()  # lines of the file that were left out before it was read
+
+    @property
+    def name(self) -> str:
+        """The file as the user named it."""
+        return self.source.name
+
+    def place(self, row: int) -> str:
+        """A row (0 = the first) as a person finds it: by its line in a file of lines."""
+        if self.format.place is not None:
+            return self.format.place(self.source, row)
+        if self.format.name == "jsonl":
+            line = line_of(self.source, row)
+            for gone in self.gone:
+                line += gone <= line
+            return f"{self.name}:{line}"
+        return f"{self.name} row {row + 1}"
+
+    @cached_property
+    def _columns(self) -> dict[str, None]:
+        return dict.fromkeys(self.format.columns(self.source))
+
+    @cached_property
+    def _refused(self) -> set[str]:
+        return set()
+
+    @cached_property
+    def looked(self) -> set[str]:
+        """What it was found to be of, once that was asked: the name of a schema, or nothing."""
+        return set()
+
+    def of_schema(self, schema: Schema, format_: Format) -> FileTable:
+        """The file as a schema reads it; what no row may hold stays refused."""
+        made = replace(self, schema=schema, format=format_)
+        made.looked.add(schema.name)
+        made.refuse(self._refused)
+        return made
+
+    def columns(self) -> list[str]:
+        """All top-level names; of JSON lines those that some rows show, and after a scan each that was watched for."""
+        return list(self._columns)
+
+    def refuse(self, names: Collection[str]) -> None:
+        """Let no row hold one of these names, neither those that are known by now nor those that a scan finds."""
+        known = self._columns if self.format.own is None else self.format.own(self.source)
+        there = [name for name in names if name in known]
+        if there:
+            raise DataError(
+                f"{self.name} already has a column {there[0]!r}",
+                "--replace computes it anew, --column NAME writes another one",
+            )
+        self._refused.update(names)
+
+    def scan(self, fields: Sequence[Field]) -> pl.DataFrame:
+        """The asked columns of the file, those among them that the schema makes of others."""
+        if self.schema is None:
+            return self._scanned(fields)
+        return Made(self.schema, self.name, self.place).scan(self._scanned, fields)
+
+    def _scanned(self, fields: Sequence[Field]) -> pl.DataFrame:
+        if self.format.late is None:
+            return self.format.scan(self.source, fields)
+        watched = {*STEP_LIKE, *self._refused} - {*self._columns, *(field.name for field in fields)}
+        frame, late = self.format.late(self.source, fields, watched)
+        self._columns.update(dict.fromkeys(sorted(late)))
+        self.refuse(self._refused)
+        return frame
+
+
+@dataclass(frozen=True, slots=True)
+class FrameTable:
+    """A frame that is already in memory: its names, and how to take some of its columns."""
+
+    names: Sequence[str]
+    take: Callable[[list[str]], pl.DataFrame]
+    name: str = "frame"
+
+    def columns(self) -> list[str]:
+        """The frame's columns."""
+        return list(self.names)
+
+    def scan(self, fields: Sequence[Field]) -> pl.DataFrame:
+        """The asked columns, dotted paths reaching into structs."""
+        heads = {one.name: one.name if one.name in self.names else one.name.split(".")[0] for one in fields}
+        for name, head in heads.items():
+            if head not in self.names:
+                raise UnknownName.among("column", name, self.names)
+        frame = self.take(list(dict.fromkeys(heads.values())))
+        return pl.DataFrame([typed(one, self._reach(frame, one.name, heads[one.name]), self.place) for one in fields])
+
+    def _reach(self, frame: pl.DataFrame, name: str, head: str) -> pl.Series:
+        series = frame[head]
+        for part in name.removeprefix(head).split(".")[1:]:
+            try:
+                series = series.struct.field(part)
+            except pl.exceptions.PolarsError:
+                raise DataError(f"{self.name} has no field {name!r}", f"{head} is {series.dtype}") from None
+        return series
+
+    def place(self, row: int) -> str:
+        """How messages call a row."""
+        return f"{self.name} row {row + 1}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Narrow:
+    """The narrow table, and how it was found. `rows` are its rows in the input, where some were left out."""
+
+    table: pl.DataFrame
+    tables: Sequence[Table]
+    lengths: tuple[int, ...]
+    groups: Coded
+    key: pl.DataFrame  # one line per group: of millions of rows the text of a key is the largest part
+    batches: int
+    group_names: tuple[str, ...]
+    reward_names: tuple[str, ...]
+    batch_name: str
+    roles: Mapping[str, str]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
+    carried: pl.DataFrame = field(default_factory=pl.DataFrame)  # row by row as `table`
+    schema: str | None = None  # its title
+    declared: pl.Series | None = None  # rows that the schema says have no reward
+
+    @cached_property
+    def ends(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Where each file's rows end."""
+        return np.cumsum(self.lengths)
+
+    def files(self) -> pl.Series:
+        """The name of the file of every row."""
+        names = pl.Series("file", [one.name for one in self.tables])
+        names = names.gather(np.repeat(np.arange(len(self.tables)), self.lengths))
+        return names if self.rows is None else names.gather(self.rows)
+
+    def place(self, row: int) -> str:
+        """File and row as a person counts them."""
+        file, inside = self._within(row)
+        return self.tables[file].place(inside)
+
+    def spot(self, row: int) -> tuple[str, int]:
+        """The name of the file and the number of the row in it (1 = the first), which costs no reading."""
+        file, inside = self._within(row)
+        return self.tables[file].name, inside + 1
+
+    def _within(self, row: int) -> tuple[int, int]:
+        row = row if self.rows is None else int(self.rows[row])
+        file = int(np.searchsorted(self.ends, row, side="right"))
+        return file, row - (int(self.ends[file - 1]) if file else 0)
+
+    def label(self, code: int) -> str:
+        """A group's key in words."""
+        return label(self.key, code, int(self.groups.first[code]))
+
+
+def broken(tables: Sequence[Table]) -> tuple[str, ...]:
+    """A warning for each file of which lines were left out."""
+    return tuple(
+        f"{one.name}: {len(one.gone)} {'line is' if len(one.gone) == 1 else 'lines are'} no JSON object and left out "
+        f"(line {', '.join(map(str, one.gone[:3]))}{', ...' if len(one.gone) > 3 else ''})"  # noqa: PLR2004
+        for one in tables
+        if isinstance(one, FileTable) and one.gone
+    )
+
+
+def label(key: pl.DataFrame, at: int, row: int) -> str:
+    """A line of keys in words, short enough for a message; a block without a key is called by its first row."""
+    texts = [str(value) for value in key.row(at)] if key.width else [f"block at row {row + 1}"]
+    return ", ".join(text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..." for text in texts)

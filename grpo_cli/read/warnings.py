@@ -1,0 +1,84 @@
+"""What looks wrong with the groups that were found: said as warnings, each with the flag that would change it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from grpo_cli.read.group_keys import sizes
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from grpo_cli.read.assign_groups import Looked
+    from grpo_cli.read.group_keys import Coded
+    from grpo_cli.read.tables import Binding
+
+    Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+_GIANT: Final = 64  # rows of a single group that is more than one prompt's samples
+_MANY: Final = 2  # groups of one size that make it the usual one
+_SURE: Final = 4  # a smaller common size has to be that of several groups
+_NEAR: Final = 1e-4  # two baselines that differ by less are one, rounded
+
+
+def suspicions(looked: Looked, binding: Binding, coded: Coded, baseline: pl.Series | None) -> tuple[str, ...]:
+    """Groups that may be several in one; `baseline` is the one that the trainer logged, row by row."""
+    if binding.group_size is not None or not looked.group:
+        return ()
+    key = looked.words or ", ".join(looked.group)
+    rows = sizes(coded)
+    told, size = _baselines(coded, baseline) or _again(coded, rows) or _multiples(coded, rows) or ("", 0)
+    if told:
+        named = "" if binding.group else f"--group {','.join(looked.group)} "
+        return (f"{told} {named}--group-size {size} cuts them",)
+    if coded.size == 1 and looked.rows >= _GIANT:
+        return (f"all {looked.rows:,} rows are one group: is {key} the same everywhere? --group names another key",)
+    return ()
+
+
+def _again(coded: Coded, rows: Ints) -> tuple[str, int] | None:
+    """Keys that come back in blocks of one size, with other groups between them."""
+    if coded.together:
+        return None
+    codes, lengths = coded.runs
+    size = int(lengths[0])
+    back = int((np.bincount(codes[lengths == size], minlength=coded.size) > 1).sum())
+    if not back or size == 1 or (lengths[:-1] != size).any() or lengths[-1] > size or rows.max() == size:
+        return None
+    keys = "a group key comes" if back == 1 else f"{back:,} group keys come"
+    return f"{keys} back in separate blocks of {size} rows: drawn twice, or ids that restart?", size
+
+
+def _multiples(coded: Coded, rows: Ints) -> tuple[str, int] | None:
+    """Sizes that are multiples of the usual one, in groups whose rows stand together."""
+    usual_last = len(rows) == 1 or rows[-1] >= rows[:-1].min()
+    whole = rows if usual_last else rows[:-1]  # the last group of a file may be cut short
+    counts = np.bincount(whole)
+    common, usual = int(np.gcd.reduce(np.flatnonzero(counts))), int(counts.argmax())
+    most = int(rows.max())
+    sure = common >= _SURE or int((rows == usual).sum()) > 1
+    if common < _MANY or usual != common or most <= usual or not coded.together or not sure:
+        return None
+    return f"group sizes are multiples of {usual} (up to {most}): two draws of one prompt in one group?", usual
+
+
+def _baselines(coded: Coded, baseline: pl.Series | None) -> tuple[str, int] | None:
+    """Groups in which the logged advantages were made with several baselines, in blocks of one size."""
+    if baseline is None or baseline.null_count():
+        return None
+    values, codes = baseline.to_numpy(), coded.codes.to_numpy()
+    if len(values) < _MANY or not np.isfinite(values).all():
+        return None
+    near = _NEAR * max(1.0, float(np.abs(values).max()))
+    cuts = np.concatenate([[True], (codes[1:] != codes[:-1]) | (np.abs(values[1:] - values[:-1]) > near)])
+    starts = np.flatnonzero(cuts)
+    lengths, of = np.diff(np.append(starts, len(codes))), codes[starts]
+    split = np.bincount(of, minlength=coded.size) > 1
+    inside = lengths[split[of]]
+    if not split.any() or (inside != inside[0]).any() or inside[0] == 1:
+        return None
+    size, count = int(inside[0]), int(split.sum())
+    groups = "a group was" if count == 1 else f"{count} groups were"
+    return f"{groups} normalised in blocks of {size} by the trainer (so its own advantages say):", size

@@ -1,0 +1,179 @@
+"""`grpo-adv methods`: the table of methods as a list, one method explained, and both as plain data.
+
+Everything is read from the table; nothing here loads polars.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
+
+from grpo_cli.engine.estimators.expression import NAMES
+from grpo_cli.engine.estimators.expression import ROLES as NAMEABLE
+from grpo_cli.engine.estimators.registry import ESTIMATORS, Estimator
+from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.engine.plan import Plan
+from grpo_cli.errors import UnknownName
+from grpo_cli.render import plan_text
+from grpo_cli.render.text import Sheet, count, exact
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NAME: Final = 17
+LABEL: Final = 13
+EXAMPLE: Final = "grpo-adv compute rewards.jsonl"
+OWN_FORMULA: Final = "(reward - mean) / (std + epsilon)"
+TYPES: Final = {float: "number", int: "whole number", str: "text", bool: "true or false"}
+
+
+def listing(console: Console) -> None:
+    """Every method in two lines or three: its formula; what it needs, its scales and where it comes from."""
+    sheet = Sheet(console, NAME)
+    for row in ESTIMATORS.values():
+        sheet.row(row.name, _packed(_formula(row), sheet.width), hang=2)
+        scales = f"scale {', '.join(_scales(row))}" if len(row.scales) > 1 else ""
+        facts = [" ".join(ROLES[need].flag for need in _plan(row).needs), scales, row.source]
+        sheet.row("", " · ".join(fact for fact in facts if fact), style="dim", hang=2)
+    sheet.blank()
+    sheet.text("grpo-adv methods NAME explains one; the first scale is the default.")
+
+
+def explain(name: str, console: Console) -> None:
+    """One method: its own words, then what can be set and what it needs."""
+    row, sheet = _row(name), Sheet(console, LABEL)
+    sheet.text(row.name, style="bold")
+    for line in row.doc.splitlines():
+        sheet.text(line)
+    sheet.blank()
+    sheet.row("computes", plan_text.describe(_plan(row)), hang=2)
+    sheet.row("scales", _scale_line(row), hang=2)
+    if len(row.levels) > 1:
+        sheet.row(
+            "baseline", f"of the {row.levels[0]} (default), --set estimator.baseline_level={row.levels[1]}", hang=2
+        )
+    sheet.row("parameters", [line for p in row.params for line in _parameter(p)] or "none", hang=2)
+    sheet.row("columns", _columns(row), hang=2)
+    sheet.row("properties", _properties(row), hang=2)
+    sheet.blank()
+    sheet.text(f"    {_example(row)}")
+
+
+def as_dict(name: str) -> dict[str, Any]:
+    """One method as plain data."""
+    row = _row(name)
+    plain = {key: getattr(row, key) for key in ("name", "summary", "formula", "doc", "source", "scale", "min_group")}
+    return plain | {
+        "scales": _scales(row),
+        "levels": list(row.levels),
+        "needs": [
+            {"column": need, "flag": ROLES[need].flag, "meaning": ROLES[need].meaning} for need in _plan(row).needs
+        ],
+        "params": [asdict(p) | {"type": _kind(p.type), "choices": list(_choices(p.type))} for p in row.params],
+        "sets": dict(row.sets),
+        "computes": plan_text.describe(_plan(row)),
+        "centred": row.centred,
+        "order_free": row.order_free,
+        "uses_batch": _plan(row).uses_batch,
+        "spans_batches": row.spans_batches,
+        "example": _example(row),
+    }
+
+
+def all_as_dict() -> list[dict[str, Any]]:
+    """All methods as plain data, in the order of the table."""
+    return [as_dict(name) for name in ESTIMATORS]
+
+
+# --- pieces ------------------------------------------------------------------------------------------------
+
+
+def _row(name: str) -> Estimator:
+    if name not in ESTIMATORS:
+        raise UnknownName.among("method", name, ESTIMATORS)
+    return ESTIMATORS[name]
+
+
+def _plan(row: Estimator) -> Plan:
+    """What the method is when nothing else is said."""
+    shown = {"estimator.sql": OWN_FORMULA} if row.name == "expression" else {}
+    return Plan.of({"estimator.name": row.name, **shown})
+
+
+def _formula(row: Estimator) -> str:
+    """The author's line where it was written for this method; else the plan's, which knows the divisor."""
+    if row.about or row.name == "expression":
+        return row.formula
+    return ";  ".join(plan_text.quotient(_plan(row))).replace(",;", ",")
+
+
+def _packed(text: str, width: int) -> list[str]:
+    """The formula's clauses on as few lines as hold them whole."""
+    first, *rest = re.split(r"(?<=;)  ", text)
+    lines = [first]
+    for clause in rest:
+        if len(lines[-1]) + 2 + len(clause) <= width:
+            lines[-1] += f"  {clause}"
+        else:
+            lines.append(clause)
+    return lines
+
+
+def _scales(row: Estimator) -> list[str]:
+    return [row.scale, *(scale for scale in row.scales if scale != row.scale)]
+
+
+def _scale_line(row: Estimator) -> str:
+    first, *rest = _scales(row)
+    return ", ".join([f"{first} (default)", *rest]) if rest else f"{first} (no other)"
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def _kind(kind: Any) -> str:
+    return "choice" if _choices(kind) else TYPES[kind]
+
+
+def _parameter(param: Any) -> list[str]:
+    """How to give it, then what it means."""
+    choices = _choices(param.type)
+    kind = f"one of {', '.join(map(str, choices))}" if choices else TYPES[param.type]
+    field = f"; another word for {param.field}" if param.field else ""
+    default = f"={exact(param.default)}" if param.default != "" else "=..."
+    return [f"--param {param.name}{default}", f"  {kind}: {param.help}{field}"]
+
+
+def _columns(row: Estimator) -> list[str]:
+    lines = [f"{ROLES[need].flag} COLUMN: {ROLES[need].meaning}" for need in _plan(row).needs]
+    if row.name == "expression":
+        lines += [f"{name}: {meaning}" for name, meaning in NAMES.items()]
+        lines += [f"{name}: {ROLES[name].meaning} ({ROLES[name].flag})" for name in NAMEABLE]
+    return lines or ["only the reward and the key of the group"]
+
+
+def _properties(row: Estimator) -> list[str]:
+    plan = _plan(row)
+    if plan_text.silences(plan):
+        after = ", before whitening" if any(op.name == "whiten" for op in plan.post) else ""
+        constant = f"a constant group gets 0{after}"
+    else:
+        constant = "a constant group need not get 0"
+    return [
+        constant,
+        "rows of other groups play a part (the batch)" if plan.uses_batch else "every group stands alone",
+        "the order of the rows does not matter" if row.order_free else "may depend on the order of the rows",
+        f"smallest group: {count(row.min_group, 'row')}",
+        *(["a group may span several batches"] if row.spans_batches else []),
+    ]
+
+
+def _example(row: Estimator) -> str:
+    if row.name == "expression":
+        return f"{EXAMPLE} --expr '{OWN_FORMULA}'"
+    needs = "".join(f" {ROLES[need].flag} {need}" for need in _plan(row).needs)
+    setting = "" if needs else next((f" --param {p.name}={exact(p.default)}" for p in row.params), "")
+    scale = f" --scale {_scales(row)[1]}" if len(row.scales) > 1 and not needs and not setting else ""
+    return f"{EXAMPLE} --method {row.name}{needs}{setting}{scale}"

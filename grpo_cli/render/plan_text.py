@@ -1,0 +1,419 @@
+"""The formula that a plan computes, with its constants.
+
+One rule keeps a divisor from being told twice: the numerator is the formula of the method's *function* (its
+docstring never divides by what the plan divides by), the divisor is the plan's. The method's own words
+(`about`) speak of its defaults, and are left to `grpo-adv methods`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from grpo_cli.engine.estimators import outcome
+from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.plan_parts import (
+    ORDERED,
+    PARTS,
+    Affine,
+    Binary,
+    Clip,
+    Kl,
+    Length,
+    NanToZero,
+    Overlong,
+    Rank,
+    Truncated,
+    Whiten,
+)
+from grpo_cli.render.text import clean, exact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from grpo_cli.engine.plan_parts import Divisor
+
+
+TAKEN: Final = {
+    "first": "its first row's reward",
+    "last": "its last row's reward",
+    "mean": "the mean of its rows",
+}
+MISSING: Final = {
+    "exclude": "rows without a finite reward are left out",
+    "zero": "rows without a finite reward are left out and get 0",
+    "as-zero": "rows without a finite reward count as reward 0",
+}
+FILLED: Final = "rows without a finite reward are left out of their group, then count as 0"
+SPOILS: Final = {
+    "row": "is",
+    "later": "and the later rows that build on it are",
+    "group": "makes its group",
+    "batch": "makes its batch",
+}
+COMPONENT_MISSING: Final = {
+    "zero": "a missing reward of several counts as 0",
+    "propagate": "a row that misses one of several rewards has none",
+}
+BEYOND: Final = {
+    "linear": "growing on above {max}",
+    "floor": "never more than {penalty}",
+    "zero": "and r = 0 where L > {max}",
+}
+ALONE: Final = {
+    "zero": "singletons 0",
+    "raw": "singletons keep r",
+    "nan": "singletons NaN",
+    "null": "singletons null",
+    "drop": "singletons are dropped",
+    "error": "a singleton stops the run",
+}
+ALONE_BASELINE: Final = {"zero": "residual r", "formula": "like any other row"}
+OWN_FORMULA: Final = "the formula with a mean of 0"
+LONE_STD: Final = {"group": "std", "batch": "std of a batch of one row"}
+ZERO_VARIANCE: Final = {"drop": "constant groups are dropped", "null": "constant groups get null"}
+SMALL: Final = {"null": "get null", "zero": "get 0", "drop": "are dropped"}
+LEVEL: Final = {"sample": "rows", "token": "tokens"}
+
+
+def unit(plan: Plan) -> list[str]:
+    """What counts as one reward."""
+    rule = plan.unit
+    return [] if rule.take == "each" else [f"one reward a rollout: {TAKEN[rule.take]}"]
+
+
+def rewards(plan: Plan, names: Sequence[str] = ()) -> list[str]:
+    """How several columns become one, and what a missing one means."""
+    rule = plan.rewards
+    summed = len(names) > 1 or rule.weights
+    lines = [f"r = {weighted(plan, names, 'r')}"] if summed and rule.combine == "sum" else []
+    lines += [text for key, text in COMPONENT_MISSING.items() if key == rule.component_missing]
+    return lines + missing(plan)
+
+
+def missing(plan: Plan) -> list[str]:
+    """What becomes of a row without a reward, and of its neighbours; nothing where it stops the run."""
+    rule = plan.rewards.missing
+    if rule == "propagate":
+        caught = plan.divisor.least is not None and plan.divisor.level in LONE_STD
+        return [f"a row without a finite reward {SPOILS[plan.spoils]} {'0' if caught else 'NaN'}"]
+    names = [op.name for op in plan.post]
+    filled = "nan_to_zero" in names[: names.index("whiten")] if "whiten" in names else False
+    if rule == "zero" and filled:
+        return [FILLED]
+    return [MISSING[rule]] if rule in MISSING else []
+
+
+def weighted(plan: Plan, names: Sequence[str], letter: str) -> str:
+    """The columns and their weights: `accuracy + 0.5 format`, or `r1 + 0.5 r2` without names."""
+    weights = plan.rewards.weights or (1.0,) * len(names)
+    if not weights:
+        return f"sum of the columns' {letter}"
+    if len(names) != len(weights):
+        named = [f"{letter}{k}" for k in range(1, len(weights) + 1)]
+    else:
+        named = [name if letter == "r" else f"{letter}({name})" for name in names]
+    return " + ".join(name if w == 1 else f"{exact(w)} {name}" for w, name in zip(weights, named, strict=True))
+
+
+# --- operations --------------------------------------------------------------------------------------------
+
+
+def shape(plan: Plan) -> list[str]:
+    """What is done to the reward before it enters the estimator."""
+    return [_SHAPE[type(op)](op) for op in plan.shape]
+
+
+def post(plan: Plan) -> list[str]:
+    """What is done to the advantage in the end."""
+    return [_POST[type(op)](op) for op in plan.post] + _rollout(plan)
+
+
+def clipped(letter: str, op: Clip) -> str:
+    """One bound or two."""
+    if op.lo is not None and op.hi is not None:
+        return f"{letter} clipped to [{exact(op.lo)}, {exact(op.hi)}]"
+    if op.lo is not None:
+        return f"{letter} not below {exact(op.lo)}"
+    return f"{letter} clipped to nothing, unchanged" if op.hi is None else f"{letter} not above {exact(op.hi)}"
+
+
+def _affine(op: Affine) -> str:
+    shifted = f"(r {'-' if op.shift < 0 else '+'} {exact(abs(op.shift))})"
+    return f"r becomes {shifted if op.shift else 'r'}" + (f" * {exact(op.scale)}" if op.scale != 1 else "")
+
+
+def _overlong(op: Overlong) -> str:
+    start = f"({exact(op.max)} - {exact(op.buffer)})"
+    told = BEYOND[op.beyond].format(max=exact(op.max), penalty=exact(op.penalty))
+    loss = f"{exact(op.penalty)} (L - {start})/{exact(op.buffer)}"
+    return f"r loses {loss} where length L > {exact(op.max - op.buffer)}, {told}"
+
+
+def _length(op: Length) -> str:
+    parts = zip((op.output, op.input, op.turns), "LIT", strict=True)
+    relative = " + ".join(f"{exact(weight)} {of}/max {of}" for weight, of in parts)
+    return f"r becomes r - mean ({relative}); L output length, I input length, T turns"
+
+
+def _rank(op: Rank) -> str:
+    told = f"r' = r (1 - {exact(op.penalty)} rank/n), rank 0..n-1 by log-prob"
+    return (
+        f"{told}; group mean and std are those of r', the numerator keeps r"
+        if op.numerator == "raw"
+        else f"{told}; r becomes r'"
+    )
+
+
+def _whiten(op: Whiten) -> str:
+    over = f"over the {LEVEL[op.level]} of the batch"
+    if not op.divide:
+        return f"then A - mu {over}"
+    return f"then (A - mu)/{bracketed(spelled(op, ''))} {over}, ddof {op.ddof}"
+
+
+_SHAPE: Final[Mapping[type, Callable[[Any], str]]] = {
+    Affine: _affine,
+    Clip: lambda op: clipped("r", op),
+    Kl: lambda op: f"r becomes r {'+' if op.coef < 0 else '-'} {exact(abs(op.coef))} kl",
+    Overlong: _overlong,
+    Truncated: lambda op: f"r becomes {exact(op.factor)} r where the response was cut off",
+    Length: _length,
+    Rank: _rank,
+    Binary: lambda op: f"r becomes 1 where r > {exact(op.threshold)}, else 0",
+}
+_POST: Final[Mapping[type, Callable[[Any], str]]] = {
+    Clip: lambda op: clipped("A", op),
+    Whiten: _whiten,
+    NanToZero: lambda _: "NaN and null become 0",
+}
+
+
+def spelled(rule: Divisor | Whiten, prefix: str) -> str:
+    """sqrt(max(var + inside, floor)) + epsilon, without the parts that are 0."""
+    inner = f"{prefix}var + {exact(rule.inside)}" if rule.inside else f"{prefix}var"
+    inner = f"max({inner}, {exact(rule.floor)})" if rule.floor else inner
+    root = f"sqrt({inner})" if rule.inside or rule.floor else f"{prefix}std"
+    return f"{root} + {exact(rule.epsilon)}" if rule.epsilon else root
+
+
+def bracketed(term: str) -> str:
+    """Brackets around a sum that something divides by."""
+    whole = term.startswith("sqrt(") and term.endswith(")")
+    return f"({term})" if " " in term and not whole else term
+
+
+def _rollout(plan: Plan) -> list[str]:
+    """What happens where a rollout has several rows."""
+    rule = plan.unit
+    lines = ["then copied to all rows of the rollout"] if rule.take != "each" else []
+    lines += ["then divided by the rollout's number of rows"] if rule.per_step else []
+    if rule.state_weight:
+        step = (
+            f"(G - mean G)/{bracketed(spelled(plan.divisor, '').replace('std', 'std G'))}"
+            if plan.divisor.level == "group"
+            else "(G - mean G)"
+        )
+        lines.append(
+            f"then A + {exact(rule.state_weight)} {step} over steps from the same state, "
+            f"G = step reward + {exact(rule.gamma)} G of the next step"
+        )
+    return lines
+
+
+# --- singletons and groups -------------------------------------------------------------------------------
+
+
+def alone(plan: Plan) -> list[str]:
+    """What a group with one scorable row gets."""
+    rule = plan.alone
+    if rule.result != "keep":
+        return [ALONE[rule.result]]
+    if rule.sd == "nan" and plan.divisor.level == "group":
+        return [ALONE["nan"]]
+    if rule.baseline == "own":
+        return [ALONE["zero"]]
+    divided = f", {LONE_STD[plan.divisor.level]} taken as {rule.sd}" if plan.divisor.level in LONE_STD else ""
+    own = rule.baseline == "zero" and plan.estimator.lone is not outcome.raw
+    return [f"singletons: {OWN_FORMULA if own else ALONE_BASELINE[rule.baseline]}{divided}"]
+
+
+def groups(plan: Plan) -> list[str]:
+    """Which groups are trained on."""
+    rule = plan.groups
+    lines = [ZERO_VARIANCE[rule.zero_variance]] if rule.zero_variance != "keep" else []
+    if rule.std_threshold is not None:
+        ddof = f" (ddof {plan.divisor.ddof})"
+        lines.append(f"constant: all rewards equal, or std{ddof} <= {exact(rule.std_threshold)}")
+    if rule.min_size > 1:
+        lines.append(f"groups of fewer than {rule.min_size} scored rows {SMALL[rule.small]}")
+    return lines
+
+
+def silences(plan: Plan) -> bool:
+    """Whether a constant group gets exactly 0 (before the post operations): the steps of a rollout may still differ."""
+    return plan.centred and not plan.unit.state_weight
+
+
+# A formula that is one term after "A =", so that it can be divided on the same line.
+ONE_TERM: Final = re.compile(r"A = ([^=;,]+)")
+OF_BATCH: Final = {"mean": "batch mean", "sum": "batch sum", "n": "N"}
+DIVIDES: Final = {
+    ("group", "reward"): "std of the group's rewards",
+    ("group", "residual"): "std of what is left of the group's rewards after the baseline",
+    ("group", "others"): "std of the other rewards of the group",
+    ("batch", "reward"): "std of the batch's rewards",
+    ("batch", "residual"): "std of what is left of the batch's rewards after the baseline",
+}
+
+Clauses = list[str]
+
+
+def describe(plan: Plan, rewards: Sequence[str] = ()) -> Clauses:
+    """What the plan computes, one line per thing that it does, in the order of the arithmetic."""
+    return [line for _, lines in parts(plan, rewards) for line in lines]
+
+
+def parts(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, Clauses]]:
+    """The same, part by part; a part that does nothing has no lines."""
+    return [(name, clauses_of(plan, rewards)) for name, (clauses_of, _) in _PARTS.items()]
+
+
+def full(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, Clauses]]:
+    """The same, where a part that does nothing says so."""
+    told = [(name, lines or [_PARTS[name][1]]) for name, lines in parts(plan, rewards)]
+    return [(name, lines) for name, lines in told if lines != [""]]
+
+
+def restored(told: Mapping[str, Any]) -> Plan:
+    """The plan that `Plan.as_dict` gave, as facts and files carry it."""
+    made: dict[str, Any] = {key: value for key, value in told.items() if key not in PARTS and key not in ORDERED}
+    for part, kind in PARTS.items():
+        made[part] = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in told[part].items()})
+    for part, kinds in ORDERED.items():
+        given = [(op["op"], {k: v for k, v in op.items() if k != "op"}) for op in told[part]]
+        made[part] = tuple(kinds[name](**values) for name, values in given)
+    return Plan(**made)
+
+
+# --- estimator and divisor ---------------------------------------------------------------------------------
+
+
+def quotient(plan: Plan) -> Clauses:
+    """Numerator over divisor: on one line where the numerator is one term."""
+    lines = numerator(plan)
+    divisor = _divisor(plan)
+    if not divisor:
+        return lines
+    term = ONE_TERM.fullmatch(lines[0]) if len(lines) == 1 else None
+    if term:
+        return [f"A = {bracketed(term[1])} / {divisor}"]
+    return [re.sub(r"\bA\b", "x", line) for line in lines] + [f"A = x / {divisor}"]
+
+
+def numerator(plan: Plan) -> Clauses:
+    """The formula of the method's function, with the batch's quantities where that is the level."""
+    if plan.method == "expression":
+        return [f"A = {clean(plan.params['sql'])}"]
+    doc = inspect.cleandoc(plan.estimator.build.__doc__ or "")
+    lines = [line.strip() for line in doc.splitlines() if line.startswith("    ")]
+    if plan.baseline_level == "group":
+        return lines
+    return [re.sub(r"\b(mean|sum|n)\b", lambda found: OF_BATCH[found[0]], line) for line in lines]
+
+
+def _divisor(plan: Plan) -> str:
+    rule = plan.divisor
+    if rule.level in {"none", "constant"}:
+        return "" if rule.level == "none" else exact(rule.constant)
+    return bracketed(spelled(rule, "batch " if rule.level == "batch" else ""))
+
+
+def _estimator(plan: Plan, rewards: Sequence[str]) -> Clauses:
+    lines = quotient(plan)
+    if plan.rewards.combine == "normalize":
+        lines = [re.sub(r"\bA\b", "z", re.sub(r"\bx\b", "y", line)) for line in lines]
+        lines = ["for each reward column:", *lines, f"A = {weighted(plan, rewards, 'z')}"]
+    if plan.method == "expression":
+        constants = f"epsilon {exact(plan.divisor.epsilon)}, std with ddof {plan.divisor.ddof}"
+        return [*lines, f"where named: {constants}"]
+    constants = ", ".join(f"{name} = {exact(value)}" for name, value in plan.params.items())
+    return [*lines, f"with {constants}"] if constants else lines
+
+
+def _divides(plan: Plan, _: Sequence[str]) -> Clauses:
+    rule = plan.divisor
+    if (rule.level, rule.of) not in DIVIDES:
+        reported = rule.level == "none" and rule.ddof != 1 and plan.method != "expression"
+        lines = [f"nothing divides; the std that is reported has ddof {rule.ddof}"] if reported else []
+        return lines + ([_undivided(plan)] if rule.level == "constant" and rule.only_positive else [])
+    word = "var" if rule.inside or rule.floor else "std"
+    told = f"{word}{DIVIDES[rule.level, rule.of].removeprefix('std')}, ddof {rule.ddof}"
+    if plan.raw_rank is not None and (rule.level, rule.of) == ("batch", "reward"):
+        told += ", before the rank penalty"
+    if rule.level == "batch" and plan.groups.statistics == "kept":
+        told += ", groups that are skipped left out"
+    flat = [] if rule.least is None else [f"A = 0 where that std is not above {exact(rule.least)}, or NaN"]
+    return [told, *flat, *([_undivided(plan)] if rule.only_positive else [])]
+
+
+def _undivided(plan: Plan) -> str:
+    least = f"not above {exact(plan.divisor.epsilon)}" if plan.divisor.epsilon else "0"
+    return f"not divided where the divisor is {least}"
+
+
+# --- settings that do nothing ------------------------------------------------------------------------------
+
+
+def _idle(plan: Plan, _: Sequence[str]) -> Clauses:
+    """Fields that were changed and that nothing reads: whoever set them should know."""
+    idle = [
+        f"{part}.{field.name} {exact(getattr(rule, field.name))}"
+        for part, rule, unread in _unread(plan)
+        for field in fields(rule)
+        if field.name in unread and getattr(rule, field.name) != field.default
+    ]
+    return [f"without effect: {', '.join(idle)}"] if idle else []
+
+
+def _unread(plan: Plan) -> list[tuple[str, Any, frozenset[str]]]:
+    skips = plan.groups.zero_variance != "keep" or plan.groups.min_size > 1
+    alone = {"sd"} if plan.alone.result != "keep" or plan.divisor.level not in LONE_STD else set()
+    counted = plan.divisor.level == "batch" and plan.divisor.of == "residual"
+    alone |= {"baseline"} if plan.alone.result != "keep" and not counted else set()
+    groups = {"small"} if plan.groups.min_size == 1 else set()
+    groups |= set() if skips and plan.divisor.level == "batch" else {"statistics"}
+    whitening = frozenset({"ddof", "inside", "floor", "epsilon"})
+    return [
+        ("unit", plan.unit, frozenset() if plan.unit.state_weight else frozenset({"gamma"})),
+        ("divisor", plan.divisor, _unread_of_divisor(plan)),
+        ("alone", plan.alone, frozenset(alone)),
+        ("groups", plan.groups, frozenset(groups)),
+        *((f"post.{op.name}", op, whitening) for op in plan.post if isinstance(op, Whiten) and not op.divide),
+    ]
+
+
+def _unread_of_divisor(plan: Plan) -> frozenset[str]:
+    if plan.divisor.level in {"group", "batch"}:
+        return frozenset({"constant"})
+    named = {"epsilon"} if plan.method == "expression" or plan.divisor.only_positive else set()
+    constant = {"constant", "only_positive"} if plan.divisor.level == "constant" else set()
+    ddof = {"ddof"} if plan.divisor.level == "none" else set()
+    return frozenset(
+        {"of", "ddof", "inside", "floor", "epsilon", "only_positive", "least", "constant"} - named - constant - ddof
+    )
+
+
+_PARTS: Final[Mapping[str, tuple[Callable[[Plan, Sequence[str]], Clauses], str]]] = {
+    "unit": (lambda plan, _: unit(plan), "every row is one reward"),
+    "rewards": (rewards, "a row without a finite reward stops the run"),
+    "shape": (lambda plan, _: shape(plan), "rewards are taken as they are"),
+    "estimator": (_estimator, ""),
+    "divisor": (_divides, "nothing divides"),
+    "alone": (lambda plan, _: alone(plan), ""),
+    "groups": (lambda plan, _: groups(plan), "constant groups are kept"),
+    "post": (lambda plan, _: post(plan), "nothing is done to the advantages"),
+    "not used": (_idle, ""),
+}

@@ -1,0 +1,1 @@
+"""One file per kind of run; the order of its steps is here and nowhere else."""

@@ -1,0 +1,284 @@
+"""The driver for a pipe whose groups arrive one after the other: each leaves as soon as it is complete.
+
+Memory is one group (or one batch, with `--batch-by`) and a 16-byte digest of every key seen: a key that comes
+back after its group has left would have had another advantage, so it is an error with its line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import numpy as np
+
+from grpo_cli.engine.compile import score
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.files.inputs import Input, Pin, arrivals
+from grpo_cli.formats.cells import canonical
+from grpo_cli.formats.interface import Field, Weaving
+from grpo_cli.formats.jsonl.lines import is_blank
+from grpo_cli.formats.registry import FORMATS
+from grpo_cli.read import build_table
+from grpo_cli.read.build_table import refuse_singletons, refuse_unscorable
+from grpo_cli.read.tables import FileTable
+from grpo_cli.schemas.table import NONE
+from grpo_cli.stats.stream_facts import Tally
+from grpo_cli.write.outputs import STDOUT, added, refuse_columns, refuse_read_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import polars as pl
+
+    from grpo_cli.runs.compute_files import Job
+
+
+JSONL: Final = FORMATS["jsonl"]
+_OTHERS: Final = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PAR1": "Parquet",
+    b"ARROW1": "Arrow",
+    b"\xff\xff\xff\xff": "Arrow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows of complete groups (a row with the blank lines behind it), and how many lines came before."""
+
+    rows: Sequence[bytes]
+    before: int
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """Count lines from the beginning of the stream, not of the block."""
+        try:
+            yield
+        except DataError as error:
+            message = re.sub(r"^-:(\d+)", lambda at: f"-:{int(at[1]) + self.before}", error.message)
+            hint = error.hint.replace("--on-error skip", "without --stream, --on-error skip")
+            raise type(error)(message, hint) from None
+
+    @contextmanager
+    def held(self) -> Iterator[Input]:
+        """The rows as an input that can be read twice."""
+        with tempfile.TemporaryFile() as file:
+            file.writelines(self.rows)
+            file.flush()
+            path = f"/proc/self/fd/{file.fileno()}"
+            there = path if os.path.exists(path) else f"/dev/fd/{file.fileno()}"  # noqa: PTH110 - a descriptor
+            yield Input(STDOUT, there, Pin.of(os.fstat(file.fileno())), file.fileno())
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Rows whose block may go on, with digests of their keys: a change of the block's key ends it."""
+
+    ends: tuple[str, ...]  # the columns whose change ends a block
+    groups: tuple[str, ...]  # those of the group, where a block is a batch
+    size: int | None
+    rows: list[bytes] = field(default_factory=list)
+    keys: list[tuple[bytes, bytes]] = field(default_factory=list)
+    left: set[bytes] = field(default_factory=set)
+    block_of: dict[bytes, bytes] = field(default_factory=dict)
+    blank: bytes = b""  # lines without a row before them that is still here
+    lines: int = 0
+
+    def add(self, rows: list[bytes]) -> None:
+        """Take in what has arrived."""
+        if is_blank(rows[0]):
+            self._add_blank(rows.pop(0))
+        if not rows:
+            return
+        rows[0], self.blank = self.blank + rows[0], b""
+        if self.ends:
+            self.keys += self._keys(Block(rows, self.lines + sum(row.count(b"\n") for row in self.rows)))
+        self.rows += rows
+
+    def _add_blank(self, lines: bytes) -> None:
+        """Blank lines belong to the row before them, or to the next one when that has left."""
+        if self.rows:
+            self.rows[-1] += lines
+        else:
+            self.blank += lines
+
+    def _keys(self, block: Block) -> Iterator[tuple[bytes, bytes]]:
+        names = dict.fromkeys((*self.ends, *self.groups))
+        with block.located(), block.held() as held:
+            frame = JSONL.scan(held, [Field(name, "key") for name in names])
+        return zip(_digests(frame, self.ends), _digests(frame, self.groups), strict=True)
+
+    def complete(self) -> int:
+        """How many of the waiting rows belong to blocks that have ended."""
+        if not self.ends:
+            return len(self.rows) // self.size * self.size if self.size else 0
+        last = len(self.keys) - 1
+        while last > 0 and self.keys[last - 1][0] == self.keys[-1][0]:
+            last -= 1
+        return max(last, 0)
+
+    def release(self, count: int) -> Block:
+        """Let the first rows go; a key that was here before has come back too late."""
+        block = Block(self.rows[:count], self.lines)
+        before = b""
+        for row, (end, group) in zip(block.rows, self.keys, strict=False):
+            line = self.lines + 1 + row.count(b"\n", 0, len(row) - len(row.lstrip()))
+            if end != before and end in self.left:
+                cure = "sort the rows by it upstream, or leave out --stream"
+                raise DataError(f"-:{line}: {', '.join(self.ends)} comes back after its group was complete", cure)
+            if self.groups and self.block_of.setdefault(group, end) != end:
+                more = f"a group belongs to one batch: add {', '.join(self.ends)} to --group"
+                raise DataError(f"-:{line}: {', '.join(self.groups)} was in an earlier batch", more)
+            self.left.add(end)
+            before = end
+            self.lines += row.count(b"\n")
+        if not self.ends:
+            self.lines += sum(row.count(b"\n") for row in block.rows)
+        self.rows, self.keys = self.rows[count:], self.keys[count:]
+        return block
+
+
+def _digests(frame: pl.DataFrame, names: Sequence[str]) -> list[bytes]:
+    """The key of every row in 16 bytes."""
+    texts = [canonical(frame[name]).fill_null("null").to_list() for name in names]
+    rows = zip(*texts, strict=True) if names else repeat((), len(frame))
+    return [hashlib.blake2b("\0".join(parts).encode(), digest_size=16).digest() for parts in rows]
+
+
+def blocks(source: BinaryIO, ends: tuple[str, ...], groups: tuple[str, ...], size: int | None) -> Iterator[Block]:
+    """Blocks of whole groups, as soon as each is complete: a change of `ends` (or `size` rows) ends one."""
+    waiting = _Waiting(ends, groups, size)
+    for rows in _rows(source):
+        waiting.add(rows)
+        if count := waiting.complete():
+            yield waiting.release(count)
+    if waiting.rows:
+        yield waiting.release(len(waiting.rows))
+    if waiting.blank:
+        yield Block([waiting.blank], waiting.lines)
+
+
+def _rows(source: BinaryIO) -> Iterator[list[bytes]]:
+    """Whole rows as they arrive, without waiting for a buffer to fill; blank lines stay with the row before them."""
+    rest, first = b"", True
+    for part in arrivals(source):
+        if first:
+            _refuse_others(part)
+            first = False
+        *lines, rest = (rest + part).split(b"\n")
+        if lines:
+            yield from _joined([line + b"\n" for line in lines])
+    if rest:
+        yield from _joined([rest])
+
+
+def _refuse_others(head: bytes) -> None:
+    """A stream is plain text; the whole input may be something else."""
+    for magic, name in _OTHERS.items():
+        if head.startswith(magic):
+            raise UsageError(
+                f"--stream reads plain JSON lines, and this is {name}", "leave out --stream, or unpack it before"
+            )
+
+
+def _joined(lines: Sequence[bytes]) -> Iterator[list[bytes]]:
+    rows: list[bytes] = []
+    for line in lines:
+        if rows and is_blank(line):
+            rows[-1] += line
+        else:
+            rows.append(line)
+    yield rows
+
+
+def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
+    """Copy lines from `source` to `sink`, each with its advantage; return the facts of all of them."""
+    started = time.perf_counter()
+    _refuse(job)
+    tally = Tally()
+    for block in blocks(source, *_boundary(job), job.binding.group_size):
+        with block.located():
+            _weave(job, block, sink, tally)
+    if not tally.counts["rows"]:
+        gone = tally.counts["dropped_rows"]
+        raise DataError("-: no rows", f"{gone} were dropped as too few for a block" if gone else "nothing came in")
+    found = tally.facts(job.plan) | {"preset": job.origin}
+    if found["groups"] == found["rows"] > 1 and not job.binding.singletons_meant:
+        found["warnings"].append("every group has a single row: the key may be an id of the rollout, not of the prompt")
+    found |= {"inputs": [STDOUT], "outputs": ["stdout"], "advantage_column": job.output.column, "copied_rows": 0}
+    return found | {"seconds": round(time.perf_counter() - started, 3)}
+
+
+def _refuse(job: Job) -> None:
+    """What a stream cannot do, it says before the first row."""
+    plan, binding = job.plan, job.binding
+    whole = "leave out --stream"
+    refusals = (
+        (list(job.inputs) != [STDOUT], "--stream reads standard input", "give - as the only input"),
+        (job.binding.schema not in {None, NONE}, "--stream reads one plain row a line", whole),
+        (job.skip_broken, "--on-error skip looks at all lines first", whole),
+        (job.output.resume, "--resume keeps its notes in an output directory", "leave out --resume or --stream"),
+        (job.output.long, "--stream gives every line back", f"{whole} and --long"),
+        (job.output.to not in {None, STDOUT}, "--stream writes standard output", "leave out -o"),
+        (job.output.only or job.output.in_place, "--stream gives every line back", f"{whole}, --only and --in-place"),
+        (
+            plan.uses_batch and binding.batch_by in {None, "input", "file"},
+            "the plan needs a whole batch, and a stream has no end",
+            f"add --batch-by COLUMN, or {whole}",
+        ),
+        (plan.estimator.spans_batches, f"{plan.method} looks back over the whole input", whole),
+        (job.gate is not None, "--fail-on judges before the first row leaves", whole),
+        (job.output.duplicate, "--duplicate draws from all groups", whole),
+        (job.dry_run, "--explain looks at all groups", whole),
+        (
+            not binding.group and binding.group_size is None,
+            "a stream cannot look ahead for the key",
+            "name it with --group, or give --group-size N",
+        ),
+        (binding.group_within == "file" or (binding.batch_by == "file"), "standard input is one file", whole),
+    )
+    for holds, message, cure in refusals:
+        if holds:
+            raise UsageError(message, cure)
+
+
+def _boundary(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns whose change ends a block; those of the group, where a block is a batch of them."""
+    binding = job.binding
+    within = [binding.group_within] if binding.group_within not in {None, "input"} else []
+    group = tuple(name for name in (*binding.group, *within) if name)
+    if job.plan.uses_batch and binding.batch_by:
+        return tuple(name.strip() for name in binding.batch_by.split(",")), group
+    return group, ()
+
+
+def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
+    if all(is_blank(row) for row in block.rows):
+        sink.writelines(block.rows)
+        return
+    with block.held() as held:
+        table = FileTable(held, JSONL)
+        refuse_columns([table], job.output)
+        narrow = build_table.read([table], replace(job.binding, singletons_meant=True, schema=NONE), job.plan)
+        refuse_read_columns(narrow, job.output)
+        if not len(narrow.table):  # a last block that is too short, and is dropped
+            tally.counts["dropped_rows"] += sum(narrow.lengths)
+            return
+        scored = score(job.plan, narrow.table)
+        refuse_unscorable(job.plan, scored.frame[".scorable"], narrow)
+        refuse_singletons(job.plan, scored.frame[".n"], narrow)
+        kept = scored.frame[".kept"].to_numpy()
+        rows = np.arange(len(kept)) if narrow.rows is None else narrow.rows
+        take = None if kept.all() and narrow.rows is None else rows[kept]
+        columns = added(scored, job.output).filter(scored.frame[".kept"])
+        JSONL.weave(held, sink, Weaving(added=columns, take=take, replace=job.output.replace, metadata={}))
+    sink.flush()
+    tally.add(scored, narrow)

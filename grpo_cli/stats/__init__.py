@@ -1,0 +1,1 @@
+"""Facts about rewards and groups, as plain data."""

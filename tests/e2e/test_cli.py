@@ -1,0 +1,387 @@
+"""The command as a user runs it: pipes, typos, broken files, interrupts; most lines in this process, one of each kind in its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, get_args, get_origin
+
+import polars as pl
+import pytest
+
+from grpo_cli.options.table import OPTIONS, Option
+from tests.support.command import adv, process
+from tests.support.readme import samples_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ROWS = '{"prompt_id": "a", "reward": 1}\n{"prompt_id": "a", "reward": 0}\n'
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    samples_in(tmp_path)
+    return tmp_path
+
+
+def files(place: Path) -> list[str]:
+    return sorted(path.name for path in place.iterdir())
+
+
+# The time it took, and the name that the program goes by.
+FLEETING = re.compile(r"[0-9.]+ s$|(?<=\"seconds\": )[0-9.]+|python -m grpo_cli|grpo-adv| +$", re.MULTILINE)
+LINES = [
+    "compute rewards.jsonl --method rloo --scale batch", "compute rewards.jsonl --json", "compute rewards.jsonl --explain",
+    "compute rewards.jsonl -q -o -", "compute -", "compute - --stream --group prompt_id", "compute - -q --replace",
+    "compute rewards.jsonl --fail-on zero_variance_share>0.1", "compute rewards.jsonl --mehtod rloo",
+    "compute rewards.jsonl --method rlo", "compute rewards.jsonl --epsilon x", "compute cut.jsonl", "compute none.jsonl",
+    "inspect rewards.jsonl --by prompt_id", "select rewards.jsonl --limit 2", "audit rewards.jsonl",
+    "compare rewards.jsonl --method rloo --method grpo", "verify rewards.jsonl --against cut.jsonl", "report rewards.jsonl -o a.docx",
+    "methods rloo", "presets trl-gropo", "schemas rewards.jsonl", "compute --help", "--help", "", "--version",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_means_in_this_process_what_it_means_in_its_own(line: str, tmp_path: Path) -> None:
+    told = []
+    for run, place in ((process, tmp_path / "own"), (adv, tmp_path / "this")):
+        samples_in(place)
+        (place / "cut.jsonl").write_text(ROWS + '{"prompt_id": "a", "rew')
+        done = run(*line.split(), cwd=place, stdin=ROWS)
+        written = {path.name: path.read_bytes() for path in place.iterdir()}
+        said = [FLEETING.sub("", text) for text in (done.out, done.err)]
+        told.append((done.status, said, written))
+    assert told[0] == told[1]
+
+
+def test_the_first_command_of_the_readme_writes_beside_the_input(place: Path) -> None:
+    done = adv("compute", "rewards.jsonl", "--method", "rloo", "--scale", "batch", cwd=place)
+    assert done.status == 0
+    assert "written        rewards.advantages.jsonl" in done.out
+    assert len((place / "rewards.advantages.jsonl").read_text().splitlines()) == 46
+
+
+def test_a_pipe_gives_lines_to_stdout_and_the_summary_to_stderr(place: Path) -> None:
+    done = process("compute", "-", cwd=place, stdin=ROWS)
+    assert [row["advantage"] for row in done.rows] == pytest.approx([0.7071057811867, -0.7071057811867])
+    assert "method         grpo" in done.err
+
+
+def test_quiet_says_nothing_at_all(place: Path) -> None:
+    assert adv("compute", "-", "-q", cwd=place, stdin=ROWS).err == ""
+
+
+def test_a_summary_that_nobody_else_shares_goes_to_stdout(place: Path) -> None:
+    done = adv("compute", "rewards.jsonl", "--json", cwd=place)
+    assert json.loads(done.out)["groups"] == 10
+    assert done.err == ""
+
+
+def test_the_json_summary_has_the_agreed_keys_and_no_bare_nan(place: Path) -> None:
+    (place / "nan.jsonl").write_text('{"prompt_id": 1, "reward": NaN}\n{"prompt_id": 1, "reward": 1}\n')
+    done = adv("compute", "nan.jsonl", "--missing", "propagate", "--json", "--summary", "s.json", cwd=place)
+    told = json.loads(done.out, parse_constant=lambda name: pytest.fail(f"bare {name}"))
+    agreed = {
+        "version", "rows", "rollouts", "groups", "group_sizes", "singletons", "unscorable", "zero_variance", "reward", "schema",
+        "group_key", "reward_columns", "advantage_column", "warnings", "plan", "advantage", "skipped", "outputs",
+    }  # fmt: skip
+    assert agreed <= set(told)
+    assert {"groups", "all_best", "all_worst", "other", "nearly"} <= set(told["zero_variance"])
+    assert {"mean", "std", "min", "max", "quartiles"} <= set(told["reward"])
+    assert json.loads((place / "s.json").read_text()) == told
+
+
+def test_explain_writes_nothing_and_works_a_group_out(place: Path) -> None:
+    before = files(place)
+    done = adv("compute", "rewards.jsonl", "--explain", cwd=place)
+    assert done.status == 0
+    assert "worked out" in done.out
+    assert "nothing was written" in done.out
+    assert files(place) == before
+    assert adv("compute", "rewards.jsonl", "--dry-run", cwd=place).out == done.out
+
+
+def test_a_gate_that_holds_exits_3_and_writes_nothing(place: Path) -> None:
+    before = files(place)
+    done = adv("compute", "rewards.jsonl", "--fail-on", "zero_variance_share > 0.1", cwd=place)
+    assert done.status == 3
+    assert "zero_variance_share is 0.222222" in done.err
+    assert files(place) == before
+
+
+def test_an_existing_output_is_kept_without_force(place: Path) -> None:
+    (place / "out.jsonl").write_text("precious")
+    done = adv("compute", "rewards.jsonl", "-o", "out.jsonl", cwd=place)
+    assert (done.status, (place / "out.jsonl").read_text()) == (2, "precious")
+    assert "--force" in done.err
+    assert adv("compute", "rewards.jsonl", "-o", "out.jsonl", "--force", "-q", cwd=place).status == 0
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv", "tsv", "arrow"])
+def test_every_format_comes_out_with_the_same_numbers(place: Path, suffix: str) -> None:
+    assert adv("compute", "rewards.parquet", "-q", "-o", f"out.{suffix}", cwd=place).status == 0
+    assert adv("compute", f"out.{suffix}", "-q", "--replace", "-o", "again.jsonl", cwd=place).status == 0
+    first = adv("compute", "rewards.jsonl", "-q", "-o", "-", cwd=place).rows
+    again = [json.loads(line) for line in (place / "again.jsonl").read_text().splitlines()]
+    assert [row["advantage"] for row in again] == [row["advantage"] for row in first]
+
+
+@pytest.mark.parametrize(
+    "command", [["presets"], ["methods"], ["presets", "--json"], ["inspect", "rewards.jsonl"]], ids=" ".join
+)
+def test_a_reader_that_leaves_a_listing_early_is_no_error(command: list[str], place: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as gone:
+        done = subprocess.run(
+            [sys.executable, "-m", "grpo_cli", *command], cwd=place, stdout=gone, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_broken_pipe_is_silent(place: Path) -> None:
+    wide = '{"prompt_id": "a", "reward": 1, "text": "' + "x" * 4000 + '"}\n'
+    (place / "wide.jsonl").write_text((wide + wide.replace('"reward": 1', '"reward": 0')) * 500)
+    command = f"{sys.executable} -m grpo_cli compute wide.jsonl -q -o - | head -n 1"
+    done = subprocess.run(command, shell=True, cwd=place, capture_output=True, text=True, check=False)  # noqa: S602
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place with a file that takes a while to pack."""
+    place = tmp_path_factory.mktemp("large")
+    lines = (f'{{"prompt_id": "{i // 8}", "reward": {i % 3}}}\n' for i in range(1_000_000))
+    (place / "big.jsonl").write_text("".join(lines))
+    return place
+
+
+def interrupted(number: int, *arguments: str, cwd: Path, when: Callable[[], bool]) -> tuple[int, str]:
+    """The status of a command that got a signal as soon as it held, and what it said."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "grpo_cli", "compute", *arguments],
+        cwd=cwd, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        while running.poll() is None and not when():
+            time.sleep(0.002)
+        running.send_signal(number)
+        running.wait(timeout=60)
+        told = running.stderr.read() if running.stderr else ""
+    return running.returncode, told
+
+
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+
+
+@pytest.mark.parametrize(("number", "status"), SIGNALS)
+def test_a_run_that_is_interrupted_while_it_writes_leaves_nothing_behind(large: Path, number: int, status: int) -> None:
+    def begun() -> bool:
+        return files(large) != ["big.jsonl"]
+
+    found, told = interrupted(number, "big.jsonl", "-o", "out.jsonl.gz", cwd=large, when=begun)
+    assert found == status, told
+    assert files(large) == ["big.jsonl"]
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(("number", "status"), SIGNALS)
+def test_a_run_that_is_interrupted_while_it_waits_says_nothing_more(number: int, status: int, tmp_path: Path) -> None:
+    end = time.perf_counter() + 1.2
+    found, told = interrupted(number, "-", cwd=tmp_path, when=lambda: time.perf_counter() > end)
+    assert found == status, told
+    assert files(tmp_path) == []
+    assert "Traceback" not in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), SIGNALS)
+def test_a_run_that_is_interrupted_at_any_moment_has_written_all_or_nothing(
+    large: Path, number: int, status: int
+) -> None:
+    out = large / "big.advantages.jsonl"
+    for moment in range(15, 60):
+        end = time.perf_counter() + moment * 0.025
+        found, told = interrupted(number, "big.jsonl", cwd=large, when=lambda end=end: time.perf_counter() > end)  # type: ignore[misc]
+        assert found in {0, status}, told
+        assert "Traceback" not in told
+        if found == 0 or out.exists():
+            assert out.read_bytes().count(b"\n") == 1_000_000
+            out.unlink()
+        assert files(large) == ["big.jsonl"]
+
+
+def typo(flag: str) -> str:
+    """The flag with a letter doubled in its middle."""
+    middle = len(flag) // 2 + 1
+    return flag[:middle] + flag[middle - 1] + flag[middle:]
+
+
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.name)
+def test_a_typo_in_an_option_is_one_line_with_the_right_name(option: Option, place: Path) -> None:
+    done = adv("compute", "rewards.jsonl", typo(option.flag), "x", cwd=place)
+    assert done.status == 2
+    assert len(done.err.strip().splitlines()) == 1
+    assert option.flag in done.err
+
+
+BAD: dict[str, str] = {
+    "method": "rlo", "param": "beta", "set": "divisor.epsilom=1", "reward": "rewarf", "group": "promptid", "expr": "reward +",
+    "group_within": "fil", "batch_by": "ste", "rollout": "run", "reward_clip": "1", "clip": "a:b", "overlong": "1:2:3:4",
+    "config": "none.toml", "fail_on": "zero_varianc > 1", "output": "rewards.docx", "length_column": "lenght", "summary": "no/such/dir/s.json",
+}  # fmt: skip
+
+
+def wrong(option: Option) -> str:
+    hint = next((arg for arg in get_args(option.type) if get_origin(option.type) is not list), option.type)
+    return BAD.get(option.name, "-" if hint in {int, float} else "nonsense")
+
+
+@pytest.mark.parametrize(
+    "option", [o for o in OPTIONS.values() if o.type is not bool and o.name != "column"], ids=lambda option: option.name
+)
+def test_a_wrong_value_of_any_option_is_one_line_and_no_file(option: Option, place: Path) -> None:
+    before = files(place)
+    method = {"kl_column": ["--kl-coef", "1"], "logprob_column": ["-m", "unlikeliness"], "seed": ["--duplicate"]}.get(
+        option.name, []
+    )
+    done = adv("compute", "rewards.jsonl", *method, option.flag, wrong(option), cwd=place)
+    assert done.status in {1, 2}, done
+    assert len(done.err.strip().splitlines()) == 1
+    assert files(place) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("empty.jsonl", b"", "no rows"),
+        ("cut.jsonl", ROWS.encode() + b'{"prompt_id": "a", "rew', "cut.jsonl:3"),
+        ("text.jsonl", b"hello\n", "text.jsonl:1"),
+        ("array.json", b'[{"prompt_id": 1, "reward": 1},', "array.json:1"),
+        ("bad.parquet", b"PAR1 but not really", "bad.parquet"),
+        ("short.parquet", b"PAR1", "short.parquet"),
+        ("parquet.jsonl", b"PAR1 of whatever length", "this is parquet, not text; name it .parquet"),
+        ("bad.arrow", b"ARROW1\0\0nonsense", "bad.arrow"),
+        ("ragged.csv", b"prompt_id,reward\na,1\nb\n", "ragged.csv"),
+        ("word.jsonl", b'{"prompt_id": 1, "reward": "good"}\n', "word.jsonl:1"),
+        ("nokey.jsonl", b'{"x": 1, "reward": 1}\n', "--group"),
+        ("nullkey.jsonl", ROWS.encode() + b'{"prompt_id": null, "reward": 1}\n', "nullkey.jsonl:3"),
+        ("null.jsonl", ROWS.encode() + b'{"prompt_id": "a", "reward": null}\n', "null.jsonl:3"),
+        ("notes.txt", b"hello", "no format"),
+    ],
+)
+def test_a_broken_file_is_one_line_that_says_where(name: str, content: bytes, told: str, place: Path) -> None:
+    (place / name).write_bytes(content)
+    before = files(place)
+    done = adv("compute", name, cwd=place)
+    assert done.status in {1, 2}
+    assert told in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert files(place) == before
+
+
+@pytest.mark.parametrize("name", ["rewards.jsonl", "rewards.parquet"])
+@pytest.mark.parametrize("keep", [0.3, 0.95, 0.999])
+def test_a_truncated_sample_never_gives_an_output(name: str, keep: float, place: Path) -> None:
+    whole = (place / name).read_bytes()
+    (place / f"cut-{name}").write_bytes(whole[: int(len(whole) * keep)])
+    before = files(place)
+    done = adv("compute", f"cut-{name}", cwd=place)
+    assert done.status == 1, done
+    assert files(place) == before
+
+
+def test_without_a_command_the_help_is_all_that_is_said(place: Path) -> None:
+    done = adv(cwd=place)
+    assert done.status == 2
+    assert "compute" in done.out + done.err
+    assert "grpo-adv:" not in done.err
+
+
+def test_debug_shows_the_traceback(place: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "grpo_cli", "compute", "none.jsonl", "--debug"],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" in done.stderr
+
+
+def test_several_files_go_into_a_directory_under_their_names(place: Path) -> None:
+    for step in (1, 2, 10):
+        (place / "runs" / f"step_{step}").mkdir(parents=True)
+        (place / "runs" / f"step_{step}" / "rewards.jsonl").write_text(ROWS)
+    done = adv("compute", "runs", "--group-within", "file", "-o", "out/", "--json", cwd=place)
+    told = json.loads(done.out)
+    assert told["outputs"] == [f"out/step_{step}/rewards.jsonl" for step in (1, 2, 10)]
+    assert told["groups"] == 3
+    assert (place / "out" / "step_10" / "rewards.jsonl").read_text().count("advantage") == 2
+
+
+def test_files_that_share_keys_are_not_merged_in_silence(place: Path) -> None:
+    (place / "one.jsonl").write_text(ROWS)
+    (place / "two.jsonl").write_text(ROWS)
+    done = adv("compute", "one.jsonl", "two.jsonl", cwd=place)
+    assert done.status == 1
+    assert "--group-within file" in done.err
+    assert "--group-within input" in done.err
+
+
+def test_duplicates_refill_what_was_dropped(place: Path) -> None:
+    done = adv(
+        "compute", "rewards.parquet", "--zero-variance", "drop", "--duplicate", "-o", "d.parquet", "-q", cwd=place
+    )
+    assert done.status == 0, done.err
+    frame = pl.read_parquet(place / "d.parquet")
+    assert frame.filter("advantage_copy")["prompt_id"].n_unique() in {1, 2}
+    assert "multiply-6-7" not in frame["prompt_id"].to_list()
+
+
+def test_methods_lists_all_and_explains_one(place: Path) -> None:
+    assert "rloo" in adv("methods", cwd=place).out
+    assert "2402.14740" in adv("methods", "rloo", cwd=place).out
+    assert json.loads(adv("methods", "rloo", "--json", cwd=place).out)["name"] == "rloo"
+    assert "did you mean 'rloo'" in adv("methods", "rlo", cwd=place).err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["compute", "--help"],
+        ["methods"],
+        ["methods", "gigpo"],
+        ["compute", "rewards.jsonl"],
+        ["compute", "rewards.jsonl", "--explain"],
+    ],
+)
+def test_nothing_is_wider_than_80_columns(arguments: list[str], place: Path) -> None:
+    done = adv(*arguments, cwd=place)
+    assert done.status == 0
+    assert max(map(len, done.out.splitlines())) <= 80
+    assert "\x1b[" not in done.out
+
+
+BARS = [(["--help"], 0.25), (["compute", "--help"], 0.4), (["compute", "rewards.jsonl", "--force", "-q"], 0.8)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "seconds"), BARS, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_the_command_answers_at_once(arguments: list[str], seconds: float, place: Path) -> None:
+    def once() -> float:
+        started = time.perf_counter()
+        adv(*arguments, cwd=place)
+        return time.perf_counter() - started
+
+    assert min(once() for _ in range(7)) < seconds

@@ -1,0 +1,271 @@
+"""`inspect`, `select` and `report` as a user runs them, and the same of frames in Python."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+import grpo_cli
+from grpo_cli.errors import UnknownName
+from grpo_cli.options.table import CHOICE, EVERY, INSPECT, LOOK, REPORT, SELECT
+from tests.support.command import adv, process
+from tests.support.readme import samples_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STEPS = ("inspect", "steps.jsonl", "-g", "prompt_id,step")
+SHARED = (
+    "rows", "rollouts", "groups", "group_sizes", "singletons", "unscorable", "zero_variance", "schema", "group_key",
+    "reward_columns", "warnings", "notes", "role_columns", "version",
+)  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    samples_in(tmp_path)
+    return tmp_path
+
+
+# --- inspect -----------------------------------------------------------------------------------------------
+
+
+def test_the_summary_has_its_sections_in_order(place: Path) -> None:
+    done = adv("inspect", "rewards.jsonl", cwd=place)
+    labels = [line[:15].strip() for line in done.out.splitlines() if line[:1].strip() and line[14:15] == " "]
+    wanted = ["input", "rows", "groups", "rewards", "solve rate", "zero variance", "other sizes", "spread", "rows that pull",
+              "length", "duplicates", "verdict"]  # fmt: skip
+    assert [label for label in labels if label in wanted] == wanted
+    assert (done.status, done.err) == (0, "")
+
+
+@pytest.mark.parametrize("width", ["80", "60", "120"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inspect", "rewards.jsonl"),
+        (*STEPS, "--by", "step"),
+        (*STEPS, "--show", "add-17-25,1"),
+        ("inspect", "two_rewards.jsonl", "-r", "accuracy", "-r", "format"),
+        (
+            "select",
+            "rewards.jsonl",
+            "-w",
+            "0.1 <= mean <= 0.9 and std > 0.3",
+            "--per-group",
+            "2",
+            "--limit",
+            "2",
+            "--force",
+        ),
+    ],
+    ids=str,
+)
+def test_nothing_is_wider_than_the_terminal(arguments: tuple[str, ...], width: str, place: Path) -> None:
+    done = adv(*arguments, cwd=place, COLUMNS=width)
+    assert done.status == 0, done.err
+    assert max(map(len, done.out.splitlines())) <= int(width)
+
+
+def test_colour_is_for_terminals_that_want_it(place: Path) -> None:
+    assert "\x1b[" not in adv("inspect", "rewards.jsonl", cwd=place).out
+    coloured = process("inspect", "rewards.jsonl", cwd=place, NO_COLOR="", FORCE_COLOR="1", TERM="xterm-256color").out
+    assert "\x1b[" in coloured
+
+
+def test_without_block_characters_there_are_plain_ones(place: Path) -> None:
+    done = process("inspect", "rewards.jsonl", cwd=place, PYTHONIOENCODING="ascii")
+    assert done.status == 0
+    assert done.out.isascii()
+
+
+def test_json_shares_its_keys_with_compute(place: Path) -> None:
+    looked = json.loads(adv("inspect", "rewards.jsonl", "--json", cwd=place).out)
+    computed = json.loads(adv("compute", "rewards.jsonl", "--json", "-o", "out.jsonl", cwd=place).out)
+    assert {name: looked[name] for name in SHARED} == {name: computed[name] for name in SHARED}
+    assert {name: looked["reward"][name] for name in computed["reward"]} == computed["reward"]
+    assert looked["advantage_column"] is None
+    assert looked["verdicts"]
+    assert not {"plan", "advantage", "skipped", "outputs"} & looked.keys()
+
+
+def test_an_advantage_that_is_there_already_is_named(place: Path) -> None:
+    adv("compute", "rewards.jsonl", "-o", "out.jsonl", cwd=place)
+    assert json.loads(adv("inspect", "out.jsonl", "--json", cwd=place).out)["advantage_column"] == "advantage"
+
+
+def test_a_pipe_is_looked_at(place: Path) -> None:
+    done = adv("inspect", "-", "--json", cwd=place, stdin=(place / "rewards.jsonl").read_text())
+    assert json.loads(done.out)["rows"] == 46
+
+
+def test_all_groups_as_csv(place: Path) -> None:
+    done = adv("inspect", "rewards.jsonl", "--format", "csv", cwd=place)
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert len(rows) == 10
+    assert (rows[0]["prompt_id"], float(rows[0]["mean"]), rows[0]["size"]) == ("add-17-25", 0.625, "8")
+    by_length = adv("inspect", "rewards.jsonl", "--format", "csv", "--sort", "length", "--top", "2", cwd=place).out
+    assert [line.split(",")[0] for line in by_length.splitlines()[1:]] == ["primes-below-20", "hex-255"]
+
+
+def test_a_trend_as_markdown(place: Path) -> None:
+    lines = adv(*STEPS, "--by", "step", "--format", "md", cwd=place).out.splitlines()
+    assert lines[0].startswith("| step | groups | rows |")
+    assert lines[1].startswith("| --: | --: |")
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| 0", "| 1", "| 2", "| 3"]
+
+
+def test_a_trend_of_many_values_shows_some_and_says_so(place: Path) -> None:
+    rows = [{"prompt_id": f"{step}", "step": step, "reward": k} for step in range(50) for k in range(2)]
+    (place / "long.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    done = adv("inspect", "long.jsonl", "--by", "step", cwd=place)
+    assert "20 of 50 values; --format csv has all" in done.out
+    assert len(adv("inspect", "long.jsonl", "--by", "step", "--format", "csv", cwd=place).out.splitlines()) == 51
+
+
+def test_of_a_large_group_the_first_rows_are_shown(place: Path) -> None:
+    (place / "large.jsonl").write_text("".join(f'{{"prompt_id": 1, "reward": {i % 2}}}\n' for i in range(500)))
+    done = adv("inspect", "large.jsonl", "--show", "1", cwd=place)
+    assert done.out.splitlines()[-1] == "64 of 500 rows; --format csv has all"
+    assert len(adv("inspect", "large.jsonl", "--show", "1", "--format", "csv", cwd=place).out.splitlines()) == 501
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (("--by", "stepp"), 1, "stepp"),
+        (("--show", "nobody"), 1, "no group has the key 'nobody'"),
+        (("--sort", "sdt"), 2, "did you mean 'std'"),
+        (("--format", "csv", "--json"), 2, "two formats"),
+        (("--text-column", "nothing", "--duplicates"), 1, "nothing"),
+        (("--reward-clip", "0:1"), 2, "--reward-clip"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_shown_is_one_line(arguments: tuple[str, ...], status: int, told: str, place: Path) -> None:
+    done = adv("inspect", "rewards.jsonl", *arguments, cwd=place)
+    assert (done.status, done.out) == (status, "")
+    assert told in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_the_method_changes_the_shown_advantages(place: Path) -> None:
+    told = json.loads(adv("inspect", "rewards.jsonl", "--show", "decimal", "--method", "rloo", "--json", cwd=place).out)
+    assert [row["advantage"] for row in told["show"]["rows"]] == pytest.approx([-2 / 3, 2 / 3, 2 / 3, -2 / 3])
+
+
+# --- select and report -------------------------------------------------------------------------------------
+
+
+def test_chosen_rows_go_down_a_pipe_and_the_summary_aside(place: Path) -> None:
+    done = adv("select", "rewards.jsonl", "-w", "std > 0", "-o", "-", cwd=place)
+    assert len(done.rows) == 36
+    assert "7 of 10 kept (70%)" in done.err
+
+
+def test_a_choice_is_told_as_json_and_to_a_file(place: Path) -> None:
+    done = adv("select", "rewards.jsonl", "-w", "std > 0", "-o", "a.jsonl", "--json", "--summary", "a.json", cwd=place)
+    told = json.loads(done.out)
+    assert told == json.loads((place / "a.json").read_text())
+    assert (told["kept_rows"], told["dropped"][0]["reason"]) == (36, "std > 0 is false")
+
+
+def test_a_choice_can_stand_in_a_configuration(place: Path) -> None:
+    (place / "grpo.toml").write_text('group = "prompt_id"\nreward = "reward"\n')
+    assert adv("select", "rewards.jsonl", "--limit", "1", "--config", "grpo.toml", "--quiet", cwd=place).out == ""
+    assert len((place / "rewards.selected.jsonl").read_text().splitlines()) == 8
+
+
+def test_an_output_that_is_there_is_kept(place: Path) -> None:
+    (place / "a.jsonl").write_text("mine")
+    (place / "a.svg").write_text("mine")
+    for command, target in (("select", "a.jsonl"), ("report", "a.svg")):
+        more = ["--limit", "1"] if command == "select" else []
+        done = adv(command, "rewards.jsonl", *more, "-o", target, cwd=place)
+        assert (done.status, (place / target).read_text()) == (2, "mine")
+        assert "--force" in done.err
+
+
+def test_a_report_stands_beside_its_input(place: Path) -> None:
+    pytest.importorskip("altair")
+    done = adv("report", "rewards.jsonl", cwd=place)
+    assert done.status == 0, done.err
+    assert done.out.startswith("rewards.report.html: 0.9 MB, 46 rows in 10 groups")
+    assert (place / "rewards.report.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_report_without_its_extra_says_how_to_have_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_cli.cli.report.NEEDS", ("no_such_library",))
+    done = adv("report", "rewards.jsonl", "-o", "a.html", cwd=place)
+    assert (done.status, (place / "a.html").exists()) == (2, False)
+    assert "pip install 'grpo-adv[report]'" in done.err
+
+
+@pytest.mark.parametrize("target", ["a.docx", "no/such/place.html"])
+def test_a_report_that_cannot_be_written_is_refused_before_it_is_drawn(target: str, place: Path) -> None:
+    done = adv("report", "rewards.jsonl", "-o", target, cwd=place)
+    assert done.status == 2
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_commands_share_the_rows_of_one_table() -> None:
+    for names in (INSPECT, SELECT, REPORT):
+        assert set(names) <= set(EVERY)
+        assert len(names) == len(set(names))
+    assert {name for name, row in EVERY.items() if row.panel in {LOOK, CHOICE}} <= {*INSPECT, *SELECT, *REPORT}
+
+
+# --- frames ------------------------------------------------------------------------------------------------
+
+
+def frames(place: Path) -> dict[str, Any]:
+    frame = pl.read_parquet(place / "rewards.parquet")
+    return {"polars": frame, "lazy": frame.lazy(), "pandas": frame.to_pandas(), "pyarrow": frame.to_arrow()}
+
+
+@pytest.mark.parametrize("kind", ["polars", "lazy", "pandas", "pyarrow"])
+def test_a_frame_of_any_kind_is_looked_at_and_chosen_from(kind: str, place: Path) -> None:
+    frame = frames(place)[kind]
+    look = grpo_cli.inspect(frame, sort="mean", top=2)
+    assert look.facts["rows"] == 46
+    assert look.groups.filter("constant")["prompt_id"].to_list() == ["multiply-6-7", "fibonacci-50"]
+    chosen = grpo_cli.select(frame, where="std > 0", per_group=2, pick="random", seed=4)
+    assert len(chosen.frame) == chosen.facts["kept_rows"] == 14
+    assert type(chosen.frame) is type(frames(place)["polars" if kind == "lazy" else kind])
+
+
+def test_texts_of_a_lazy_frame_are_not_read_unasked(place: Path) -> None:
+    found = frames(place)
+    assert grpo_cli.inspect(found["lazy"]).facts["duplicates"] is None
+    assert grpo_cli.inspect(found["lazy"], duplicates=True).facts["duplicates"]["rows"] == 4
+    assert grpo_cli.inspect(found["polars"]).facts["duplicates"]["rows"] == 4
+
+
+def test_a_look_shows_itself(place: Path) -> None:
+    look = grpo_cli.inspect(frames(place)["polars"])
+    assert "solve rate" in str(look)
+    assert look._repr_html_().startswith("<pre")
+    assert "\x1b" not in look._repr_html_()
+    assert look.show("hex-255")["rows"][0]["status"] == "singleton"
+    assert look.verdicts == look.facts["verdicts"]
+
+
+def test_a_look_draws_the_figures_of_the_report(place: Path) -> None:
+    pytest.importorskip("altair")
+    look = grpo_cli.inspect(frames(place)["polars"])
+    assert look.chart("rewards").to_dict()["mark"] == {"type": "bar"}
+    assert look.chart("advantages_rloo", methods=["rloo"]).to_dict()["title"] == "Advantages, rloo"
+    with pytest.raises(UnknownName, match="did you mean 'rewards'"):
+        look.chart("reward")
+
+
+def test_an_option_of_another_command_is_not_taken(place: Path) -> None:
+    frame = frames(place)["polars"]
+    for call, name in ((grpo_cli.inspect, "output"), (grpo_cli.select, "by"), (grpo_cli.inspect, "reward_clip")):
+        with pytest.raises(UnknownName, match=f"no option named '{name}'"):
+            call(frame, **{name: "x"})

@@ -1,0 +1,154 @@
+"""What shells, file systems and other programs do around a run: unset variables, closed terminals, files that change."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+from grpo_cli.errors import DataError, InputChanged, UsageError
+from tests.support.command import adv, process
+from tests.support.jobs import compute, rows_of, write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+ROWS = [{"prompt_id": "a", "reward": reward} for reward in (0, 1)]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.jsonl", ROWS)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([""], "an input without a name"),
+        (["a.jsonl", "-g", ""], "--group was given nothing"),
+        (["a.jsonl", "-g", ","], "--group names no column"),
+        (["a.jsonl", "-o", ""], "--output was given nothing"),
+        (["a.jsonl", "--expect-size", "0"], "--expect-size takes 1 or more"),
+    ],
+)
+def test_a_variable_that_is_not_set_is_no_choice(words: list[str], told: str, place: Path) -> None:
+    done = adv("compute", *words, "-q", cwd=place)
+    assert done.status != 0
+    assert told in done.err
+    assert [path.name for path in place.iterdir()] == ["a.jsonl"]
+
+
+def test_the_directory_itself_is_an_input(place: Path) -> None:
+    assert process("compute", ".", "-q", cwd=place).status == 0
+    assert sorted(path.name for path in place.iterdir()) == ["a.advantages.jsonl", "a.jsonl"]
+
+
+def test_a_directory_of_outputs_inside_of_that_of_the_inputs_is_not_read(place: Path) -> None:
+    for _ in range(2):
+        done = adv("compute", ".", "-o", "out/", "--force", "--json", cwd=place)
+        assert done.status == 0, done.err
+    told = json.loads(done.out)
+    assert told["inputs"] == ["a.jsonl"]
+    assert "out/a.jsonl" in " ".join(told["warnings"])
+
+
+def test_empty_files_of_a_directory_are_passed_over_and_said(place: Path) -> None:
+    (place / "none.jsonl").touch()
+    facts = compute(place, output=f"{place}/out/").facts
+    assert len(facts["inputs"]) == 1
+    assert "none.jsonl" in " ".join(facts["warnings"])
+    with pytest.raises(DataError, match="no rows"):
+        compute(place / "none.jsonl", output=f"{place}/none.out.jsonl")
+
+
+def test_another_name_of_an_input_is_passed_over_and_said(place: Path) -> None:
+    (place / "b.jsonl").symlink_to("a.jsonl")
+    facts = compute("a.jsonl", "b.jsonl", output="out/").facts
+    assert (facts["inputs"], len(rows_of(place / "out" / "a.jsonl"))) == (["a.jsonl"], 2)
+    assert "b.jsonl" in " ".join(facts["warnings"])
+
+
+@pytest.mark.parametrize("target", ["/dev/stdout", ">(cat)"])
+@pytest.mark.skipif(not os.path.exists("/bin/bash"), reason="process substitution is bash's")  # noqa: PTH110
+def test_the_shells_own_names_of_pipes_are_outputs(target: str, place: Path) -> None:
+    command = f"{sys.executable} -m grpo_cli compute a.jsonl -q -o {target} | cat"
+    done = subprocess.run(["/bin/bash", "-c", command], cwd=place, capture_output=True, text=True, check=True)
+    assert done.stdout.count('"advantage":') == 2
+    assert done.stderr == ""
+
+
+def test_a_summary_that_cannot_be_written_is_told_as_such(place: Path) -> None:
+    done = adv("compute", "a.jsonl", "-o", "k.jsonl", "--summary", "/dev/full", "-q", cwd=place)
+    assert done.status == 1
+    assert "--summary /dev/full cannot be written: no space left on device; all other outputs are there" in done.err
+    assert len(rows_of(place / "k.jsonl")) == 2
+
+
+def test_of_a_file_that_changes_while_it_is_read_that_is_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(*_: object) -> None:
+        write(place / "a.jsonl", ROWS * 2)
+        raise DataError("a.jsonl:1: not JSON", "--on-error skip leaves such lines out")
+
+    monkeypatch.setattr("grpo_cli.read.build_table.read", changed)
+    with pytest.raises(InputChanged):
+        compute("a.jsonl", output="out.jsonl")
+
+
+def waiting(place: Path, *before: str) -> subprocess.Popen[bytes]:
+    """A run that has begun and waits for more of its input."""
+    command = [*before, sys.executable, "-m", "grpo_cli", "compute", "-", "-o", "out.jsonl"]
+    run = subprocess.Popen(command, cwd=place, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert run.stdin is not None
+    run.stdin.write(b"".join(json.dumps(row).encode() + b"\n" for row in ROWS))
+    run.stdin.flush()
+    time.sleep(1.0)
+    return run
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGHUP, 129), (signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_closed_terminal_leaves_nothing_behind(number: int, status: int, place: Path) -> None:
+    with waiting(place) as run:
+        run.send_signal(number)
+        assert run.wait(30) == status
+    assert [path.name for path in place.iterdir()] == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("before", [["nohup"]])
+def test_a_run_that_is_to_outlive_its_terminal_does(before: Sequence[str], place: Path) -> None:
+    with waiting(place, *before) as run:
+        run.send_signal(signal.SIGHUP)
+        run.communicate(timeout=30)
+    assert run.returncode == 0
+    assert len(rows_of(place / "out.jsonl")) == 2
+
+
+def test_binary_formats_are_not_for_a_terminal(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pl.DataFrame(ROWS).write_parquet(place / "a.parquet")
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: True, buffer=io.BytesIO()))
+    with pytest.raises(UsageError, match="parquet is not for a terminal"):
+        compute("a.parquet", output="-")
+    compute("a.jsonl", output="-")
+
+
+def test_what_is_only_in_the_path_is_told_so(place: Path) -> None:
+    write(place / "runs" / "step=1" / "part.jsonl", ROWS)
+    with pytest.raises(DataError, match="step is only in the path: --group-within file"):
+        compute("runs", group="prompt_id,step", output="out/")
+
+
+def test_a_link_to_nothing_is_told_as_one(place: Path) -> None:
+    (place / "link.jsonl").symlink_to("gone.jsonl")
+    with pytest.raises(DataError, match=r"link\.jsonl: a link to gone\.jsonl, which is not there"):
+        compute("link.jsonl", output="-")

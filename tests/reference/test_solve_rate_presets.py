@@ -1,0 +1,145 @@
+"""Presets whose numbers follow a group's solve rate: odd rows and groups, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from grpo_cli.engine.compile import score
+from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.presets import preset
+from tests.support.oracles import Row
+from tests.support.tables import narrow
+
+NAN = math.nan
+EPSILON = 1e-6
+
+
+def computed(name: str, *groups: list[float], **flags: Any) -> list[float]:
+    """What the preset gives the rewards of some groups, one after the other."""
+    plan = Plan.of(*preset(name).layers, {key.replace("__", "."): value for key, value in flags.items()})
+    rows = [Row(group=str(at), reward=r) for at, group in enumerate(groups) for r in group]
+    return score(plan, narrow(rows).drop("rollout", "role")).frame[".advantage"].to_list()
+
+
+def test_maxrl_divides_the_only_row_of_a_group_by_epsilon() -> None:
+    assert computed("maxrl-repo-maxrl", [0.5], [-1.0]) == pytest.approx([0.5 / EPSILON, -1 / EPSILON])
+
+
+def test_maxrl_turns_the_signs_of_a_group_with_a_negative_mean() -> None:
+    got = computed("maxrl-repo-maxrl", [-1.0, -1.0, -1.0, 1.0])
+    assert got == pytest.approx([1, 1, 1, -3], rel=1e-5)
+
+
+def test_every_group_is_divided_by_the_size_of_the_first_one() -> None:
+    assert computed("maxrl-repo-clipped-pnorm", [1.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0] * 15 + [1.0], [3.0]) == pytest.approx(
+        [0.5, -0.5, 1.5, -0.5, -0.5, -0.5, *[-0.25] * 15, 3.75, 12.0]
+    )  # fmt: skip
+
+
+def test_a_row_without_a_reward_counts_in_the_size_of_the_first_group() -> None:
+    got = computed("maxrl-repo-clipped-pnorm", [NAN, 1.0, 0.0, 1.0], [1.0, 0.0])
+    assert got == pytest.approx([NAN] * 4 + [0.25, -0.25], nan_ok=True)
+
+
+def test_a_negative_mean_has_no_root() -> None:
+    got = computed("maxrl-repo-one-sided-grpo", [-1.0, -1.0], [-1.0, 0.0], [0.0, 0.0], [4.0, 4.0], [0.0, 2.0])
+    assert got == pytest.approx([NAN] * 4 + [0.0] * 4 + [-1, 1], nan_ok=True, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("maxrl-repo-vr-cond", [0.25, 0.25, -0.25, -0.25]),
+        ("maxrl-repo-misc-grpo", [1.0, 1.0, -1.0, -1.0]),
+        ("maxrl-repo-misc-maxrl", [2.0, 2.0, -2.0, -2.0]),
+        ("maxrl-repo-misc-reinforce-without-baseline", [1.0, 1.0, 0.0, 0.0]),
+        ("maxrl-repo-misc-reinforce-with-baseline", [0.5, 0.5, -0.5, -0.5]),
+        ("maxrl-repo-misc-reinforce-with-p-normalization", [1.0, 1.0, -1.0, -1.0]),
+        ("maxrl-repo-misc-conditional-expectation", [2.0, 2.0, 0.0, 0.0]),
+        ("maxrl-repo-misc-vr-cond", [1.0, 1.0, -1.0, -1.0]),
+    ],
+)
+def test_rewards_count_as_solved_or_not_and_a_missing_one_as_not(name: str, wanted: list[float]) -> None:
+    assert computed(name, [0.6, 7.0, 0.5, NAN]) == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "order", "wanted"),
+    [
+        ("maxrl-repo-maclaurin", 16, -3 / 4),
+        ("maxrl-repo-maclaurin", 3, -2 / 4),
+        ("maxrl-repo-maclaurin-baseline", 16, -1 / 4),
+        ("maxrl-repo-maclaurin-baseline", 3, 0.0),
+        ("maxrl-repo-oversample-subset-vr", 3, -1 / 4),
+        ("maxrl-repo-vr-cond", None, -1 / 4),
+    ],
+)
+def test_a_prompt_that_nobody_solves_is_pushed_away(name: str, order: int | None, wanted: float) -> None:
+    flags = {} if order is None else {"estimator__order": order}
+    assert computed(name, [0.0] * 4, **flags) == pytest.approx([wanted] * 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "solved", "failed"),
+    [
+        ("maxrl-repo-maclaurin", 1.0, 0.0),
+        ("maxrl-repo-maclaurin-baseline", 1.0, 0.0),
+        ("maxrl-repo-cross-fitted-maclaurin", 1.0, 0.0),
+        ("maxrl-repo-oversample-subset-vr", 0.0, -1.0),
+        ("maxrl-repo-vr-cond", 0.0, -1.0),
+    ],
+)
+def test_the_only_row_of_a_group_follows_the_formula(name: str, solved: float, failed: float) -> None:
+    assert computed(name, [1.0], [0.0], [1.0, 0.0])[:2] == [solved, failed]
+
+
+def test_sets_of_all_rows_are_the_share_of_the_successes() -> None:
+    groups = [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 1.0, 0.0], [0.0, 0.0]]
+    assert computed("maxrl-repo-oversample-subset-vr", *groups) == pytest.approx(
+        computed("maxrl-repo-vr-cond", *groups)
+    )
+
+
+def test_large_groups_need_no_large_numbers() -> None:
+    solved, failed = computed("maxrl-repo-maclaurin-baseline", [1.0] * 30 + [0.0] * 2970)[29:31]
+    # q_k is the chance that k rows fail, but for 1/C(n, k): nearly a geometric series.
+    series = sum(math.comb(2970, k) / (math.comb(3000, k) - 1) for k in range(2, 17))
+    assert solved == pytest.approx((1 + series) / 3000, rel=1e-12)
+    assert failed == pytest.approx(series * (1 / 3000 - 1 / 2970), rel=1e-9)
+
+
+def test_a_lone_row_counts_as_mean_0_in_the_asymmetry_of_a_batch() -> None:
+    got = computed("a-grae-grpo", [1.0, 0.0], [1.0], [-2.0])
+    mean = 0.5 / 3
+    half = mean / (2 * math.sqrt(0.5)) + (1 - mean) / (2 * (1 - math.sqrt(0.5)))
+    lone = mean / (2 * EPSILON) + (1 - mean) / 2
+    unit = 0.5 / math.sqrt(0.5)
+    assert got == pytest.approx([unit * half * mean, -unit * half, lone * mean, -2 * lone], rel=1e-5)
+
+
+def test_a_missing_reward_makes_the_batch_nan_unless_its_group_has_no_other_row() -> None:
+    assert all(math.isnan(value) for value in computed("a-grae-grpo", [1.0, NAN], [1.0, 0.0]))
+    assert [math.isnan(value) for value in computed("a-grae-grpo", [NAN], [1.0, 0.0])] == [True, False, False]
+
+
+def test_rewards_that_are_neither_0_nor_1_pass_through_sets_of_k() -> None:
+    # Two rows of four are right: R = 1 - 1/6; the others count as wrong in C(n - c, k).
+    got = computed("passk-training-analytical", [1.0, 1.0, 0.4, NAN], [7.0], [1.0])
+    gain = (1 / 6) / math.sqrt(5 / 36)
+    assert got == pytest.approx([gain, gain, 0.4, NAN, 7.0, NAN], nan_ok=True, rel=1e-5)
+
+
+def test_the_filter_of_a_group_breaks_at_the_first_missing_reward() -> None:
+    got = computed("krpo-group-advantages", [1.0, NAN, 1.0], [1.0, 1.0])
+    assert [math.isnan(value) for value in got] == [False, True, True, False, False]
+    assert got[0] == got[3]
+
+
+def test_the_best_row_alone_gains_and_a_group_of_one_is_refused() -> None:
+    assert computed("maxrl-repo-grpo-passk", [3.0, 1.0, 3.0, 0.0], [2.0, 5.0]) == pytest.approx(
+        [0.0, 0.0, 0.0, 0.0, 0.0, 3 / math.sqrt(4.5)], rel=1e-5
+    )
+    assert preset("maxrl-repo-grpo-passk").plan.alone.result == "error"

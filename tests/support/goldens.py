@@ -1,0 +1,154 @@
+"""The golden tables: what the frameworks' own code returned, and the command that must give the same numbers.
+
+python -m tests.goldens [PREFIX ...]    runs the cases whose ids start so, and says what is missing or differs
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tests.support.command import adv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+HERE = Path(__file__).resolve().parent.parent / "reference" / "golden"
+TOLERANCE = 2e-5
+KEYS = ("prompt_id", "sample", "run_id", "step")
+FLOAT32 = 2.0**-23
+
+
+@dataclass(frozen=True)
+class Run:
+    """One case on one dataset."""
+
+    case: str
+    dataset: str
+
+    @property
+    def args(self) -> list[str]:
+        """The options of the command."""
+        told = commands()["case"][self.case]
+        beside = commands().get("dataset", {}).get(self.dataset, {}).get("args", [])
+        return [*told["args"], *told.get("on", {}).get(self.dataset, beside)]
+
+    @property
+    def tolerance(self) -> float:
+        """The general one; where the framework's float32 is off by more, what it is off by and a little."""
+        deviations = cases()[self.case].get("dev_from_formula", {}).get(self.dataset, [])
+        return float(TOLERANCE + 1.2 * max((one for one in deviations if isinstance(one, (int, float))), default=0.0))
+
+
+@cache
+def cases() -> Mapping[str, Mapping[str, Any]]:
+    """What is known of every case."""
+    known: Mapping[str, Mapping[str, Any]] = json.loads((HERE / "cases.json").read_text(encoding="utf-8"))
+    return known
+
+
+@cache
+def commands() -> Mapping[str, Any]:
+    """Which command is which case."""
+    return tomllib.loads((HERE / "cases.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def table(kind: str, dataset: str) -> pl.DataFrame:
+    """Input rows, or the advantages that were returned for them."""
+    return pl.read_parquet(HERE / kind / f"{dataset}.parquet")
+
+
+def runs(prefixes: Sequence[str] = ("",)) -> Iterator[Run]:
+    """Every case on every dataset that it lists; those that are refused are left out."""
+    told = commands()["case"]
+    for case, facts in cases().items():
+        if case in told and "args" in told[case] and case.startswith(tuple(prefixes)):
+            yield from (Run(case, dataset) for dataset in facts["datasets"])
+
+
+def computed(run: Run, directory: Path) -> pl.DataFrame:
+    """Run the command; the rows that it wrote."""
+    source = HERE / "tables" / f"{run.dataset}.parquet"
+    out = directory / "out.parquet"
+    told = adv("compute", str(source), "-o", str(out), "--force", "--quiet", *run.args)
+    if told.status:
+        raise AssertionError(f"{run}: {told.err.strip()}")
+    return pl.read_parquet(out)
+
+
+def differences(run: Run, directory: Path) -> list[str]:
+    """The rows on which the tool and the framework differ."""
+    wanted = table("tables", run.dataset).with_columns(wanted=table("expected", run.dataset)[run.case])
+    keys = [name for name in KEYS if name in wanted.columns]
+    got = computed(run, directory).select(*keys, "advantage", here=pl.lit(value=True))
+    both = wanted.join(got, on=keys, how="left", maintain_order="left")
+    if len(both) != len(wanted) or len(got) > len(wanted):
+        return ["rows were repeated"]
+    facts = cases()[run.case]
+    tolerance = pl.lit(run.tolerance)
+    if facts["float32_noise"] and run.dataset == "zero_variance_mix":
+        # The framework's own rounding, on constant groups or on all: no farther off than it is known to be.
+        constant = (pl.col("reward").min() == pl.col("reward").max()).over("prompt_id")
+        most, spread = facts.get("float32_noise_max", 0.0), facts.get("noise_spreads_to_batch", 0.0)
+        if isinstance(most, str):
+            # Its rounding decided which of them are dropped: by the formula all are.
+            both, most = both.with_columns(wanted=pl.when(~constant).then(pl.col("wanted"))), 0.0
+        tolerance = pl.when(constant).then(1.5 * most + TOLERANCE).otherwise(tolerance + 1.5 * spread)
+    return [
+        f"{row['prompt_id']}/{row['sample']}: {row['advantage']} instead of {row['wanted']}"
+        for row in both.with_columns(tolerance=tolerance).iter_rows(named=True)
+        if not same(row["advantage"], row["wanted"], row["tolerance"])
+    ]
+
+
+def same(got: float | None, wanted: float | None, tolerance: float) -> bool:
+    """Equal up to the tolerance; a row that was dropped is None on both sides, NaN is a value."""
+    if got is None or wanted is None:
+        return got is wanted
+    if math.isnan(got) or math.isnan(wanted):
+        return math.isnan(got) and math.isnan(wanted)
+    # Deviations are recorded in units of the formula's value, which is what was computed.
+    return abs(got - wanted) <= tolerance * max(1.0, abs(got), abs(wanted))
+
+
+def in_memory() -> Path:
+    """A directory for the outputs of two thousand runs, which need no disk."""
+    memory = Path("/dev/shm")  # noqa: S108 - its subdirectory has a name of its own
+    return Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+
+
+def main(prefixes: Sequence[str]) -> int:
+    """Run some of the cases, and tell what is missing and what differs."""
+    directory = in_memory()
+    wrong = 0
+    try:
+        for run in runs(prefixes or [""]):
+            try:
+                found = differences(run, directory)
+            except AssertionError as error:
+                found = [str(error)]
+            if found:
+                wrong += 1
+                sys.stdout.write(
+                    f"{run.case} on {run.dataset}: {len(found)} rows differ\n    " + "\n    ".join(found[:3]) + "\n"
+                )
+    finally:
+        shutil.rmtree(directory)
+    missing = [case for case in cases() if case.startswith(tuple(prefixes) or "") and case not in commands()["case"]]
+    sys.stdout.write(f"{wrong} runs differ; {len(missing)} cases have no command: {', '.join(missing)}\n")
+    return int(bool(wrong or missing))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,72 @@
+"""Runs of the tool on files and frames, with options by the names that the command line knows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+import grpo_cli
+from grpo_cli.options.conditions import Filter
+from grpo_cli.options.resolve import binding_fields, normalized, output_fields, plan_of
+from grpo_cli.read.tables import Binding
+from grpo_cli.runs.compute_files import Done, Job, run
+from grpo_cli.write.outputs import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+NAN = float("nan")
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(normalized(name, value) for name, value in options.items())
+
+
+def job(*inputs: Path | str, gate: str | None = None, dry_run: bool = False, **options: Any) -> Job:
+    told = given(options)
+    return Job(
+        inputs=[str(path) for path in inputs],
+        plan=plan_of(told),
+        binding=Binding(**binding_fields(told)),
+        output=Output(**output_fields(told)),
+        gate=Filter.parse(gate) if gate else None,
+        dry_run=dry_run,
+    )
+
+
+def compute(*inputs: Path | str, phase: Callable[..., None] = lambda *_: None, **options: Any) -> Done:
+    return run(job(*inputs, **options), phase)
+
+
+def look(*inputs: Path | str, **options: Any) -> Done:
+    """What `compute` would do, without writing."""
+    return compute(*inputs, dry_run=True, **options)
+
+
+def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def frame(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **columns: Sequence[Any]) -> pl.DataFrame:
+    keys = pl.Series("prompt_id", groups if groups is not None else [0] * len(rewards))
+    return pl.DataFrame([keys, pl.Series("reward", rewards), *(pl.Series(name, v) for name, v in columns.items())])
+
+
+def advantages(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **options: Any) -> list[float | None]:
+    """The advantages of rewards in these groups (one group unless told)."""
+    return list(grpo_cli.advantages(frame(rewards, groups), **options))
+
+
+def near(wanted: Sequence[float | None]) -> list[Any]:
+    """Equal up to rounding; None only to None, NaN only to NaN."""
+    return [one if one is None else pytest.approx(one, rel=1e-12, abs=1e-12, nan_ok=True) for one in wanted]

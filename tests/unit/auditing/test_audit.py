@@ -1,0 +1,298 @@
+"""The audit names the formula that made a column, says what it cannot tell apart, and why groups disagree."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from hashlib import sha256
+from statistics import fmean, pstdev, stdev
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import grpo_cli
+import grpo_cli.auditing.candidates
+from grpo_cli.auditing import search
+from grpo_cli.auditing.audit import audit
+from grpo_cli.engine.plan_parts import Alone, Rewards
+from grpo_cli.engine.presets import presets
+from grpo_cli.errors import DataError, UnknownName
+from grpo_cli.read.tables import Binding, FrameTable
+from tests.support.command import adv
+from tests.support.goldens import cases, commands, table
+from tests.support.jobs import write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from grpo_cli.engine.plan import Plan
+
+Group = list[float]
+TABLE = "float_uniform8"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def remembered() -> Iterator[None]:
+    """A plan on the same rows is computed once for all tests: each of them tries some hundred plans."""
+    known: dict[Any, Any] = {}
+
+    def computed(plan: Plan, table: pl.DataFrame) -> Any:
+        rows = b"".join(table[name].to_numpy().tobytes() for name in table.columns)
+        key = repr(plan), *table.columns, sha256(rows).digest()
+        return known[key] if key in known else known.setdefault(key, actual(plan, table))
+
+    def candidates(*told: Any) -> Any:
+        return known[repr(told)] if repr(told) in known else known.setdefault(repr(told), tried(*told))
+
+    actual, tried = search.computed, grpo_cli.auditing.candidates.candidates
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "computed", computed)
+        patch.setattr(search, "candidates", candidates)
+        yield
+
+
+def drawn(groups: int, size: int, seed: int = 0) -> list[Group]:
+    draw = random.Random(seed)  # noqa: S311 - any numbers do
+    return [[round(draw.random(), 3) for _ in range(size)] for _ in range(groups)]
+
+
+def rows(groups: Sequence[Group], advantages: Sequence[Group], **columns: Sequence[Any]) -> pl.DataFrame:
+    return pl.DataFrame({
+        "prompt_id": [f"p{k}" for k, group in enumerate(groups) for _ in group],
+        "reward": [r for group in groups for r in group],
+        "advantage": np.array([a for group in advantages for a in group]).astype(np.float32),
+        **columns,
+    })  # fmt: skip
+
+
+def found(frame: pl.DataFrame, column: str | None = None, claim: Any = None, **binding: Any) -> dict[str, Any]:
+    told = audit([FrameTable(frame.columns, frame.select)], Binding(**binding), column, (), claim)
+    json.dumps(told, allow_nan=False)
+    return told
+
+
+def standard(spread: Callable[[Group], float], epsilon: float) -> Callable[[Group], Group]:
+    return lambda group: [(r - fmean(group)) / (spread(group) + epsilon) for r in group]
+
+
+@pytest.mark.parametrize("size", [200, 3000])  # the second is searched on a sample
+@pytest.mark.parametrize(("spread", "ddof"), [(stdev, 1), (pstdev, 0)])
+@pytest.mark.parametrize("epsilon", [1e-4, 1e-6, 0.0])
+def test_the_spread_and_the_epsilon_of_a_group_are_found(
+    spread: Callable[[Group], float], ddof: int, epsilon: float, size: int
+) -> None:
+    groups = drawn(size, 8)
+    told = found(rows(groups, [standard(spread, epsilon)(group) for group in groups]))
+    divisor = told["match"]["plan"]["divisor"]
+    assert told["match"]["mismatched_rows"] == 0
+    assert told["match"]["max_difference"] < 1e-6
+    assert (divisor["level"], divisor["ddof"]) == ("group", ddof)
+    assert divisor["epsilon"] == pytest.approx(epsilon, abs=1e-7)
+
+
+@pytest.mark.parametrize("size", [200, 3000])
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_the_spread_of_a_batch_is_found(ddof: int, size: int) -> None:
+    groups = drawn(size, 8)
+    whole = float(np.std([r for group in groups for r in group], ddof=ddof)) + 1e-4
+    told = found(rows(groups, [[(r - fmean(group)) / whole for r in group] for group in groups]))
+    divisor = told["match"]["plan"]["divisor"]
+    assert told["match"]["mismatched_rows"] == 0
+    assert (divisor["level"], divisor["of"], divisor["epsilon"]) == ("batch", "reward", 1e-4)
+    assert divisor["ddof"] == ddof or size == 3000  # 24,000 rows in float32 cannot tell
+
+
+def test_batches_by_step_are_found_without_being_told() -> None:
+    groups = drawn(60, 8)
+    steps = [k // 20 for k in range(60)]
+    whole = [stdev(r for g, at in zip(groups, steps, strict=True) if at == s for r in g) for s in range(3)]
+    logged = [[(r - fmean(g)) / (whole[s] + 1e-4) for r in g] for g, s in zip(groups, steps, strict=True)]
+    told = found(rows(groups, logged, step=[s for s in steps for _ in range(8)]))
+    assert told["match"]["mismatched_rows"] == 0
+    assert any("batches by step" in note for note in told["notes"])
+
+
+def test_a_key_that_returns_in_every_step_is_found_without_being_told() -> None:
+    groups = drawn(60, 8)
+    frame = rows(
+        groups, [standard(stdev, 1e-4)(group) for group in groups], step=[k // 20 for k in range(60) for _ in range(8)]
+    )
+    frame = frame.with_columns(prompt_id=pl.Series([f"p{k % 20}" for k in range(60) for _ in range(8)]))
+    told = found(frame)
+    assert told["match"]["mismatched_rows"] == 0
+    assert told["groups"] == 60
+    assert any("within each step" in note for note in told["notes"])
+
+
+def test_a_key_that_was_drawn_twice_is_cut_into_blocks() -> None:
+    groups = drawn(12, 8)
+    frame = rows(groups, [[r - fmean(group) for r in group] for group in groups])
+    frame = frame.with_columns(prompt_id=pl.Series([f"p{k // 2 if k < 4 else k}" for k in range(12) for _ in range(8)]))
+    told = found(frame)
+    assert told["match"]["mismatched_rows"] == 0
+    assert told["groups"] == 12
+    assert any("--group-size 8" in note for note in told["notes"])
+
+
+def test_what_the_data_cannot_tell_apart_is_named() -> None:
+    told = found(rows([[0.0, 1.0]] * 6, [[-0.5, 0.5]] * 6))
+    assert told["match"]["mismatched_rows"] == 0
+    assert len(told["ties"]) > 3
+
+
+def changed(groups: list[Group], logged: list[Group], which: int, values: Group) -> pl.DataFrame:
+    return rows(groups, [values if k == which else group for k, group in enumerate(logged)])
+
+
+def shuffled(_: Group, values: Group) -> Group:
+    return values[1:] + values[:1]
+
+
+def split(group: Group, _: Group) -> Group:
+    return standard(stdev, 1e-4)(group[:4]) + standard(stdev, 1e-4)(group[4:])
+
+
+def of_more_rows(group: Group, _: Group) -> Group:
+    others = [*group, 0.9, 0.1, 0.8]
+    return [(r - fmean(others)) / (stdev(others) + 1e-4) for r in group]
+
+
+@pytest.mark.parametrize(
+    ("cause", "logged"),
+    [
+        ("order", shuffled),
+        ("sign", lambda _, values: [-a for a in values]),
+        ("split", split),
+        ("other rows", of_more_rows),
+        ("unexplained", lambda _, values: [a + 0.1 * k for k, a in enumerate(values)]),
+    ],
+)
+def test_a_group_that_disagrees_is_explained(cause: str, logged: Callable[[Group, Group], Group]) -> None:
+    groups = drawn(40, 8)
+    right = [standard(stdev, 1e-4)(group) for group in groups]
+    told = found(changed(groups, right, 7, logged(groups[7], right[7])))
+    assert [(one["cause"], one["groups"], one["rows"]) for one in told["causes"]] == [(cause, 1, 8)]
+    assert [one["key"] for one in told["disagreements"]] == ["p7"]
+    assert told["match"]["mismatched_groups"] == 1
+
+
+@pytest.mark.parametrize("second", [7, 30])
+@pytest.mark.parametrize("others", [[], [20]], ids=["alone", "beside another fault"])
+def test_a_key_that_was_drawn_twice_is_a_cause_where_blocks_do_not_explain_every_row(
+    second: int, others: list[int]
+) -> None:
+    groups = drawn(40, 8)
+    logged = [standard(stdev, 1e-4)(group) for group in groups]
+    odd = [[9.0 - a for a in values] if k in {12, *others} else values for k, values in enumerate(logged)]
+    keys = [f"p{6 if k == second else k}" for k in range(40) for _ in range(8)]
+    told = found(rows(groups, odd).with_columns(prompt_id=pl.Series(keys)))
+    assert [(one["cause"], one["groups"], one["rows"]) for one in told["causes"]] == [
+        ("merged", 1, 16),
+        ("unexplained", 1 + len(others), 8 + 8 * len(others)),
+    ]
+    assert told["groups"] == 39
+    assert sorted(one["key"] for one in told["disagreements"]) == sorted(["p6", "p12", *(f"p{k}" for k in others)])
+
+
+def test_a_key_with_rows_of_half_a_group_more_is_not_called_drawn_twice() -> None:
+    groups = drawn(40, 8)
+    logged = [standard(stdev, 1e-4)(group) for group in groups]
+    frame = rows([*groups[:-1], groups[-1][:4]], [*logged[:-1], logged[-1][:4]])
+    keys = [f"p{6 if k == 39 else k}" for k in range(40) for _ in range(8 if k < 39 else 4)]
+    told = found(frame.with_columns(prompt_id=pl.Series(keys)))
+    assert [(one["cause"], one["rows"]) for one in told["causes"]] == [("unexplained", 12)]
+
+
+def test_rounding_on_a_constant_group_is_no_information() -> None:
+    groups = [*drawn(30, 8), [0.35] * 8]
+    logged = [standard(stdev, 1e-4)(group) for group in groups[:-1]]
+    told = found(rows(groups, [*logged, [-0.0003] * 8]))
+    assert [one["cause"] for one in told["causes"]] == ["rounding"]
+
+
+def test_clipped_values_are_recognised() -> None:
+    groups = drawn(80, 8)
+    logged = [standard(stdev, 1e-4)(group) for group in groups]
+    told = found(rows(groups, [[min(max(a, -1.5), 1.5) for a in group] for group in logged]))
+    assert [one["cause"] for one in told["causes"]] == ["clipped"]
+    assert told["match"]["plan"]["divisor"]["epsilon"] == 1e-4
+
+
+def test_a_claim_is_checked_and_its_difference_named() -> None:
+    groups = drawn(40, 8)
+    frame = rows(groups, [standard(pstdev, 1e-4)(group) for group in groups])
+    claim = presets()["trl-grpo"].plan
+    told = found(frame, claim=claim)["claim"]
+    assert told["mismatched_rows"] > 300
+    assert told["differs"] == {"divisor.ddof": {"claimed": 1, "logged": 0}}
+
+
+def test_a_list_of_one_value_a_token_is_that_value() -> None:
+    groups = drawn(40, 8)
+    frame = rows(groups, [standard(stdev, 1e-4)(group) for group in groups])
+    masked = [[0.0, a, a, 0.0] for a in frame["advantage"].to_list()]
+    assert found(frame.with_columns(advantage=pl.Series(masked)))["match"]["mismatched_rows"] == 0
+
+
+def test_values_that_differ_inside_a_row_are_refused() -> None:
+    frame = pl.DataFrame({"prompt_id": [1, 1], "reward": [0.0, 1.0], "advantage": [[0.1, 0.2], [0.3, 0.3]]})
+    with pytest.raises(DataError, match="frame row 1: advantage has different values for the tokens"):
+        found(frame)
+
+
+def test_a_logger_that_rounds_is_understood() -> None:
+    groups = drawn(40, 8)
+    rounded = [[round(a, 4) for a in standard(stdev, 1e-4)(group)] for group in groups]
+    frame = rows(groups, rounded).with_columns(advantage=pl.Series([a for group in rounded for a in group]))
+    match = found(frame)["match"]
+    assert (match["mismatched_rows"], match["tolerance"]) == (0, pytest.approx(5e-5, rel=1e-3))
+
+
+def test_without_a_column_of_advantages_it_says_what_to_name() -> None:
+    frame = pl.DataFrame({"prompt_id": [1, 1], "reward": [0.0, 1.0]})
+    with pytest.raises(DataError, match="no column holds advantages"):
+        found(frame)
+    with pytest.raises(UnknownName, match="adv"):
+        found(frame, "adv")
+
+
+def golden_presets() -> list[tuple[str, str]]:
+    """Cases that are a preset as it stands, without a flag; of those with one formula the first."""
+    told: dict[Any, tuple[str, str]] = {}
+    for case, one in commands()["case"].items():
+        if one.get("args", ())[:1] == ["--preset"] and len(one["args"]) == 2 and TABLE in cases()[case]["datasets"]:
+            plan = presets()[one["args"][1]].plan
+            told.setdefault(str(replace(plan, rewards=Rewards(), alone=Alone())), (case, one["args"][1]))
+    return list(told.values())
+
+
+@pytest.mark.parametrize(("case", "preset"), golden_presets())
+def test_the_numbers_of_a_framework_lead_back_to_its_preset(case: str, preset: str) -> None:
+    frame = table("tables", TABLE).with_columns(advantage=table("expected", TABLE)[case])
+    told = found(frame)
+    assert told["match"]["mismatched_rows"] == 0
+    assert preset in {*told["match"]["preset_names"], *told["ties"]}
+
+
+def test_a_frame_is_audited_in_python() -> None:
+    groups = drawn(20, 4)
+    told = grpo_cli.audit(rows(groups, [standard(stdev, 1e-4)(group) for group in groups]), preset="verl-grpo")
+    assert told["match"]["preset_names"][0] == "trl-grpo"
+    assert told["claim"]["differs"] == {"divisor.epsilon": {"claimed": 1e-6, "logged": 1e-4}}
+
+
+def test_the_command_tells_the_match_and_obeys_the_gate(tmp_path: Path) -> None:
+    groups = drawn(20, 4)
+    frame = rows(groups, [standard(stdev, 1e-4)(group) for group in groups])
+    path = write(tmp_path / "a.jsonl", frame.to_dicts())
+    told = adv("audit", str(path))
+    assert told.status == 0
+    assert "matches trl-grpo" in told.out
+    assert "scale group, epsilon 0.0001, ddof 1" in told.out
+    failed = adv("audit", str(path), "--ddof", "0", "--fail-on", "mismatched_rows > 0")
+    assert failed.status == 3
+    assert "population" in failed.out

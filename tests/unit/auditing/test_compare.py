@@ -1,0 +1,141 @@
+"""A comparison says where plans differ, measured with plain Python, and can write all of their columns."""
+
+from __future__ import annotations
+
+import json
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+import grpo_cli
+from tests.support.command import Done, adv
+from tests.support.jobs import rows_of, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GROUPS = {"a": [0.0, 1.0, 0.5], "b": [1.0, 1.0], "c": [0.0, 0.0, 0.25, 1.0]}
+ROWS = [{"prompt_id": key, "reward": r} for key, group in GROUPS.items() for r in group]
+
+
+def run(*args: str) -> Done:
+    return adv("compare", *args)
+
+
+def facts(path: Path, *args: str) -> dict[str, Any]:
+    told = run(str(path), *args, "--json")
+    assert told.status == 0, told.err
+    return dict(json.loads(told.out))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write(tmp_path / "r.jsonl", ROWS)
+
+
+def centred() -> list[float]:
+    return [r - fmean(group) for group in GROUPS.values() for r in group]
+
+
+def spread() -> list[float]:
+    return [stdev(group) for group in GROUPS.values() for _ in group]
+
+
+def test_the_differences_are_those_of_plain_python(source: Path) -> None:
+    told = facts(source, "--method", "dr-grpo", "--preset", "trl-grpo")
+    (one,) = told["differences"]
+    first = [a / (s + 1e-4) if a else 0.0 for a, s in zip(centred(), spread(), strict=True)]
+    other = centred()
+    assert told["against"] == "trl-grpo"
+    assert one["changed"] == sum(abs(x - y) > 1e-12 for x, y in zip(first, other, strict=True))
+    assert one["sign_flips"] == 0
+    rms = [(sum(a * a for a in values) / len(values)) ** 0.5 for values in (first, other)]
+    assert one["scale_ratio"] == pytest.approx(rms[1] / rms[0])
+    assert one["mean_change"] == pytest.approx(fmean(abs(x - y) for x, y in zip(first, other, strict=True)))
+    assert one["largest"][0]["key"] == "c"
+    assert [part["size"] for part in one["by_size"]] == [2, 3, 4]
+    assert sum(part["changed"] for part in one["by_size"]) == one["changed"]
+    assert [part["solve_rate"] for part in one["by_solve_rate"]] == ["0.25..0.5", "1"]
+
+
+def test_signs_and_ranks_that_turn_around_are_counted(source: Path) -> None:
+    (one,) = facts(source, "--method", "dr-grpo", "--method", "dr-grpo,reward-scale=-1")["differences"]
+    assert one["sign_flips"] == sum(a != 0 for a in centred())
+    assert one["rank_correlation"] == pytest.approx(-1.0)
+    assert one["scale_ratio"] == pytest.approx(1.0)
+
+
+def test_a_plan_like_itself_shows_no_difference(source: Path) -> None:
+    (one,) = facts(source, "--method", "dr-grpo", "--method", "grpo,scale=none")["differences"]
+    assert (one["changed"], one["largest"], one["rank_correlation"]) == (0, [], pytest.approx(1.0))
+
+
+def test_common_options_hold_for_every_plan(source: Path) -> None:
+    told = facts(source, "--method", "grpo", "--preset", "trl-grpo", "--epsilon", "0.5")
+    assert [plan["plan"]["divisor"]["epsilon"] for plan in told["plans"]] == [0.5, 0.5]
+
+
+def test_rows_that_only_one_plan_gives_a_number_are_counted_and_said(tmp_path: Path) -> None:
+    source = write(tmp_path / "r.jsonl", [*ROWS, {"prompt_id": "a", "reward": None}])
+    args = ("--preset", "trl-grpo", "--preset", "verl-grpo")
+    (one,) = facts(source, *args)["differences"]
+    assert (one["lost"], one["rows"]) == (4, 6)
+    told = run(str(source), *args).out
+    assert "4 rows with a number in only one" in told
+
+
+def test_all_columns_are_woven_in(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    told = run(str(source), "--preset", "trl-grpo", "--method", "rloo", "--write", "-o", str(out))
+    assert told.status == 0, told.err
+    assert [{name: row[name] for name in ROWS[0]} for row in rows_of(out)] == ROWS
+    assert [row["advantage_rloo"] for row in rows_of(out)][:3] == pytest.approx([-0.75, 0.75, 0.0])
+    assert {*rows_of(out)[0]} == {*ROWS[0], "advantage_trl_grpo", "advantage_rloo"}
+
+
+def test_all_columns_are_spliced_into_parquet(tmp_path: Path) -> None:
+    source, out = tmp_path / "r.parquet", tmp_path / "out.parquet"
+    pl.DataFrame(ROWS).write_parquet(source)
+    told = run(str(source), "--method", "grpo", "--method", "rloo", "--write", "-o", str(out), "--column", "adv")
+    assert told.status == 0, told.err
+    assert pl.read_parquet(out).columns == ["prompt_id", "reward", "adv_grpo", "adv_rloo"]
+    checked = adv("verify", str(out), "--against", str(source))
+    assert checked.status == 0, checked.err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--method", "grpo"], "a comparison needs two plans"),
+        (["--method", "grpo", "--method", "grpo"], "'grpo' is named twice"),
+        (["--method", "grpo", "--method", "rloo", "-o", "x.jsonl"], "nothing is written"),
+        (["--method", "grpo", "--method", "rloo,scal=batch"], "'scal'"),
+        (["--method", "grpo", "--method", "rloo,scale"], "'scale' has no value"),
+        (["--method", "grpo", "--preset", "trl-gropo"], "trl-grpo"),
+        (["--method", "grpo", "--method", "opo"], "--length-column"),
+    ],
+)
+def test_what_means_nothing_is_said_in_one_line(source: Path, args: list[str], said: str) -> None:
+    told = run(str(source), *args)
+    assert told.status == 2
+    assert said in told.err
+    assert len((told.out + told.err).strip().splitlines()) == 1
+
+
+def test_the_table_fits_a_narrow_terminal(source: Path) -> None:
+    told = run(str(source), "--method", "grpo", "--method", "rloo")
+    assert told.status == 0
+    assert "rank corr." in told.out
+    assert max(map(len, told.out.splitlines())) <= 80
+
+
+def test_plans_are_compared_in_python() -> None:
+    plans = {
+        "centred": grpo_cli.Plan.of({"estimator.name": "dr-grpo"}),
+        "twice": grpo_cli.Plan.of({"shape.affine.scale": 2.0}),
+    }
+    told = grpo_cli.compare(pl.DataFrame(ROWS), plans)
+    assert told.scored["centred"].frame[".advantage"].to_list() == pytest.approx(centred())
+    assert told.facts["differences"][0]["sign_flips"] == 0

@@ -1,0 +1,419 @@
+"""What the battery of methods does not say: odd groups, missing rewards, shapes, rollouts, the order of post operations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import grpo_cli
+from grpo_cli.errors import DataError, UsageError
+from tests.support.jobs import NAN, advantages, frame, look, near, write
+
+ROOT2 = math.sqrt(2.0)
+# Groups: two graded rows, two equal ones, and a lone one.
+REWARDS, KEYS = [1.0, 3.0, 5.0, 5.0, 4.0], ["a", "a", "b", "b", "c"]
+
+
+def result(rewards: list[Any], groups: list[Any] | None = None, **options: Any) -> grpo_cli.Result:
+    return grpo_cli.compute(frame(rewards, groups), **options)
+
+
+def shaped(rewards: list[float], columns: dict[str, list[Any]], **options: Any) -> list[float | None]:
+    """The shaped rewards themselves: `reinforce` gives back what enters the estimator."""
+    data = frame(rewards, **columns)
+    return list(grpo_cli.advantages(data, method="reinforce", **options))
+
+
+# --- lone rows ---------------------------------------------------------------------------------------------
+
+SINGLETON = [
+    ("zero", 0.0, "singleton"),
+    ("raw", 4.0, "singleton"),
+    ("unit", 4.0 / (1 + 1e-6), "scored"),
+    ("nan", NAN, "singleton"),
+    ("null", None, "singleton"),
+    ("drop", None, "singleton"),
+]
+
+
+@pytest.mark.parametrize(("rule", "wanted", "status"), SINGLETON)
+def test_each_rule_for_a_lone_row(rule: str, wanted: float | None, status: str) -> None:
+    got = result(REWARDS, KEYS, singleton=rule)
+    assert got.advantages.to_list() == near([-1 / (ROOT2 + 1e-6), 1 / (ROOT2 + 1e-6), 0.0, 0.0, wanted])
+    assert got.status.to_list() == ["scored"] * 4 + [status]
+    assert got.groups["kept"].to_list() == [True, True, rule != "drop"]
+
+
+def test_a_lone_row_may_stop_the_run() -> None:
+    with pytest.raises(DataError, match="row 5: the group c has a single scored row"):
+        advantages(REWARDS, KEYS, singleton="error")
+    assert advantages(REWARDS[:4], KEYS[:4], singleton="error", scale="none") == [-1.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("scale", "wanted"), [("none", 4.0), ("group", 4.0 / (1 + 1e-6)), ("batch", 4.0 / (2.0 + 1e-6))]
+)
+def test_unit_divides_a_lone_reward_as_the_scale_says(scale: str, wanted: float) -> None:
+    # The whole batch has the sum of squares 16 and ddof 1: its std is 2.
+    rewards = [2.0, 2.0, 6.0, 6.0, 4.0]
+    got = advantages(rewards, KEYS, singleton="unit", scale=scale)
+    assert got[4] == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(("sd", "wanted"), [("zero", 4.0 / 0.5), ("one", 4.0 / 1.5), ("nan", NAN)])
+def test_the_std_of_a_lone_row_is_what_the_plan_says(sd: str, wanted: float) -> None:
+    settings = {"alone.sd": sd, "alone.baseline": "zero", "alone.result": "keep"}
+    assert advantages(REWARDS, KEYS, set=settings, epsilon=0.5)[4:] == near([wanted])
+
+
+def test_a_group_with_one_scored_row_is_lone_whatever_its_size() -> None:
+    got = result([4.0, None, 1.0, 3.0], [0, 0, 1, 1], missing="exclude", singleton="raw", scale="none")
+    assert got.advantages.to_list() == [4.0, None, -1.0, 1.0]
+    assert got.status.to_list() == ["singleton", "unscorable", "scored", "scored"]
+
+
+# --- constant groups ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "wanted", "status"),
+    [("keep", 0.0, "scored"), ("null", None, "zero-variance"), ("drop", None, "zero-variance")],
+)
+def test_each_rule_for_a_constant_group(rule: str, wanted: float | None, status: str) -> None:
+    got = result(REWARDS, KEYS, zero_variance=rule, scale="none")
+    assert got.advantages.to_list() == [-1.0, 1.0, wanted, wanted, 0.0]
+    assert got.status.to_list() == ["scored", "scored", status, status, "singleton"]
+    assert got.groups["kept"].to_list() == [True, rule != "drop", True]
+
+
+@pytest.mark.parametrize("value", [0.1, 0.7, -2.3, 1e9 + 0.1, 1e-300])
+def test_a_group_is_constant_when_its_extremes_are_equal(value: float) -> None:
+    # 0.1 seven times has a std above 0 in plain floating point.
+    assert advantages([value] * 7, zero_variance="null") == [None] * 7
+    assert advantages([value] * 6 + [math.nextafter(value, 2e9)], zero_variance="null") != [None] * 7
+
+
+@pytest.mark.parametrize(("threshold", "constant"), [(0.0, False), (1.41, False), (ROOT2, True), (2.0, True)])
+def test_a_threshold_calls_small_spreads_constant(threshold: float, *, constant: bool) -> None:
+    got = result(REWARDS, KEYS, zero_variance="null", std_threshold=threshold, scale="none")
+    assert got.advantages.to_list()[:2] == ([None, None] if constant else [-1.0, 1.0])
+    assert got.advantages.to_list()[2:4] == [None, None]
+    assert got.status.to_list()[4] == "singleton"
+
+
+def test_the_threshold_is_compared_with_the_std_of_the_plans_ddof() -> None:
+    options: dict[str, Any] = {"zero_variance": "null", "std_threshold": 1.2, "scale": "group"}
+    assert None not in advantages([1.0, 3.0], **options)
+    assert advantages([1.0, 3.0], **options, ddof=0) == [None, None]
+
+
+def test_a_threshold_without_a_word_on_what_to_do_is_refused() -> None:
+    with pytest.raises(UsageError, match="--std-threshold says which groups --zero-variance drop or null skips"):
+        advantages(REWARDS, KEYS, std_threshold=100.0)
+
+
+def test_constancy_is_judged_on_what_enters_the_estimator() -> None:
+    assert advantages([1.0, 3.0], reward_clip="0:1", zero_variance="null") == [None, None]
+
+
+def test_groups_that_are_nearly_constant_are_counted(tmp_path: Any) -> None:
+    def nearly(*rewards: float) -> int:
+        data = [{"uid": 0, "reward": reward} for reward in rewards] + [
+            {"uid": 1, "reward": reward} for reward in (0, 1)
+        ]
+        return int(look(write(tmp_path / "a.jsonl", data)).facts["zero_variance"]["nearly"])
+
+    assert nearly(1.0, 1.0 + 5e-10) == 1
+    assert nearly(1.0, 1.0 + 1.5e-9) == 0
+    assert nearly(-2e6, -2e6 + 1e-3) == 1
+    assert nearly(1.0, 1.0) == 0
+    assert nearly(0.0, 1e-12) == 0
+
+
+# --- small groups ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rule", "wanted", "kept"), [("null", None, True), ("zero", 0.0, True), ("drop", None, False)])
+def test_each_rule_for_a_small_group(rule: str, wanted: float | None, *, kept: bool) -> None:
+    rewards, keys = [1.0, 3.0, 0.0, 3.0, 3.0], ["a", "a", "b", "b", "b"]
+    got = result(rewards, keys, min_group_size=3, set={"groups.small": rule}, scale="none")
+    assert got.advantages.to_list() == [wanted, wanted, -2.0, 1.0, 1.0]
+    assert got.status.to_list() == ["small-group"] * 2 + ["scored"] * 3
+    assert got.groups["kept"].to_list() == [kept, True]
+
+
+def test_a_small_group_is_counted_by_its_scored_rows() -> None:
+    got = result([1.0, 3.0, None, 2.0, 4.0, 6.0], [0, 0, 0, 1, 1, 1], min_group_size=3, missing="exclude", scale="none")
+    assert got.advantages.to_list() == [None, None, None, -2.0, 0.0, 2.0]
+    assert got.status.to_list()[:3] == ["small-group", "small-group", "unscorable"]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_group_of_the_smallest_size_is_not_small(size: int) -> None:
+    assert advantages([1.0, 3.0], min_group_size=size, scale="none") == [-1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("counted", "sd"),
+    # All of 0, 2, 9, 9: squares 66, var 22. Only 0 and 2: var 2.
+    [("all", math.sqrt(22)), ("kept", ROOT2)],
+)
+def test_skipped_groups_count_in_the_std_of_the_batch_unless_told_otherwise(counted: str, sd: float) -> None:
+    got = advantages(
+        [0.0, 2.0, 9.0, 9.0],
+        [0, 0, 1, 1],
+        scale="batch",
+        zero_variance="drop",
+        set={"groups.statistics": counted},
+        epsilon=0,
+    )
+    assert got == near([-1 / sd, 1 / sd, None, None])
+
+
+# --- poison ------------------------------------------------------------------------------------------------
+
+POISONED, TWO = [0.0, 1.0, NAN, 1.0, 3.0], [0, 0, 0, 1, 1]
+BY_GROUP: list[dict[str, Any]] = [
+    {}, {"method": "rloo"}, {"method": "grpo-loo"}, {"method": "maxrl"}, {"clip": "-1:1"}, {"reward_clip": "0:5"},
+    {"set": "divisor.floor=0.25"}, {"set": "shape.binary.threshold=0.5"}, {"zero_variance": "null", "std_threshold": 0.1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", BY_GROUP, ids=str)
+def test_a_nan_that_may_spread_spreads_over_its_group_only(options: dict[str, Any]) -> None:
+    got = advantages(POISONED, TWO, missing="propagate", **options)
+    clean = advantages(POISONED[3:], TWO[3:], **options)
+    assert all(value is not None and math.isnan(value) for value in got[:3])
+    assert got[3:] == clean
+
+
+@pytest.mark.parametrize("options", [{"scale": "batch"}, {"whiten": "sample"}, {"method": "batch-norm"}], ids=str)
+def test_a_nan_spreads_over_its_batch_where_the_batch_matters(options: dict[str, Any]) -> None:
+    data = frame([*POISONED, 1.0, 3.0], [*TWO, 2, 2], step=[1, 1, 1, 1, 1, 2, 2])
+    got = grpo_cli.advantages(data, missing="propagate", batch_by="step", **options).to_list()
+    assert all(math.isnan(value) for value in got[:5])
+    assert got[5] == -got[6] != 0
+
+
+def test_nan_may_become_zero_at_the_end() -> None:
+    got = advantages(POISONED, TWO, missing="propagate", scale="none", set="post.nan_to_zero=true")
+    assert got == [0.0, 0.0, 0.0, -1.0, 1.0]
+    lone = advantages([4.0, 1.0, 3.0], [0, 1, 1], singleton="nan", scale="none", set="post.nan_to_zero=true")
+    assert lone == [0.0, -1.0, 1.0]
+
+
+# --- shape -------------------------------------------------------------------------------------------------
+
+SHAPES: list[tuple[dict[str, Any], dict[str, list[Any]], list[float], list[float]]] = [
+    ({"reward_shift": 1, "reward_scale": 3}, {}, [0.0, 1.0, -2.0], [3.0, 6.0, -3.0]),
+    ({"reward_clip": "-1:0.5"}, {}, [0.0, 1.0, -2.0], [0.0, 0.5, -1.0]),
+    ({"reward_clip": ":0.5"}, {}, [0.0, 1.0, -2.0], [0.0, 0.5, -2.0]),
+    ({"kl_coef": 0.5, "kl_column": "kl"}, {"kl": [1.0, 0.0, -2.0]}, [0.0, 1.0, -2.0], [-0.5, 1.0, -1.0]),
+    ({"set": "shape.truncated.factor=0.25", "truncated_column": "cut"}, {"cut": [True, False, True]}, [4.0, 4.0, -2.0], [1.0, 4.0, -0.5]),
+    ({"set": "shape.truncated.factor=0", "truncated_column": "cut"}, {"cut": [1, 0, 1]}, [4.0, 4.0, -2.0], [0.0, 4.0, -0.0]),
+    ({"set": "shape.binary.threshold=0.5"}, {}, [0.5, 0.6, -2.0], [0.0, 1.0, 0.0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "columns", "rewards", "wanted"), SHAPES, ids=[str(s[0]) for s in SHAPES])
+def test_each_shape_is_what_it_says(
+    options: dict[str, Any], columns: dict[str, list[Any]], rewards: list[float], wanted: list[float]
+) -> None:
+    assert shaped(rewards, columns, **options) == near(wanted)
+
+
+# 100 tokens at most, the last 20 of them cost up to 0.5: free to 80, half at 90, all at 100, then the three ways differ.
+LENGTHS = [50, 80, 90, 100, 101, 140]
+OVERLONG = [
+    ("linear", [1.0, 1.0, 0.75, 0.5, 0.475, -0.5]),
+    ("floor", [1.0, 1.0, 0.75, 0.5, 0.5, 0.5]),
+    ("zero", [1.0, 1.0, 0.75, 0.5, 0.0, 0.0]),
+]
+
+
+@pytest.mark.parametrize(("beyond", "wanted"), OVERLONG)
+def test_each_way_beyond_the_longest_response(beyond: str, wanted: list[float]) -> None:
+    options = {"overlong": "100:20:0.5", "set": {"shape.overlong.beyond": beyond}, "length_column": "n"}
+    assert shaped([1.0] * 6, {"n": LENGTHS}, **options) == near(wanted)
+
+
+def test_overlong_without_a_penalty_takes_one() -> None:
+    assert shaped([1.0], {"n": [100]}, overlong="100:20", length_column="n") == [0.0]
+
+
+def test_the_length_shape_is_relative_to_the_longest_of_the_group() -> None:
+    data = frame([0.0, 2.0, 4.0, 4.0], [0, 0, 1, 1], n=[10, 20, 5, 5], i=[4, 2, 1, 1], t=[1, 2, 2, 4])
+    options: dict[str, Any] = {
+        "set": {"shape.length.output": 0.5, "shape.length.input": 0.25, "shape.length.turns": 0.125}
+    }
+    bound: dict[str, Any] = {"length_column": "n", "input_length_column": "i", "turns_column": "t"}
+    got = grpo_cli.advantages(data, method="reinforce", **options, **bound).to_list()
+    first = [0 - (0.5 * 0.5 + 0.25 + 0.125 * 0.5), 2 - (0.5 + 0.25 * 0.5 + 0.125)]
+    second = [4 - 4 * (0.5 + 0.25 + 0.125 * 0.5), 4 - 4 * (0.5 + 0.25 + 0.125)]
+    assert got == near([*first, *second])
+    alone = grpo_cli.advantages(data, method="reinforce", **options, length_column="n").to_list()
+    assert alone == near([0 - 0.25 - 0.125, 2 - 0.5 - 0.125, 4 - 2.0 - 0.5, 4 - 2.0 - 0.5])
+
+
+def test_the_rank_shape_takes_most_from_the_likeliest() -> None:
+    data = frame([1.0, 1.0, 1.0, 2.0], [0, 0, 0, 1], lp=[-1.0, -3.0, -2.0, -9.0])
+    got = grpo_cli.advantages(data, method="reinforce", set="shape.rank.penalty=0.6", logprob_column="lp").to_list()
+    assert got == near([1 - 0.6 * 2 / 3, 1.0, 1 - 0.6 / 3, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("order", "wanted"),
+    [
+        (("affine", "clip"), [1.0, 2.0]),
+        (("clip", "affine"), [1.0, 3.0]),
+    ],
+)
+def test_shapes_are_applied_in_the_order_of_the_plan(order: tuple[str, str], wanted: list[float]) -> None:
+    fields: dict[str, dict[str, Any]] = {"affine": {"shift": 1}, "clip": {"hi": 2}}
+    plan = grpo_cli.Plan.of({"estimator.name": "reinforce", "shape": [{"op": op, **fields[op]} for op in order]})
+    assert grpo_cli.advantages(frame([0.0, 5.0]), plan).to_list() == wanted
+
+
+def test_flags_shape_in_the_order_of_the_table_whatever_their_own() -> None:
+    assert (
+        shaped([5.0], {}, reward_clip=":2", reward_shift=1)
+        == shaped([5.0], {}, reward_shift=1, reward_clip=":2")
+        == [2.0]
+    )
+
+
+# --- afterwards --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("order", "wanted"),
+    # Centred: -1, 1, -3, 3. Clipped to +-1 they have var 4/3; whitened first, var 20/3.
+    [(("clip", "whiten"), [-1, 1, -1, 1]), (("whiten", "clip"), [-1, 1, -3, 3])],
+)
+def test_post_operations_follow_the_order_of_the_plan(order: tuple[str, str], wanted: list[float]) -> None:
+    fields: dict[str, dict[str, Any]] = {"clip": {"lo": -1, "hi": 1}, "whiten": {"inside": 0}}
+    plan = grpo_cli.Plan.of({"estimator.name": "dr-grpo", "post": [{"op": op, **fields[op]} for op in order]})
+    got = grpo_cli.advantages(frame([0.0, 2.0, 0.0, 6.0], [0, 0, 1, 1]), plan).to_list()
+    sd = math.sqrt(4 / 3) if order[0] == "clip" else math.sqrt(20 / 3)
+    whole = [value / sd for value in wanted]
+    assert got == near(whole if order[0] == "clip" else [max(-1.0, min(1.0, value)) for value in whole])
+
+
+WHITEN = [
+    ({}, math.sqrt(20 / 3 + 1e-8)),
+    ({"whiten_epsilon": 0.0}, math.sqrt(20 / 3)),
+    ({"whiten_epsilon": 1.0}, math.sqrt(23 / 3)),
+    ({"whiten_epsilon": 0.0, "set": "post.whiten.ddof=0"}, math.sqrt(5)),
+    ({"whiten_epsilon": 0.0, "set": "post.whiten.epsilon=2"}, math.sqrt(20 / 3) + 2),
+    ({"whiten_epsilon": 0.0, "set": "post.whiten.floor=9"}, 3.0),
+    ({"set": "post.whiten.divide=false"}, 1.0),
+]
+
+
+@pytest.mark.parametrize(("options", "sd"), WHITEN, ids=[str(o) for o, _ in WHITEN])
+def test_each_spelling_of_whitening(options: dict[str, Any], sd: float) -> None:
+    got = advantages([0.0, 2.0, 0.0, 6.0], [0, 0, 1, 1], method="dr-grpo", whiten="sample", **options)
+    assert got == near([value / sd for value in (-1, 1, -3, 3)])
+
+
+def test_whitening_by_tokens_counts_a_row_as_often_as_it_is_long() -> None:
+    data = frame([0.0, 1.0], n=[3, 1])
+    got = grpo_cli.advantages(data, method="reinforce", whiten="token", whiten_epsilon=0, length_column="n").to_list()
+    # Tokens 0, 0, 0, 1: mean 1/4, var 1/4 with ddof 1.
+    assert got == near([-0.25 / 0.5, 0.75 / 0.5])
+
+
+def test_whitening_none_takes_away_what_the_method_does() -> None:
+    rewards, keys = [0.0, 2.0, 0.0, 6.0, 1.0], [0, 0, 1, 1, 1]
+    assert advantages(rewards, keys, method="gdpo", whiten="none") == advantages(rewards, keys, method="grpo")
+    assert advantages(rewards, keys, method="gdpo") != advantages(rewards, keys, method="grpo")
+
+
+def test_a_batch_without_a_spread_is_whitened_to_zero() -> None:
+    assert advantages([2.0, 2.0], method="reinforce", whiten="sample", whiten_epsilon=0) == [0.0, 0.0]
+
+
+# --- rollouts ----------------------------------------------------------------------------------------------
+
+STEPS = frame([1.0, 2.0, 6.0, 4.0, 8.0], [0] * 5, episode=["x", "x", "x", "y", "y"])
+
+
+@pytest.mark.parametrize(
+    ("take", "x", "y"),
+    [("first", 1.0, 4.0), ("last", 6.0, 8.0), ("mean", 3.0, 6.0)],
+)
+def test_a_rollout_counts_once_and_its_rows_share_the_advantage(take: str, x: float, y: float) -> None:
+    got = grpo_cli.advantages(STEPS, method="dr-grpo", rollout="episode", rollout_reward=take).to_list()
+    mean = (x + y) / 2
+    assert got == [x - mean] * 3 + [y - mean] * 2
+
+
+def test_each_row_of_a_rollout_may_count() -> None:
+    got = grpo_cli.advantages(STEPS, method="dr-grpo", rollout="episode", rollout_reward="each").to_list()
+    assert got == near([value - 4.2 for value in (1, 2, 6, 4, 8)])
+
+
+def test_per_step_divides_by_the_rows_of_the_rollout() -> None:
+    got = grpo_cli.advantages(STEPS, method="dr-grpo", rollout="episode", set="unit.per_step=true").to_list()
+    assert got == near([-1 / 3] * 3 + [1 / 2] * 2)
+
+
+@pytest.mark.parametrize(("take", "x", "y"), [("last", 2.0, 8.0), ("first", 1.0, 4.0), ("mean", 1.5, 6.0)])
+def test_a_row_without_a_reward_does_not_stand_for_its_rollout(take: str, x: float, y: float) -> None:
+    data = STEPS.with_columns(reward=pl.Series([1.0, 2.0, None, 4.0, 8.0]))
+    got = grpo_cli.compute(data, method="dr-grpo", rollout="episode", rollout_reward=take, missing="exclude")
+    mean = (x + y) / 2
+    assert got.advantages.to_list() == [x - mean] * 2 + [None] + [y - mean] * 2
+    assert got.status.to_list() == ["scored", "scored", "unscorable", "scored", "scored"]
+
+
+def test_a_rollout_id_may_restart_in_every_group() -> None:
+    data = frame([1.0, 3.0, 10.0, 20.0], [0, 0, 1, 1], episode=["x", "y", "x", "y"])
+    assert grpo_cli.advantages(data, method="dr-grpo", rollout="episode").to_list() == [-1.0, 1.0, -5.0, 5.0]
+
+
+def test_the_rows_of_a_rollout_need_not_be_neighbours() -> None:
+    data = frame([1.0, 4.0, 6.0, 8.0], episode=["x", "y", "x", "y"])
+    assert grpo_cli.advantages(data, method="dr-grpo", rollout="episode").to_list() == [-1.0, 1.0, -1.0, 1.0]
+
+
+# --- statuses and laws -------------------------------------------------------------------------------------
+
+
+def test_the_first_reason_that_keeps_a_row_from_an_advantage_is_its_status() -> None:
+    rewards = [None, 1.0, 2.0, 2.0, 1.0, 3.0, 5.0, 1.0, 1.0, 1.0]
+    keys = ["one", "one", "flat", "flat", "two", "two", "two", "three", "three", "three"]
+    got = result(rewards, keys, missing="exclude", zero_variance="null", min_group_size=2)
+    assert got.status.to_list() == [
+        "unscorable",
+        "small-group",
+        *["zero-variance"] * 2,
+        *["scored"] * 3,
+        *["zero-variance"] * 3,
+    ]
+
+
+ROWS = st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, 0.25, 1.0, None]))
+GROUPED = st.lists(ROWS, min_size=1, max_size=20)
+
+
+@given(rows=GROUPED)
+def test_a_row_has_a_number_when_its_group_has_something_to_compare(rows: list[tuple[str, float | None]]) -> None:
+    rewards, keys = [1.0, *(r for _, r in rows)], ["d", *(k for k, _ in rows)]
+    got = result(rewards, keys, missing="exclude", singleton="null", zero_variance="null")
+    for value, status, key, reward in zip(got.advantages, got.status, keys, rewards, strict=True):
+        own = {r for k, r in zip(keys, rewards, strict=True) if k == key and r is not None}
+        assert (value is not None) is (reward is not None and len(own) > 1) is (status == "scored")
+
+
+@given(rows=GROUPED, offset=st.sampled_from([1e9, -1e6]))
+def test_a_large_offset_changes_no_advantage(rows: list[tuple[str, float | None]], offset: float) -> None:
+    keys = [k for k, _ in rows]
+    plain = advantages([r for _, r in rows], keys, missing="exclude", singleton="zero")
+    moved = advantages([None if r is None else r + offset for _, r in rows], keys, missing="exclude", singleton="zero")
+    assert moved == near(plain)

@@ -1,0 +1,194 @@
+"""Sufficient statistics: computing, merging and finishing agree with sums done by hand."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_cli.engine.moments import CHUNK, Moments, Vector, spread
+from tests.support.drawn import examples
+
+VALUES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=60)
+WEIGHTED = st.lists(st.tuples(st.floats(-1e3, 1e3), st.integers(0, 50)), min_size=1, max_size=40)
+
+
+def of(
+    values: list[float], batch: list[int] | None = None, batches: int = 1, weights: list[float] | None = None
+) -> Moments:
+    codes = np.array(batch if batch is not None else [0] * len(values), dtype=np.uint32)
+    return Moments.of(np.array(values), codes, batches, None if weights is None else np.array(weights))
+
+
+def near(got: float, wanted: float, size: float = 1.0) -> bool:
+    return math.isclose(got, wanted, rel_tol=1e-12, abs_tol=1e-12 * max(1.0, size))
+
+
+def same(a: Moments, b: Moments, size: float = 1.0) -> bool:
+    """Equal weights exactly, means and spreads up to 1e-12 of the size of the values."""
+    assert a.weight.tolist() == b.weight.tolist()
+    means = all(near(x, y, size) for x, y in zip(a.mean.tolist(), b.mean.tolist(), strict=True))
+    return means and all(near(x, y, size**2) for x, y in zip(a.m2.tolist(), b.m2.tolist(), strict=True))
+
+
+@given(values=VALUES)
+def test_mean_and_variance_are_those_of_the_library(values: list[float]) -> None:
+    found, size = of(values), max(map(abs, values))
+    assert found.weight.tolist() == [len(values)]
+    assert near(float(found.mean[0]), math.fsum(values) / len(values), size)
+    assert near(float(found.variance(0)[0]), statistics.pvariance(values), size**2)
+    if len(values) > 1:
+        assert near(float(found.variance(1)[0]), statistics.variance(values), size**2)
+
+
+@given(rows=WEIGHTED)
+def test_a_weight_counts_a_value_that_many_times(rows: list[tuple[float, int]]) -> None:
+    repeated = [value for value, weight in rows for _ in range(weight)]
+    found = of([value for value, _ in rows], weights=[float(weight) for _, weight in rows])
+    assert found.weight.tolist() == [len(repeated)]
+    if len(repeated) > 1:
+        size = max(map(abs, repeated))
+        assert near(float(found.mean[0]), math.fsum(repeated) / len(repeated), size)
+        assert near(float(found.variance(1)[0]), statistics.variance(repeated), size**2)
+
+
+@given(parts=st.lists(st.lists(st.floats(-1e3, 1e3), max_size=20), min_size=1, max_size=6))
+def test_merging_parts_is_computing_the_whole(parts: list[list[float]]) -> None:
+    merged = Moments.empty(1)
+    for part in parts:
+        merged = merged.merge(of(part))
+    whole = [value for part in parts for value in part]
+    assert same(merged, of(whole), max([1.0, *map(abs, whole)]))
+
+
+@given(values=VALUES, at=st.integers(0, 60), tree=st.integers(0, 60))
+def test_the_order_and_the_shape_of_the_merges_do_not_matter(values: list[float], at: int, tree: int) -> None:
+    low, high = sorted((min(at, len(values)), min(tree, len(values))))
+    a, b, c = of(values[:low]), of(values[low:high]), of(values[high:])
+    size = max(map(abs, values))
+    assert same(a.merge(b).merge(c), a.merge(b.merge(c)), max(1.0, size))
+    assert same(a.merge(b), b.merge(a), max(1.0, size))
+
+
+@given(rows=st.lists(st.tuples(st.floats(-50, 50), st.integers(0, 3)), min_size=1, max_size=60), cut=st.integers(0, 60))
+def test_every_batch_has_its_own_moments_however_the_rows_are_split(rows: list[tuple[float, int]], cut: int) -> None:
+    values, batch = [v for v, _ in rows], [b for _, b in rows]
+    found = of(values[:cut], batch[:cut], 4).merge(of(values[cut:], batch[cut:], 4))
+    for code in range(4):
+        own = [value for value, b in rows if b == code]
+        assert found.weight[code] == len(own)
+        assert near(float(found.mean[code]), math.fsum(own) / len(own) if own else 0.0, 50)
+        if len(own) > 1:
+            assert near(float(found.variance(1)[code]), statistics.variance(own), 2500)
+
+
+def test_more_rows_than_a_chunk_give_the_moments_of_all() -> None:
+    values = np.random.default_rng(3).normal(5.0, 2.0, 2 * CHUNK + 17)
+    found = Moments.of(values, np.zeros(len(values), dtype=np.uint32), 1)
+    exact = math.fsum(values) / len(values)
+    assert found.weight[0] == len(values)
+    assert math.isclose(found.mean[0], exact, rel_tol=1e-14)
+    assert math.isclose(found.m2[0], math.fsum((values - exact) ** 2), rel_tol=1e-12)
+
+
+def test_chunks_are_cut_from_the_first_row() -> None:
+    values = np.random.default_rng(4).normal(size=CHUNK + 100)
+    codes = np.zeros(len(values), dtype=np.uint32)
+    whole = Moments.of(values, codes, 1)
+    pieces = Moments.of(values[:CHUNK], codes[:CHUNK], 1).merge(Moments.of(values[CHUNK:], codes[CHUNK:], 1))
+    assert whole.mean.tobytes() == pieces.mean.tobytes() and whole.m2.tobytes() == pieces.m2.tobytes()
+
+
+@pytest.mark.parametrize("offset", [1e6, 1e9, -1e12])
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_large_offset_costs_no_digits_of_the_variance(offset: float, batches: int) -> None:
+    pattern = [0.0, 1.0, 1.0, 3.0] * 50
+    found = of([offset + value for value in pattern], [i % batches for i in range(200)], batches)
+    small = of(pattern, [i % batches for i in range(200)], batches)
+    assert found.variance(1).tolist() == pytest.approx(small.variance(1).tolist(), rel=1e-9)
+
+
+@given(offset=st.sampled_from([1e9, 1e12]), cut=st.integers(1, 7))
+def test_merging_at_a_large_offset_loses_no_more_than_a_mean_of_that_size_can_hold(offset: float, cut: int) -> None:
+    values = [offset + x for x in (0, 1, 1, 0, 2, 0, 1, 3)]
+    mean = sum(map(Fraction, values)) / 8
+    wanted = float(sum((Fraction(v) - mean) ** 2 for v in values) / 7)
+    got = of(values[:cut]).merge(of(values[cut:])).variance(1)[0]
+    assert abs(got - wanted) <= 4 * math.ulp(offset)
+
+
+@given(value=st.floats(-1e9, 1e9), count=st.integers(2, 40))
+@examples(50)
+def test_equal_values_have_a_spread_of_rounding_at_most(value: float, count: int) -> None:
+    assert of([value] * count).variance(1)[0] <= (1e-15 * abs(value)) ** 2
+
+
+def test_no_rows_have_no_weight_and_no_variance() -> None:
+    for found in (Moments.empty(2), of([], [], 2), Moments.empty(2).merge(of([], [], 2))):
+        assert found.weight.tolist() == [0, 0]
+        assert np.isnan(found.variance(0)).all() and np.isnan(found.variance(1)).all()
+
+
+def test_merging_with_nothing_changes_no_bit() -> None:
+    some = of([0.1, 0.7, 1e9])
+    for merged in (some.merge(Moments.empty(1)), Moments.empty(1).merge(some)):
+        assert (merged.mean.tobytes(), merged.m2.tobytes()) == (some.mean.tobytes(), some.m2.tobytes())
+
+
+@pytest.mark.parametrize(("ddof", "wanted"), [(0, 0.0), (1, math.nan)])
+def test_one_row_has_a_variance_only_without_a_correction(ddof: int, wanted: float) -> None:
+    assert of([4.0]).variance(ddof).tolist() == pytest.approx([wanted], nan_ok=True)
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("cut", [0, 1, 2, 4])
+def test_what_is_not_finite_stays_in_its_batch(odd: float, cut: int) -> None:
+    values, batch = [1.0, odd, 3.0, 5.0, 2.0], [0, 1, 0, 1, 0]
+    found = of(values[:cut], batch[:cut], 2).merge(of(values[cut:], batch[cut:], 2))
+    assert found.mean[0] == 2.0 and found.variance(1)[0] == 1.0
+    assert np.isnan(found.variance(1)[1])
+
+
+def test_weights_of_zero_leave_a_row_out() -> None:
+    assert same(of([1.0, 99.0, 3.0], weights=[1.0, 0.0, 1.0]), of([1.0, 3.0]))
+
+
+def finished(variance: float, **terms: float) -> float:
+    return float(pl.select(spread(pl.lit(variance), **terms)).item())
+
+
+@pytest.mark.parametrize(
+    ("variance", "terms", "wanted"),
+    [
+        (4.0, {}, 2.0),
+        (4.0, {"epsilon": 0.5}, 2.5),
+        (4.0, {"inside": 5.0}, 3.0),
+        (4.0, {"floor": 9.0}, 3.0),
+        (4.0, {"floor": 1.0}, 2.0),
+        (4.0, {"inside": 5.0, "floor": 16.0, "epsilon": 1.0}, 5.0),
+        (15.0, {"inside": 10.0, "floor": 16.0, "epsilon": 1.0}, 6.0),
+        (0.0, {"inside": 1e-8}, 1e-4),
+        (0.0, {}, 0.0),
+        (math.nan, {"floor": 9.0, "epsilon": 1.0}, math.nan),
+        (math.nan, {"inside": 1.0}, math.nan),
+    ],
+)
+def test_every_spelling_of_a_divisor(variance: float, terms: dict[str, float], wanted: float) -> None:
+    assert finished(variance, **terms) == pytest.approx(wanted, rel=1e-15, nan_ok=True)
+
+
+def test_a_variance_that_is_missing_stays_missing() -> None:
+    assert pl.select(spread(pl.lit(None, dtype=pl.Float64), floor=1.0, epsilon=1.0)).item() is None
+
+
+def test_moments_are_vectors_with_one_entry_per_batch() -> None:
+    found = of([1.0, 2.0], [2, 2], 4)
+    vectors: list[Vector] = [found.weight, found.mean, found.m2, found.variance(1)]
+    assert [vector.shape for vector in vectors] == [(4,)] * 4
+    assert found.weight.tolist() == [0, 0, 2, 0]

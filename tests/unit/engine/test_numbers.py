@@ -1,0 +1,67 @@
+"""Long columns in a few numbers: pieces, few values, and what is not finite."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_cli.engine import column_stats
+from grpo_cli.engine.column_stats import FEW, Numbers, few, memory, over, rows_where
+
+VALUES = st.lists(st.sampled_from([0.0, -0.0, 1.0, 0.25, -7.0, math.nan, math.inf, -math.inf, None]), max_size=60)
+
+
+@given(values=VALUES, looked_at=st.integers(1, 5))
+def test_few_values_are_counted_wherever_they_stand(values: list[float | None], looked_at: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("grpo_cli.engine.column_stats._LOOKED_AT", looked_at)
+        found = few(pl.Series(values, dtype=pl.Float64))
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    assert found == (sorted({*finite}), [finite.count(value) for value in sorted({*finite})])
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_many_values_are_not_counted_one_by_one(late: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    many = [float(i) for i in range(FEW + 1)]
+    assert few(pl.Series([0.0] * (column_stats._LOOKED_AT if late else 0) + many)) is None
+
+
+@given(values=VALUES)
+def test_numbers_of_counted_values_are_those_of_the_column(values: list[float | None]) -> None:
+    column = pl.Series(values, dtype=pl.Float64)
+    whole, found = Numbers.of(column), few(column)
+    assert found is not None
+    counted = Numbers.counted(*found)
+    assert (counted.count, counted.zero, counted.least, counted.most) == (
+        whole.count,
+        whole.zero,
+        whole.least,
+        whole.most,
+    )
+    assert counted.mean == pytest.approx(whole.mean)
+    assert counted.squares == pytest.approx(whole.squares)
+
+
+@given(values=st.lists(st.integers(0, 3), max_size=40), piece=st.integers(1, 7))
+def test_pieces_see_every_pair_of_neighbours_once(values: list[int], piece: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("grpo_cli.engine.column_stats.PIECE", piece)
+        falls = rows_where(lambda before, here: here < before, pl.Series(values, dtype=pl.Int64))
+        spans = over(lambda start, end: (start, end), len(values))
+    assert falls.tolist() == [at for at in range(1, len(values)) if values[at] < values[at - 1]]
+    assert [at for start, end in spans for at in range(start, end)] == list(range(len(values)))
+
+
+def test_each_thread_has_a_memory_of_its_own() -> None:
+    mine, theirs = memory(4), list[np.ndarray[tuple[int], np.dtype[np.float64]]]()
+    other = threading.Thread(target=lambda: theirs.append(memory(4)))
+    other.start()
+    other.join()
+    assert not np.shares_memory(mine, theirs[0])
+    assert np.shares_memory(mine, memory(3))

@@ -1,0 +1,367 @@
+"""Dotted settings become a Plan: layers, parts, operations in order, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+
+from grpo_cli.engine.estimators.registry import ESTIMATORS, Param
+from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.plan_parts import ORDERED, PARTS, Affine, Binary, Clip, NanToZero, Overlong, Whiten
+from grpo_cli.errors import UnknownName, UsageError
+
+VALID = {"shape.overlong.max": 100.0, "shape.overlong.buffer": 10.0}  # an overlong op is refused without them
+FIELDS = [(part, f.name) for part, kind in PARTS.items() for f in dataclasses.fields(kind)]
+OP_FIELDS = [
+    (part, op, f.name) for part, ops in ORDERED.items() for op, kind in ops.items() for f in dataclasses.fields(kind)
+]
+
+
+def other(hint: Any, default: Any) -> tuple[str, Any]:
+    """A text for a field that is not its default, and the value that it means."""
+    if hint is float:
+        return "0.75", 0.75
+    if hint is int:
+        return ("0", 0) if default == 1 else ("1", 1)
+    if hint is bool:
+        return ("false", False) if default else ("true", True)
+    if get_origin(hint) is tuple:
+        return "1,0.5", (1.0, 0.5)
+    choices = [choice for choice in get_args(hint) if isinstance(choice, str) and choice != default]
+    return (choices[0], choices[0]) if choices else ("0.75", 0.75)
+
+
+def operation(part: tuple[Any, ...], name: str) -> Any:
+    return next(op for op in part if op.name == name)
+
+
+# --- fields ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("part", "field"), FIELDS)
+def test_every_field_of_every_part_can_be_set(part: str, field: str) -> None:
+    kind = PARTS[part]
+    text, value = other(get_type_hints(kind)[field], getattr(kind(), field))
+    if (part, field) == ("groups", "min_size"):
+        text, value = "3", 3
+    before, plan = Plan.of({}), Plan.of({f"{part}.{field}": text})
+    assert getattr(getattr(plan, part), field) == value
+    changed = dataclasses.replace(getattr(before, part), **{field: value})
+    assert plan == dataclasses.replace(before, **{part: changed})
+
+
+@pytest.mark.parametrize(("part", "op", "field"), OP_FIELDS)
+def test_every_field_of_every_operation_can_be_set(part: str, op: str, field: str) -> None:
+    kind = ORDERED[part][op]
+    hint = get_type_hints(kind)[field]
+    default = next(f.default for f in dataclasses.fields(kind) if f.name == field)
+    text, value = other(hint, default)
+    base = VALID if op == "overlong" else {}
+    plan = Plan.of({**base, f"{part}.{op}.{field}": text if field != "max" else "75"})
+    assert getattr(operation(getattr(plan, part), op), field) == (value if field != "max" else 75.0)
+
+
+@pytest.mark.parametrize("method", ESTIMATORS)
+def test_every_method_makes_a_plan_by_itself(method: str) -> None:
+    plan = Plan.of({"estimator.name": method})
+    assert plan.method == method
+    assert plan.divisor.level == ESTIMATORS[method].scale
+    assert set(plan.params) == {p.name for p in ESTIMATORS[method].params if not p.field}
+
+
+PARAMS = [(row.name, param) for row in ESTIMATORS.values() for param in row.params]
+
+
+@pytest.mark.parametrize(("method", "param"), PARAMS, ids=[f"{m}-{p.name}" for m, p in PARAMS])
+def test_every_parameter_of_every_method_is_typed(method: str, param: Param) -> None:
+    text, value = (
+        ("3", 3) if param.type is int else ("own", "own") if param.type is str else other(param.type, param.default)
+    )
+    plan = Plan.of({"estimator.name": method, f"estimator.{param.name}": text})
+    if param.field:
+        part, *path = param.field.split(".")
+        holder = operation(getattr(plan, part), path[0]) if part in ORDERED else getattr(plan, part)
+        assert getattr(holder, path[-1]) == value
+    else:
+        assert plan.params[param.name] == value
+    if param.type is not str:
+        with pytest.raises(UsageError, match="cannot be 'many'"):
+            Plan.of({"estimator.name": method, f"estimator.{param.name}": "many"})
+
+
+# --- layers ------------------------------------------------------------------------------------------------
+
+
+def test_a_stronger_layer_wins_over_a_weaker_one_and_over_the_method() -> None:
+    layers: list[dict[str, Any]] = [
+        {"estimator.name": "rec"},
+        {"divisor.ddof": 1, "divisor.floor": 0.5},
+        {"divisor.floor": 0.25},
+    ]
+    assert [Plan.of(*layers[:n]).divisor.ddof for n in (1, 2, 3)] == [0, 1, 1]
+    assert [Plan.of(*layers[:n]).divisor.floor for n in (1, 2, 3)] == [0.0, 0.5, 0.25]
+
+
+def test_the_default_scale_follows_the_method_that_wins() -> None:
+    assert Plan.of({"estimator.name": "rloo"}, {"estimator.name": "grpo"}).divisor.level == "group"
+    assert Plan.of({"divisor.level": "batch"}, {"estimator.name": "rloo"}).divisor.level == "batch"
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [{"estimator.name": "passk", "estimator.k": 3}, {"estimator.name": "rloo"}],
+        [{"estimator.name": "passk"}, {"estimator.k": 3}, {"estimator.name": "rloo"}],
+        [{"estimator.name": "passk", "estimator.k": 3}, {"divisor.floor": 0.0}, {"estimator.name": "rloo"}],
+        [{"estimator.name": "rank-penalty", "estimator.penalty": 0.9}, {"estimator.name": "rloo"}],
+        [{"estimator.name": "grpo", "estimator.baseline_level": "batch"}, {"estimator.name": "rloo"}],
+    ],
+)
+def test_a_stronger_method_leaves_the_parameters_of_a_weaker_one_behind(layers: list[dict[str, Any]]) -> None:
+    assert Plan.of(*layers) == Plan.of({"estimator.name": "rloo"})
+
+
+def test_a_parameter_of_the_same_name_is_not_inherited_from_another_method() -> None:
+    weaker = {"estimator.name": "rank-penalty", "estimator.penalty": 0.9}
+    assert Plan.of(weaker, {"estimator.name": "unlikeliness"}) == Plan.of({"estimator.name": "unlikeliness"})
+    assert Plan.of({"estimator.name": "passk", "estimator.k": 4}, {"estimator.name": "pkpo"}).params == {"k": 2}
+
+
+def test_a_parameter_below_the_same_method_stays() -> None:
+    layers: list[dict[str, Any]] = [{"estimator.name": "passk", "estimator.k": 3}, {"estimator.name": "passk"}]
+    assert Plan.of(*layers).params["k"] == 3
+
+
+def test_a_parameter_that_renames_a_field_yields_to_a_stronger_word_on_the_field() -> None:
+    named, field = {"estimator.name": "gigpo", "estimator.omega": 0.5}, {"unit.state_weight": 0.25}
+    assert Plan.of(named, field).unit.state_weight == 0.25
+    assert Plan.of(field, named).unit.state_weight == 0.5
+
+
+def test_none_takes_an_operation_of_the_method_away() -> None:
+    assert Plan.of({"estimator.name": "gdpo"}).post == (Whiten(),)
+    assert Plan.of({"estimator.name": "gdpo"}, {"post.whiten": None}).post == ()
+
+
+def test_none_takes_an_operation_of_a_weaker_layer_away_with_all_its_fields() -> None:
+    clip = {"shape.clip.lo": 0, "shape.clip.hi": 1}
+    assert Plan.of(clip, {"shape.clip": None}).shape == ()
+    assert Plan.of(clip, {"shape.clip": None}, {"shape.clip.hi": 2}).shape == (Clip(hi=2.0),)
+
+
+@pytest.mark.parametrize("gone", [None, "none", "None", "false", False])
+def test_an_operation_that_was_taken_away_can_be_set_again_by_a_stronger_layer(gone: object) -> None:
+    assert Plan.of({"estimator.name": "gdpo"}, {"post.whiten": gone}).post == ()
+    again = Plan.of({"estimator.name": "gdpo"}, {"post.whiten": None}, {"post.whiten.level": "token"})
+    assert again.post == (Whiten(level="token"),)
+
+
+@pytest.mark.parametrize("there", [True, "true", "yes"])
+def test_an_operation_can_be_put_there_with_its_defaults(there: object) -> None:
+    assert Plan.of({"post.nan_to_zero": there}).post == (NanToZero(),)
+
+
+# --- order -------------------------------------------------------------------------------------------------
+
+
+def test_operations_set_one_by_one_stand_in_the_order_of_the_table() -> None:
+    names = list(ORDERED["shape"])
+    settings = {**VALID, **{f"shape.{name}": True for name in reversed(names)}}
+    assert [op.name for op in Plan.of(settings).shape] == names
+    post = {"post.nan_to_zero": True, "post.whiten.ddof": 0, "post.clip.hi": 1}
+    assert [op.name for op in Plan.of(post).post] == ["clip", "whiten", "nan_to_zero"]
+
+
+def test_a_list_keeps_its_own_order() -> None:
+    listed = {"shape": [{"op": "clip", "lo": 0}, {"op": "affine", "shift": 1}]}
+    assert Plan.of(listed).shape == (Clip(lo=0.0), Affine(shift=1.0))
+
+
+def test_a_field_set_over_a_list_changes_its_operation_in_place_or_follows_it() -> None:
+    listed = {"shape": [{"op": "clip", "lo": 0}, {"op": "affine", "shift": 1}]}
+    more = {"shape.affine.scale": 2, "shape.binary.threshold": 0, "shape.clip.hi": 1}
+    wanted = (Clip(lo=0.0, hi=1.0), Affine(shift=1.0, scale=2.0), Binary(threshold=0.0))
+    assert Plan.of(listed, more).shape == wanted
+    assert Plan.of(listed, {"shape.clip": None}).shape == (Affine(shift=1.0),)
+
+
+# --- refusals ----------------------------------------------------------------------------------------------
+
+UNKNOWN = [
+    ({"estimator.name": "rlo"}, "no method named 'rlo'; did you mean 'rloo'"),
+    ({"estimator.name": 5}, "no method named '5'"),
+    ({"estimator.name": ["grpo"]}, "no method named"),
+    ({"divisr.epsilon": 1}, "no part of the plan named 'divisr'; did you mean 'divisor'"),
+    ({"": 1}, "no part of the plan named ''"),
+    ({"divisor.epsilom": 1}, "no field of divisor named 'epsilom'; did you mean 'epsilon'"),
+    ({"divisor": 1}, "no field of divisor named ''"),
+    ({"divisor.epsilon.x": 1}, "no field of divisor named 'epsilon.x'"),
+    ({"shape.klip.lo": 1}, "no operation of shape named 'klip'; did you mean 'clip'"),
+    ({"shape..lo": 1}, "no operation of shape named ''"),
+    ({"post.kl.coef": 1}, "no operation of post named 'kl'"),
+    ({"shape.clip.low": 1}, "no field of shape.clip named 'low'; did you mean 'lo'"),
+    ({"shape": [{"op": "klip"}]}, "no operation of shape named 'klip'"),
+    ({"shape": [{"lo": 1}]}, "no operation of shape named"),
+    ({"estimator.name": "passk", "estimator.kk": 1}, "no parameter of passk named 'kk'; did you mean 'k'"),
+    ({"estimator.k": 1}, "grpo has no parameters, and 'k' was given"),
+    ({"estimator": "rloo"}, "grpo has no parameters, and '' was given"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), UNKNOWN)
+def test_an_unknown_name_is_refused_with_the_nearest_one(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnknownName) as told:
+        Plan.of(settings)
+    assert message in str(told.value)
+
+
+WRONG = [
+    ("divisor.epsilon", "small", "a number"),
+    ("divisor.epsilon", math.nan, "a finite number"),
+    ("divisor.epsilon", True, "a number"),
+    ("divisor.epsilon", None, "a number"),
+    ("divisor.epsilon", [1], "a number"),
+    ("divisor.epsilon", 10**400, "a number"),
+    ("divisor.ddof", 0.5, "a whole number"),
+    ("divisor.ddof", "one", "a whole number"),
+    ("divisor.ddof", "inf", "a whole number"),
+    ("divisor.only_positive", 1, "true or false"),
+    ("divisor.only_positive", "maybe", "true or false"),
+    ("divisor.level", "rows", "choose from none, group, batch, constant"),
+    ("divisor.level", None, "choose from"),
+    ("unit.take", "median", "choose from each, first, last, mean"),
+    ("rewards.weights", 1.0, "a list of numbers"),
+    ("rewards.weights", "1,x", "a number"),
+    ("rewards.weights", [1, None], "a number"),
+    ("alone.result", "unit", "choose from"),
+    ("groups.std_threshold", "x", "a number"),
+    ("shape.clip.lo", "x", "a number"),
+    ("shape.rank.numerator", "both", "choose from shaped, raw"),
+    ("estimator.baseline_level", "row", "choose from group, batch"),
+    ("shape.clip", "0:1", "set its fields"),
+    ("post.whiten", "token", "set its fields"),
+    ("shape", "clip", "one by one"),
+    ("shape", ["clip"], "one by one"),
+    ("post", 1, "one by one"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "hint"), WRONG)
+def test_a_value_of_the_wrong_type_is_refused_with_what_the_field_takes(field: str, value: object, hint: str) -> None:
+    with pytest.raises(UsageError) as told:
+        Plan.of({field: value})
+    assert not isinstance(told.value, UnknownName)
+    assert field in told.value.message and hint in told.value.hint
+
+
+MEANINGLESS = [
+    ({"estimator.name": "passk", "divisor.level": "group"}, "passk has no scale 'group'"),
+    ({"estimator.name": "lite-ppo", "divisor.level": "none"}, "lite-ppo has no scale 'none'"),
+    ({"estimator.name": "quantile", "estimator.baseline_level": "batch"}, "quantile has no batch baseline"),
+    ({"divisor.level": "none", "divisor.of": "residual"}, "the scale is none"),
+    ({"divisor.level": "batch", "divisor.of": "others"}, "the others is a group quantity"),
+    ({"divisor.ddof": 2}, "ddof cannot be 2"),
+    ({"divisor.ddof": -1}, "ddof cannot be -1"),
+    ({"divisor.epsilon": -1e-9}, "divisor.epsilon cannot be negative"),
+    ({"divisor.inside": -1e-9}, "divisor.inside cannot be negative"),
+    ({"divisor.floor": -1e-9}, "divisor.floor cannot be negative"),
+    ({"shape.clip.lo": 1, "shape.clip.hi": 0}, "clip 1:0 is empty"),
+    ({"post.clip.lo": 1, "post.clip.hi": 0}, "clip 1:0 is empty"),
+    ({"shape.overlong.max": 10, "shape.overlong.buffer": 0}, "overlong 10:0:1 means nothing"),
+    ({"shape.overlong.max": 10, "shape.overlong.buffer": 11}, "overlong 10:11:1 means nothing"),
+    ({"shape.overlong.buffer": 1}, "overlong 0:1:1 means nothing"),
+    ({"groups.min_size": 0}, "cannot have 0 rows"),
+    ({"divisor.level": "constant", "divisor.constant": 0}, "divided by divisor.constant=0"),
+    ({"shape": [{"op": "clip", "lo": 0}, {"op": "clip", "hi": 1}]}, "shape lists 'clip' twice"),
+    ({"groups.std_threshold": -0.1}, "never <= -0.1"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), MEANINGLESS)
+def test_what_means_nothing_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as told:
+        Plan.of(settings)
+    assert message in told.value.message
+    assert told.value.hint
+
+
+@pytest.mark.parametrize("method", ESTIMATORS)
+@pytest.mark.parametrize("scale", ["none", "group", "batch"])
+def test_a_scale_is_allowed_exactly_where_the_table_says(method: str, scale: str) -> None:
+    settings = {"estimator.name": method, "divisor.level": scale, "divisor.of": "reward"}
+    if scale in ESTIMATORS[method].scales:
+        assert Plan.of(settings).divisor.level == scale
+    else:
+        with pytest.raises(UsageError, match="has no scale"):
+            Plan.of(settings)
+
+
+# --- what a plan says of itself ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "needs"),
+    [
+        ({}, ()),
+        ({"shape.kl.coef": 0.1}, ("kl",)),
+        ({**VALID}, ("length",)),
+        ({"shape.truncated.factor": 0.5}, ("truncated",)),
+        ({"shape.rank.penalty": 0.5}, ("logprob",)),
+        ({"estimator.name": "opo", **VALID}, ("length",)),
+        ({"post.whiten.level": "token"}, ("length",)),
+        ({"post.whiten.level": "sample"}, ()),
+        ({"unit.take": "mean"}, ("rollout",)),
+        ({"unit.per_step": True}, ("rollout",)),
+        ({"estimator.name": "gigpo"}, ("rollout", "state", "step_reward")),
+        ({"estimator.name": "gigpo", "estimator.omega": 0, "estimator.count": "each"}, ()),
+    ],
+)
+def test_a_plan_names_the_extra_columns_that_it_reads(settings: dict[str, Any], needs: tuple[str, ...]) -> None:
+    assert Plan.of(settings).needs == needs
+
+
+@pytest.mark.parametrize(
+    ("settings", "uses"),
+    [
+        ({}, False),
+        ({"divisor.level": "batch"}, True),
+        ({"estimator.baseline_level": "batch", "divisor.level": "none"}, True),
+        ({"post.whiten.level": "sample"}, True),
+        ({"estimator.name": "gdpo"}, True),
+        ({"estimator.name": "gdpo", "post.whiten": None}, False),
+        ({"estimator.name": "gpg"}, True),
+    ],
+)
+def test_a_plan_knows_whether_other_groups_matter(settings: dict[str, Any], *, uses: bool) -> None:
+    assert Plan.of(settings).uses_batch is uses
+
+
+def test_a_lone_row_is_a_row_like_any_other_where_groups_are_not_compared() -> None:
+    for settings in (
+        {"estimator.name": "reinforce"},
+        {"estimator.baseline_level": "batch", "divisor.level": "none"},
+        {"estimator.name": "batch-norm"},
+    ):
+        assert Plan.of(settings).alone.result == "keep"
+    assert Plan.of({"estimator.name": "batch-norm", "estimator.baseline_level": "group"}).alone.result == "zero"
+    assert Plan.of({"estimator.name": "reinforce", "alone.result": "zero"}).alone.result == "zero"
+
+
+@pytest.mark.parametrize("method", ESTIMATORS)
+def test_equal_settings_make_equal_plans_that_are_plain_data(method: str) -> None:
+    settings = {"estimator.name": method, **VALID, "shape.affine.shift": 0.5}
+    first, again = Plan.of(settings), Plan.of(dict(reversed(settings.items())))
+    assert first == again
+    assert json.loads(json.dumps(first.as_dict())) == json.loads(json.dumps(again.as_dict()))
+    assert first.as_dict()["shape"][0]["op"] == first.shape[0].name
+
+
+def test_a_plan_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Plan.of({}).method = "rloo"  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        operation(Plan.of(VALID).shape, Overlong.name).max = 1

@@ -1,0 +1,109 @@
+"""Presets are data: what a bad entry says, how entries inherit, and what the commands tell of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from grpo_cli.engine.presets import parsed, presets
+from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.render.presets import alike, equal
+from tests.support.command import adv
+from tests.support.jobs import rows_of, write
+
+ENTRY = """
+[base]
+framework = "F"
+estimator = "E"
+source = { repo = "o/r", path = "a.py", date = "2026-01-01" }
+plan.estimator.name = "grpo"
+plan.divisor.epsilon = 1e-4
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ('formula = "x"', "formula"),
+        ("source.comit = 'x'", "comit"),
+        ("inherits = 'bas'", "base"),
+        ("inherits = 'other'", "inherits from itself"),
+    ],
+)
+def test_an_entry_that_means_nothing_is_refused(more: str, said: str) -> None:
+    with pytest.raises((UnknownName, UsageError), match=said):
+        parsed(f"{ENTRY}[other]\nframework = 'F'\nestimator = 'G'\n{more}\n")
+
+
+@pytest.mark.parametrize("field", ["plan.divisor.epsilo = 1.0", "plan.estimator.k = 2", "plan.shape = [{op = 'clop'}]"])
+def test_a_plan_that_does_not_exist_is_refused(field: str) -> None:
+    with pytest.raises((UnknownName, UsageError)):
+        _ = parsed(f"{ENTRY}[other]\ninherits = 'base'\n{field}\n")["other"].plan
+
+
+def test_an_entry_without_its_source_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"does not say 'source\.repo'"):
+        parsed("[x]\nframework = 'F'\nestimator = 'E'\n")
+
+
+def test_an_entry_inherits_what_it_does_not_say() -> None:
+    made = parsed(f"{ENTRY}[other]\ninherits = 'base'\noptions.x = 1\nplan.divisor.level = 'batch'\n")["other"]
+    assert (made.framework, made.source["repo"], made.options, made.parents) == ("F", "o/r", {"x": 1}, ("base",))
+    assert (made.plan.divisor.level, made.plan.divisor.epsilon) == ("batch", 1e-4)
+
+
+def test_a_preset_that_is_broken_upstream_says_why_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = parsed(f"{ENTRY}refused = 'the sign is drawn by chance'\n")
+    monkeypatch.setattr("grpo_cli.engine.presets.presets", lambda: known)
+    told = adv("compute", "x.jsonl", "--preset", "base")
+    assert told.status == 2
+    assert "the sign is drawn by chance" in told.err
+
+
+@pytest.mark.parametrize("name", list(presets()))
+def test_every_preset_is_explained(name: str) -> None:
+    told = adv("presets", name)
+    row = presets()[name]
+    assert told.status == 0, told.err
+    assert row.source["repo"] in told.out
+    assert all(option in told.out.replace("\n", "") for option in row.options)
+    assert max(map(len, told.out.splitlines())) <= 80
+
+
+def test_all_presets_are_listed_and_told_as_json() -> None:
+    listing = adv("presets")
+    told = json.loads(adv("presets", "--json").out)
+    assert [one["name"] for one in told] == list(presets())
+    assert all(one["name"] in listing.out for one in told)
+    assert max(map(len, listing.out.splitlines())) <= 80
+
+
+def test_equal_presets_know_each_other() -> None:
+    for row in presets().values():
+        if not row.refused:
+            assert all(row.name in equal(presets()[other]) for other in equal(row))
+            assert not {*equal(row)} & {*alike(row)}
+
+
+def test_a_typo_is_answered_with_the_nearest_name() -> None:
+    for args in (("presets", "trl-gropo"), ("compute", "x.jsonl", "--preset", "trl-gropo")):
+        told = adv(*args)
+        assert told.status == 2
+        assert "trl-grpo" in told.err
+
+
+def test_the_summary_names_the_preset_and_what_was_overridden(tmp_path: Any) -> None:
+    source = write(tmp_path / "r.jsonl", [{"prompt_id": 1, "reward": r} for r in (0.0, 1.0)])
+    out = tmp_path / "o.jsonl"
+    told = adv("compute", str(source), "-o", str(out), "--preset", "trl-grpo", "--epsilon", "0.5")
+    assert "trl-grpo" in told.out
+    assert "divisor.epsilon 0.5, not 0.0001" in told.out
+    facts = json.loads(adv("compute", str(source), "-o", str(out), "--force", "--preset", "trl-grpo", "--json").out)
+    assert (facts["preset"]["name"], facts["preset"]["overridden"]) == ("trl-grpo", {})
+    assert [row["advantage"] for row in rows_of(out)] == pytest.approx(
+        [-0.5 / (0.5**0.5 + 1e-4), 0.5 / (0.5**0.5 + 1e-4)]
+    )
+    explained = adv("compute", str(source), "--explain", "--preset", "trl-grpo")
+    assert "preset" in explained.out

@@ -1,0 +1,237 @@
+"""Inputs keep their identity; outputs are the old file or the new one."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from grpo_cli.errors import DataError, InputChanged, UsageError
+from grpo_cli.files.atomic import replacing
+from grpo_cli.files.inputs import READABLE, Input, _Positioned, expand, pinned, spool
+from grpo_cli.formats.registry import FORMATS
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def touch(*names: str) -> None:
+    for name in names:
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}\n")
+
+
+def names(patterns: list[str]) -> list[str]:
+    return [str(path) for path in expand(patterns).files]
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_the_readable_suffixes_are_those_of_the_formats() -> None:
+    assert sorted(READABLE) == sorted(suffix for known in FORMATS.values() for suffix in known.suffixes)
+
+
+def test_step_2_comes_before_step_10(tree: Path) -> None:
+    touch("step_10.jsonl", "step_2.jsonl", "step_1/b.jsonl")
+    assert names(["step_*.jsonl"]) == ["step_2.jsonl", "step_10.jsonl"]
+    assert names(["."]) == ["step_1/b.jsonl", "step_2.jsonl", "step_10.jsonl"]
+
+
+def test_patterns_keep_their_order_and_files_come_once(tree: Path) -> None:
+    touch("a.jsonl", "b.jsonl")
+    assert names(["b.jsonl", "*.jsonl", "./a.jsonl"]) == ["b.jsonl", "a.jsonl"]
+
+
+def test_two_stars_reach_every_level(tree: Path) -> None:
+    touch("runs/x/1.jsonl", "runs/2.jsonl")
+    assert sorted(names(["runs/**/*.jsonl"])) == ["runs/2.jsonl", "runs/x/1.jsonl"]
+
+
+def test_a_glob_that_matches_directories_reads_what_is_in_them(tree: Path) -> None:
+    touch("runs/x/1.jsonl", "runs/y/2.jsonl", "runs/y/notes.txt")
+    assert names(["runs/*"]) == ["runs/x/1.jsonl", "runs/y/2.jsonl"]
+
+
+def test_own_outputs_and_private_names_are_skipped_and_told(tree: Path) -> None:
+    touch("d/a.jsonl", "d/a.advantages.jsonl", "d/_meta.jsonl", "d/notes.txt", "d/.hidden/x.jsonl")
+    for pattern in ("d", "d/*.jsonl"):
+        found = expand([pattern])
+        assert [path.name for path in found.files] == ["a.jsonl"]
+        assert {path.name for path in found.skipped} == {"a.advantages.jsonl", "_meta.jsonl"}
+
+
+def test_a_file_named_literally_is_never_skipped(tree: Path) -> None:
+    touch("_a.advantages.jsonl", "b[1].jsonl")
+    found = expand(["*.jsonl", "_a.advantages.jsonl", "b[1].jsonl"])
+    assert [path.name for path in found.files] == ["b[1].jsonl", "_a.advantages.jsonl"]
+    assert found.skipped == []
+
+
+@pytest.mark.parametrize("pattern", ["none.jsonl", "*.parquet", "empty", "e*"])
+def test_a_pattern_without_a_file_is_an_error_that_names_it(tree: Path, pattern: str) -> None:
+    Path("empty").mkdir()
+    touch("empty/readme.txt")
+    with pytest.raises(DataError, match=re.escape(pattern)):
+        expand([pattern])
+
+
+def test_a_misspelt_file_is_guessed(tree: Path) -> None:
+    touch("rewards.jsonl")
+    with pytest.raises(DataError, match=r"did you mean 'rewards\.jsonl'"):
+        expand(["reward.jsonl"])
+
+
+def test_a_file_that_changes_is_noticed(tree: Path) -> None:
+    touch("a.jsonl")
+    source = Input.at("a.jsonl")
+    source.check()
+    with Path("a.jsonl").open("a") as handle:
+        handle.write("{}\n")
+    with pytest.raises(InputChanged, match=r"a\.jsonl"):
+        source.check()
+
+
+def test_a_file_that_is_replaced_or_removed_is_noticed(tree: Path) -> None:
+    touch("a.jsonl", "b.jsonl")
+    source = Input.at("a.jsonl")
+    Path("b.jsonl").replace("a.jsonl")
+    with pytest.raises(InputChanged):
+        source.check()
+    Path("a.jsonl").unlink()
+    with pytest.raises(InputChanged):
+        source.check()
+
+
+def test_a_spool_is_read_twice_at_once_from_its_start() -> None:
+    source = spool(io.BytesIO(b"one\ntwo\n"))
+    assert source.name == "-"
+    with source.open() as first, source.open() as second:
+        assert first.readline() == b"one\n"
+        assert second.read() == b"one\ntwo\n"
+        assert first.read() == b"two\n"
+    source.check()
+    assert source.pin.size == len(b"one\ntwo\n")
+
+
+def test_a_shared_descriptor_can_be_read_with_positions_of_ones_own() -> None:
+    source = spool(io.BytesIO(b"0123456789"))
+    assert source.fd is not None
+    first, second = (io.BufferedReader(_Positioned(source.fd)) for _ in range(2))
+    assert (first.read(3), second.read(2), first.read(2)) == (b"012", b"01", b"34")
+    assert first.seek(-2, os.SEEK_END) == len("01234567")
+    assert first.read() == b"89"
+
+
+def test_a_pipe_given_as_a_file_is_spooled(tree: Path) -> None:
+    read, write = os.pipe()
+    os.write(write, b"{}\n")
+    os.close(write)
+    source = pinned(Path(f"/dev/fd/{read}"))
+    os.close(read)
+    assert source.fd is not None
+    with source.open() as again:
+        assert again.read() == b"{}\n"
+
+
+def test_a_directory_is_no_input(tree: Path) -> None:
+    with pytest.raises(DataError, match="is a directory"):
+        pinned(tree)
+
+
+def write(path: Path | str, *, force: bool = False, text: bytes = b"new") -> None:
+    with replacing(path, force=force) as sink:
+        sink.write(text)
+
+
+def write_half(path: str, stop: type[BaseException]) -> None:
+    with replacing(path, force=True) as sink:
+        sink.write(b"half")
+        raise stop
+
+
+def write_while_it_appears(path: str) -> None:
+    with replacing(path, force=False) as sink:
+        sink.write(b"new")
+        touch(path)
+
+
+def test_an_output_appears_whole_with_the_mode_of_a_new_file(tree: Path) -> None:
+    touch("ordinary")
+    write("out")
+    assert Path("out").read_bytes() == b"new"
+    assert Path("out").stat().st_mode == Path("ordinary").stat().st_mode
+    assert leftovers(tree) == []
+
+
+def test_a_replaced_file_keeps_its_mode(tree: Path) -> None:
+    touch("out")
+    Path("out").chmod(0o640)
+    write("out", force=True)
+    assert stat.S_IMODE(Path("out").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("stop", [ValueError, KeyboardInterrupt, SystemExit])
+def test_a_failure_leaves_the_old_file_and_nothing_else(tree: Path, stop: type[BaseException]) -> None:
+    touch("out")
+    with pytest.raises(stop):
+        write_half("out", stop)
+    assert Path("out").read_text() == "{}\n"
+    assert leftovers(tree) == []
+
+
+def test_an_existing_file_needs_force(tree: Path) -> None:
+    touch("out")
+    with pytest.raises(UsageError, match="--force"):
+        write("out")
+
+
+def test_a_file_that_appears_meanwhile_is_not_overwritten(tree: Path) -> None:
+    with pytest.raises(UsageError, match="--force"):
+        write_while_it_appears("out")
+    assert Path("out").read_text() == "{}\n"
+    assert leftovers(tree) == []
+
+
+def test_a_symlink_stays_and_its_file_is_replaced(tree: Path) -> None:
+    touch("real/out")
+    Path("link").symlink_to("real/out")
+    write("link", force=True)
+    assert Path("link").is_symlink()
+    assert Path("real/out").read_bytes() == b"new"
+
+
+def test_a_device_is_written_and_not_replaced() -> None:
+    write("/dev/null")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_a_missing_directory_says_how_to_make_it(tree: Path) -> None:
+    with pytest.raises(DataError, match="mkdir -p"):
+        write("no/where/out")
+
+
+def test_a_directory_is_no_output(tree: Path) -> None:
+    with pytest.raises(UsageError, match="is a directory"):
+        write(tree, force=True)
+
+
+def test_a_full_disk_is_one_line(tree: Path) -> None:
+    with pytest.raises(DataError, match="no space left"), replacing("out", force=False):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert leftovers(tree) == []
+
+
+def test_other_errors_of_the_body_pass_through(tree: Path) -> None:
+    with pytest.raises(BrokenPipeError), replacing("out", force=False):
+        raise BrokenPipeError

@@ -1,0 +1,671 @@
+"""Files keep every byte that was not asked for, and rows stay on their lines."""
+
+from __future__ import annotations
+
+import csv
+import decimal
+import io
+import json
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import ipc
+
+from grpo_cli.errors import DataError, InputChanged, UsageError
+from grpo_cli.files.inputs import Input, spool
+from grpo_cli.formats import cells
+from grpo_cli.formats.interface import Field, Weaving
+from grpo_cli.formats.registry import FORMATS, of, sniff
+from tests.support.drawn import examples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+quick = settings(examples(120), suppress_health_check=[HealthCheck.too_slow])
+
+JSONL, CSV, TSV, PARQUET, ARROW = (FORMATS[name] for name in ("jsonl", "csv", "tsv", "parquet", "arrow"))
+NOTE = {"grpo_adv": '{"method":"grpo"}'}
+
+
+def held(data: bytes | str) -> Input:
+    return spool(io.BytesIO(data.encode() if isinstance(data, str) else data), "in")
+
+
+def adding(values: Iterable[Any], *, replace: bool = False, take: Sequence[int] | None = None, **more: Any) -> Weaving:
+    added = pl.DataFrame({"advantage": list(values), **more})
+    rows = None if take is None else np.array(take)
+    return Weaving(added=added, take=rows, replace=replace, metadata=NOTE)
+
+
+def woven(known: Any, data: bytes | str, weaving: Weaving) -> bytes:
+    sink = io.BytesIO()
+    known.weave(held(data), sink, weaving)
+    return sink.getvalue()
+
+
+def scanned(known: Any, data: bytes | str, name: str, kind: Any = "number") -> list[Any]:
+    values: list[Any] = known.scan(held(data), [Field(name, kind)])[name].to_list()
+    return values
+
+
+# --- cells -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (1, 1.0), (True, 1.0), (0.5, 0.5), (None, None), ("", None), ("  ", None), (" 1e3 ", 1000.0),
+        ("True", 1.0), ([1], 1.0), ("7/8", 0.875),
+        ("false", 0.0), ("-inf", -math.inf), ("Infinity", math.inf), (10**30, 1e30),
+        (10**400, math.inf), ("+.5", 0.5),
+    ],
+)  # fmt: skip
+def test_a_number_is_read_from_whatever_writes_one(value: object, number: float | None) -> None:
+    assert cells.as_number(value) == number
+
+
+@pytest.mark.parametrize("value", ["good", "1_000", "0x10", "1,5", "\u0661", [1, 2], [], {"a": 1}, b"1", "7/0", "7/-8"])
+def test_anything_else_is_no_number(value: object) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        cells.as_number(value)
+
+
+spelt = st.one_of(
+    st.floats().map(repr),
+    st.integers().map(str),
+    st.text("0123456789+-.eE_ naifNIF", max_size=8),
+    st.text(max_size=5),
+)
+
+
+@quick
+@given(st.lists(st.none() | spelt, max_size=5))
+def test_columns_of_text_are_read_as_their_values_are(texts: list[str | None]) -> None:
+    try:
+        expected = [cells.as_number(text) for text in texts]
+    except ValueError:
+        with pytest.raises(DataError, match="expected a number"):
+            cells.numbers(pl.Series("r", texts, dtype=pl.String), "row {}".format)
+    else:
+        found = cells.numbers(pl.Series("r", texts, dtype=pl.String), "row {}".format).to_list()
+        assert repr(found) == repr(expected)
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        pl.Series([1, 0, None], dtype=dtype)
+        for dtype in (
+            pl.Int8,
+            pl.Int64,
+            pl.Int128,
+            pl.UInt8,
+            pl.UInt64,
+            pl.UInt128,
+            pl.Float32,
+            pl.Decimal(10, 2),
+        )
+    ]
+    + [
+        pl.Series([True, False, None]),
+        pl.Series(["1", "0", None]),
+        pl.Series(["1", "0", None], dtype=pl.Categorical),
+        pl.Series(["True", "False", ""], dtype=pl.Enum(["True", "False", ""])),
+    ],
+)
+def test_numbers_of_any_dtype_become_floats(series: pl.Series) -> None:
+    found = cells.numbers(series, str)
+    assert found.dtype == pl.Float64
+    assert found.to_list() == [1.0, 0.0, None]
+
+
+@pytest.mark.parametrize(
+    ("series", "lists"),
+    [
+        (pl.Series([[1, 2], None, []]), [[1, 2], None, []]),
+        (pl.Series([1, None]), [[1], None]),
+        (pl.Series(["1.5", ""]), [[1.5], None]),
+        (pl.Series([["1", "nan"]]), [[1.0, math.nan]]),
+        (pl.Series([[1.0, 2.0]], dtype=pl.Array(pl.Float32, 2)), [[1, 2]]),
+        (pl.Series([], dtype=pl.Int64), []),
+    ],
+)
+def test_a_plain_number_is_a_list_of_one(series: pl.Series, lists: list[Any]) -> None:
+    found = cells.typed(Field("r", "numbers"), series, str)
+    assert found.dtype == pl.List(pl.Float64)
+    assert repr(found.to_list()) == repr(pl.Series(lists, dtype=pl.List(pl.Float64)).to_list())
+
+
+def test_keys_that_are_not_equal_never_share_a_text() -> None:
+    values = [1, "1", 1.0, True, "true", [1], ["1"], "[1]", {"b": 1, "a": 2}]
+    keys = cells.key_series("k", values)
+    assert keys.n_unique() == len(values)
+    assert cells.key_series("k", [{"a": 2, "b": 1}])[0] == keys[-1]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (["a", None], pl.String), ([1, None], pl.Int64), ([True], pl.Boolean), ([None], pl.String),
+        ([1, "1"], cells.JSON_TEXT), ([0.5], cells.JSON_TEXT), ([10**30], cells.JSON_TEXT),
+        (["\ud800"], cells.JSON_TEXT),
+    ],
+)  # fmt: skip
+def test_keys_of_one_type_keep_it(values: list[Any], dtype: pl.DataType) -> None:
+    assert cells.key_series("k", values).dtype == dtype
+
+
+def test_typed_and_mixed_keys_have_the_same_canonical_text() -> None:
+    for values in (["a", 'q"\\\n\x01é', "1", None], [1, -5, None], [True, None]):
+        texts = cells.canonical(cells.key_series("k", values)).to_list()
+        mixed = cells.canonical(cells.key_series("k", [*values, {}])).to_list()
+        assert texts == mixed[:-1]
+    assert cells.canonical(pl.Series([[{"b": 1, "a": "x"}]])).to_list() == ['[{"a":"x","b":1}]']
+    assert cells.canonical(pl.Series(["a"], dtype=pl.Categorical)).to_list() == ['"a"']
+
+
+# --- JSON Lines ------------------------------------------------------------------------------------
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+)
+rows = st.dictionaries(st.sampled_from(["reward", "k", "advantage", "a.b", "é", ""]) | st.text(max_size=3), values)
+
+
+@st.composite
+def json_lines(draw: st.DrawFn) -> bytes:
+    def line() -> str:
+        row = draw(rows)
+        marks = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", " : ")]))
+        text = json.dumps(row, ensure_ascii=draw(st.booleans()), separators=marks)
+        text = text.encode("utf-8", "backslashreplace").decode()
+        return draw(st.sampled_from(["", " ", "\t"])) + text + draw(st.sampled_from(["", " ", "  \t"]))
+
+    def ended(text: str) -> str:
+        return text + draw(st.sampled_from(["\n", "\r\n"]))
+
+    lines = [ended(draw(st.sampled_from(["", " "])) if draw(st.integers(0, 5)) == 0 else line()) for _ in range(4)]
+    last = line() if draw(st.booleans()) else ended(line())
+    return (b"\xef\xbb\xbf" if draw(st.booleans()) else b"") + ("".join(lines) + last).encode()
+
+
+def parsed(data: bytes) -> list[dict[str, Any]]:
+    text = data.decode("utf-8-sig", "surrogateescape")
+    return [json.loads(line) for line in text.split("\n") if line.strip()]
+
+
+@quick
+@given(json_lines())
+def test_taking_the_new_field_out_of_jsonl_gives_the_input(data: bytes) -> None:
+    out = woven(JSONL, data, adding([0.123454321] * len(parsed(data))))
+    assert out.replace(b',"advantage":0.123454321', b"").replace(b'"advantage":0.123454321', b"") == data
+    assert all(row["advantage"] == 0.123454321 for row in parsed(out))
+
+
+@quick
+@given(json_lines())
+def test_replacing_a_field_changes_nothing_else(data: bytes) -> None:
+    before = parsed(data)
+    after = parsed(woven(JSONL, data, adding([0.5] * len(before), replace=True)))
+    expected = [{**row, "advantage": 0.5} for row in before]
+    assert list(map(repr, after)) == list(map(repr, expected))
+
+
+@quick
+@given(json_lines())
+def test_the_scan_of_jsonl_agrees_with_the_json_module(data: bytes) -> None:
+    read = parsed(data)
+    names = list(dict.fromkeys(name for row in read for name in row))
+    source = held(data)
+    assert JSONL.columns(source) == names
+    for name in names:
+        keys = JSONL.scan(source, [Field(name, "key")])[name]
+        expected = [row.get(name) for row in read]
+        assert cells.canonical(keys).to_list() == [v if v is None else cells.json_text(v) for v in expected]
+
+
+@pytest.mark.parametrize(
+    ("line", "replaced"),
+    [
+        ('{"advantage":1,"advantage":2}', '{"advantage":0.5,"advantage":0.5}'),
+        ('{"x":{"advantage":1}}', '{"x":{"advantage":1},"advantage":0.5}'),
+        ('{"adv\\u0061ntage" : [1, {"a":"}"}] , "z":1e3}', '{"adv\\u0061ntage" : 0.5 , "z":1e3}'),
+        ('{"a":"\\"advantage\\":1","advantage": NaN}', '{"a":"\\"advantage\\":1","advantage": 0.5}'),
+        ('{"id":123456789012345678901234567890,"x":1.0}',
+         '{"id":123456789012345678901234567890,"x":1.0,"advantage":0.5}'),
+        ("{ }", '{ "advantage":0.5}'),
+        ('{"a":{}} ', '{"a":{},"advantage":0.5} '),
+        ('{"a":"{"}', '{"a":"{","advantage":0.5}'),
+    ],
+)  # fmt: skip
+def test_replace_rewrites_the_top_level_value_wherever_it_stands(line: str, replaced: str) -> None:
+    assert woven(JSONL, line, adding([0.5], replace=True)).decode() == replaced
+
+
+def test_bytes_that_are_not_utf_8_go_out_as_they_came_in() -> None:
+    line = b'{"k":"caf\xe9","advantage":1}\n'
+    assert woven(JSONL, line, adding([0.5], replace=True)) == line.replace(b"1", b"0.5")
+    assert len(set(scanned(JSONL, line + line.replace(b"\xe9", b"\xe8"), "k", "key"))) == len("ab")
+
+
+def test_cells_are_spelt_as_json() -> None:
+    out = woven(JSONL, "{}\n{}\n", adding([1e-05, math.nan], n=[1, None], s=["é\n", None], b=[True, False]))
+    assert out.decode().splitlines() == [
+        '{"advantage":1e-05,"n":1,"s":"\\u00e9\\n","b":true}',
+        '{"advantage":null,"n":null,"s":null,"b":false}',
+    ]  # fmt: skip
+
+
+def test_taken_lines_come_in_their_new_order_each_ended() -> None:
+    data = b'\xef\xbb\xbf{"a":1}\r\n\r\n{"a":2}\r\n{"a":3}'
+    out = woven(JSONL, data, adding([0.5, 1.5, 2.5], take=[2, 0, 0]))
+    assert out == (b'\xef\xbb\xbf{"a":3,"advantage":0.5}\r\n{"a":1,"advantage":1.5}\r\n{"a":1,"advantage":2.5}\r\n')
+
+
+@pytest.mark.parametrize("line", ["{}", "{}\n{}\n{}\n"])
+def test_another_number_of_rows_than_before_is_a_changed_input(line: str) -> None:
+    with pytest.raises(InputChanged):
+        woven(JSONL, line, adding([0.5, 0.5]))
+
+
+def test_lines_that_are_appended_later_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"r":1}\n')
+    source = Input.at(path)
+    with path.open("a") as handle:
+        handle.write('{"r":2}\n{"r"')
+    assert JSONL.scan(source, [Field("r", "number")]).height == 1
+
+
+def test_nested_paths_are_reached_and_a_whole_name_wins() -> None:
+    data = '{"a":{"b":1,"c":{"d":2}}}\n{"a.b":5,"a":{"b":1}}\n{"a":7}\n{"a":{"c.d":3}}\n'
+    assert scanned(JSONL, data, "a.b") == [1, 5, None, None]
+    assert scanned(JSONL, data, "a.c.d") == [2, None, None, 3]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ('{"r":1}\n\n{"r":"good"}\n', "in:3: r is 'good', expected a number"),
+        ('{"r":"' + "x" * 90 + '"}', "in:1: r is '" + "x" * 36 + "..., expected a number"),
+        ('{"r":1}\n{"r":\n{"r":1}\n', "in:2: not JSON: expecting value at column 6;"),
+        ('{"r":1,"s":"a\x00"}\n', "in:1: not JSON: invalid control character at column 14;"),
+        ('{"r":1 \n{"r":1}\n', "in:1: not JSON: expecting ',' delimiter at column 8;"),
+        ('{"r":1}\n{"r":', "in:2: the last line is cut short"),
+        ("[1]\n", "in:1: expected an object, found an array"),
+        ("{\n", "in:1: one JSON value over several lines"),
+        ("\n \n", "in: no rows"),
+        ("", "in: no rows"),
+        ('{"rr":1}\n', "in: no column 'r'; did you mean 'rr'? columns: rr"),
+        ('{"reward":1}\n', "in: no column 'r'"),
+        ("\ufeff{}".encode("utf-16").decode("latin-1"), "in:"),
+        ("[" * 100_000 + "\n", "in:1:"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_line(data: str, message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        scanned(JSONL, data, "r")
+    assert str(caught.value).startswith(message)
+
+
+def test_a_misspelt_column_is_guessed() -> None:
+    with pytest.raises(DataError, match="did you mean 'reward'"):
+        scanned(JSONL, '{"reward":1}\n', "rewrad")
+
+
+# --- CSV and TSV -----------------------------------------------------------------------------------
+
+cell_texts = st.text(st.sampled_from('ab ",\t\n;é'), max_size=6)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[bytes, list[list[str]], str]:
+    mark = draw(st.sampled_from([",", "\t"]))
+    width = draw(st.integers(2, 4))
+    body = draw(st.lists(st.lists(cell_texts, min_size=width, max_size=width), max_size=4))
+    table = [[f"c{at}" for at in range(width)], *body]
+    sink = io.StringIO(newline="")
+    ends = draw(st.sampled_from(["\n", "\r\n"]))
+    quoting: Literal[0, 1] = 1 if draw(st.booleans()) else 0  # all cells, or those that need it
+    csv.writer(sink, delimiter=mark, lineterminator=ends, quoting=quoting).writerows(table)
+    text = sink.getvalue()
+    text = text.removesuffix(ends) if draw(st.booleans()) and not text.endswith(f'"{ends}"{ends}') else text
+    return (b"\xef\xbb\xbf" if draw(st.booleans()) else b"") + text.encode(), table, mark
+
+
+@quick
+@given(tables())
+def test_taking_the_new_cells_out_of_csv_gives_the_input(case: tuple[bytes, list[list[str]], str]) -> None:
+    data, table, mark = case
+    out = woven(CSV if mark == "," else TSV, data, adding([0.123454321] * (len(table) - 1)))
+    put = f"{mark}0.123454321".encode()
+    assert out.replace(put, b"").replace(f"{mark}advantage".encode(), b"", 1) == data
+    again = list(csv.reader(io.StringIO(out.decode("utf-8-sig"), newline=""), delimiter=mark))
+    assert again == [[*row, new] for row, new in zip(table, ["advantage"] + ["0.123454321"] * len(table), strict=False)]
+
+
+@quick
+@given(tables())
+def test_the_scan_of_csv_agrees_with_the_csv_module(case: tuple[bytes, list[list[str]], str]) -> None:
+    data, table, mark = case
+    known = CSV if mark == "," else TSV
+    for at, name in enumerate(table[0]):
+        found = [cell or None for cell in scanned(known, data, name, "key")]
+        assert found == [row[at] or None for row in table[1:]]
+
+
+@quick
+@given(st.text(st.sampled_from('ab",\n'), max_size=30))
+def test_odd_quotes_are_read_as_pythons_csv_reads_them(text: str) -> None:
+    data = f"h1,h2\n{text}\n"
+    expected = [row for row in csv.reader(io.StringIO(data, newline="")) if row][1:]
+    try:
+        found = CSV.read(held(data)).rows()
+    except DataError as error:
+        refused = str(error)
+    else:
+        refused = ""
+        assert [[cell or "" for cell in row] for row in found] == expected
+    ragged = any(len(row) != 2 for row in expected)
+    assert bool(refused) == (ragged or "never closed" in refused)
+
+
+def test_replacing_a_cell_keeps_the_quotes_of_the_others() -> None:
+    data = '\ufeff"k",advantage,"z"\r\n"a""b",1,"2,3"\r\n\r\nc,"x\r\ny",\r\n'
+    out = woven(CSV, data, adding([0.5, None], replace=True, s=["q,r", "t"]))
+    assert out.decode() == '\ufeff"k",advantage,"z",s\r\n"a""b",0.5,"2,3","q,r"\r\n\r\nc,,,t\r\n'
+
+
+def test_taken_records_follow_the_header() -> None:
+    out = woven(CSV, 'k,r\n"a\nb",1\nc,2', adding([0.5, 1.5, math.nan], take=[1, 0, 1]))
+    assert out == b'k,r,advantage\nc,2,0.5\n"a\nb",1,1.5\nc,2,NaN\n'
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("k,r\na,1\nb\n", "in row 2: 1 cells, the header has 2"),
+        ('k,r\na,1\n"b,2\n', "in row 2: a quoted cell is never closed"),
+        ("k,r\na,bad\n", "in row 1: r is 'bad', expected a number"),
+        ("k,reward\na,1\n", "in: no column 'r'"),
+        ("r,r\n1,1\n", "in: 2 columns are named 'r'"),
+        ("", "in: no rows"),
+        ("\n\n", "in: no rows"),
+    ],
+)
+def test_broken_csv_is_named_with_its_row(data: str, message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        scanned(CSV, data, "r")
+    assert str(caught.value).startswith(message)
+
+
+def test_csv_with_a_header_alone_has_no_rows_but_columns() -> None:
+    assert scanned(CSV, "k,r\n", "r") == []
+    assert woven(CSV, "k,r", adding(pl.Series([], dtype=pl.Float64))) == b"k,r,advantage"
+
+
+# --- Parquet and Arrow -----------------------------------------------------------------------------
+
+
+def nested_table() -> pa.Table:
+    schema = pa.schema(
+        [
+            pa.field("k", pa.string(), nullable=False, metadata={"note": "key"}),
+            pa.field("r", pa.decimal128(10, 2)),
+            pa.field("s", pa.struct([("x", pa.float32()), ("deep", pa.struct([("y", pa.int8())]))])),
+            pa.field("l", pa.list_(pa.struct([("role", pa.string()), ("n", pa.uint64())]))),
+            pa.field("m", pa.map_(pa.string(), pa.int64())),
+            pa.field("d", pa.dictionary(pa.int32(), pa.string())),
+            pa.field("t", pa.timestamp("us", tz="UTC")),
+            pa.field("b", pa.binary(2)),
+            pa.field("s.x", pa.int64()),
+        ],
+        metadata={"pandas": "{}", "mine": "kept"},
+    )
+    columns = {
+        "k": ["a", "b", "b", "c", "c"],
+        "r": [decimal.Decimal("1.50"), None, decimal.Decimal(0), decimal.Decimal(1), decimal.Decimal(2)],
+        "s": [
+            {"x": 1.5, "deep": {"y": 1}},
+            None,
+            {"x": None, "deep": None},
+            {"x": 2, "deep": {"y": 2}},
+            None,
+        ],
+        "l": [[], None, [{"role": "u", "n": 2**64 - 1}], [None], [{"role": None, "n": 1}]],
+        "m": [[("a", 1)], [], None, [("b", None)], []],
+        "d": ["x", None, "y", "x", "y"],
+        "t": [0, 1, None, 3, 4],
+        "b": [b"ab", None, b"cd", b"ef", b"gh"],
+        "s.x": [10, 20, 30, 40, 50],
+    }
+    return pa.table(columns, schema=schema)
+
+
+def parquet_of(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **{"row_group_size": 2, "compression": "gzip", **options})
+    return sink.getvalue()
+
+
+def arrow_of(table: pa.Table, *, stream: bool = False, compression: str | None = None) -> bytes:
+    sink = io.BytesIO()
+    create = ipc.new_stream if stream else ipc.new_file
+    with create(sink, table.schema, options=ipc.IpcWriteOptions(compression=compression)) as writer:
+        for batch in table.to_batches(max_chunksize=2):
+            writer.write_batch(batch, custom_metadata={"batch": "note"})
+    return sink.getvalue()
+
+
+def test_parquet_keeps_every_column_its_schema_and_its_row_groups() -> None:
+    table = nested_table()
+    out = woven(PARQUET, parquet_of(table), adding([0.5, None, math.nan, 1.0, 2.0], s2=list("abcde")))
+    file = pq.ParquetFile(io.BytesIO(out))
+    old = file.read(columns=["k", "r", "s", "l", "m", "d", "t", "b", "s.x"]).select(table.schema.names)
+    assert old.equals(table, check_metadata=False)
+    assert [file.schema_arrow.field(at).remove_metadata() for at in range(9)] == [
+        field.remove_metadata() for field in table.schema
+    ]
+    assert file.schema_arrow.field("k").metadata[b"note"] == b"key"
+    assert file.schema_arrow.metadata == {
+        b"pandas": b"{}",
+        b"mine": b"kept",
+        b"grpo_adv": NOTE["grpo_adv"].encode(),
+    }
+    groups = [file.metadata.row_group(at) for at in range(file.num_row_groups)]
+    assert [group.num_rows for group in groups] == [2, 2, 1]
+    assert {groups[0].column(at).compression for at in range(groups[0].num_columns)} == {"GZIP"}
+    assert str(file.read(["advantage"])["advantage"].to_pylist()) == "[0.5, None, nan, 1.0, 2.0]"
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd", "brotli", "lz4"])
+def test_parquet_keeps_its_codec(compression: str) -> None:
+    data = parquet_of(pa.table({"r": [1, 2], "s": [[1], []]}), compression=compression)
+    out = pq.read_metadata(io.BytesIO(woven(PARQUET, data, adding([0.5, 1.0])))).row_group(0)
+    before = pq.read_metadata(io.BytesIO(data)).row_group(0)
+    assert {out.column(at).compression for at in range(3)} == {before.column(0).compression}
+
+
+@pytest.mark.parametrize("data", [arrow_of(nested_table()), arrow_of(nested_table(), stream=True)])
+def test_arrow_keeps_every_column_its_schema_and_its_batches(data: bytes) -> None:
+    out = woven(ARROW, data, adding([0.5, None, math.nan, 1.0, 2.0]))
+    reader = ipc.open_file(out) if out.startswith(b"ARROW1") else ipc.open_stream(out)
+    assert out[:4] == data[:4]
+    table = reader.read_all()
+    assert [len(chunk) for chunk in table["k"].chunks] == [2, 2, 1]
+    assert table.drop_columns(["advantage"]).equals(nested_table(), check_metadata=False)
+    assert table.schema.field("k").metadata == {b"note": b"key"}
+    assert table.schema.metadata[b"mine"] == b"kept"
+    assert table.schema.metadata[b"grpo_adv"] == NOTE["grpo_adv"].encode()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("compression", ["lz4", "zstd", None])
+def test_arrow_keeps_its_compression(compression: str | None, *, stream: bool) -> None:
+    table = pa.table({"r": ["x" * 1000] * 10})
+    data = arrow_of(table, stream=stream, compression=compression)
+    out = woven(ARROW, data, adding([0.5] * 10))
+    assert abs(len(out) - len(data)) < 2000
+    frame = pl.DataFrame({"r": ["x" * 1000] * 10})
+    by_polars, sink = io.BytesIO(), io.BytesIO()
+    write: Any = frame.write_ipc_stream if stream else frame.write_ipc
+    write(by_polars, compression=compression or "uncompressed")
+    ARROW.weave(held(by_polars.getvalue()), sink, adding([0.5] * 10))
+    assert abs(len(sink.getvalue()) - len(by_polars.getvalue())) < 2000
+
+
+@pytest.mark.parametrize(
+    "data", [parquet_of(nested_table()), arrow_of(nested_table()), arrow_of(nested_table(), stream=True)]
+)
+@pytest.mark.parametrize("take", [[], [1], [0, 1, 2, 3, 4], [4, 0, 3, 3, 1], [0, 2, 4]])
+def test_taken_rows_come_in_their_new_order(data: bytes, take: list[int]) -> None:
+    known = sniff(held(data))
+    advantages = pl.Series([float(row) for row in take], dtype=pl.Float64)
+    out = held(woven(known, data, adding(advantages, take=take)))
+    assert known.scan(out, [Field("s.x", "number")])["s.x"].to_list() == [10.0 * (row + 1) for row in take]
+    assert known.scan(out, [Field("advantage", "number")])["advantage"].to_list() == advantages.to_list()
+
+
+@pytest.mark.parametrize(
+    "data", [parquet_of(nested_table()), arrow_of(nested_table()), arrow_of(nested_table(), stream=True)]
+)
+def test_nested_fields_are_reached_and_a_whole_name_wins_in_columns(data: bytes) -> None:
+    known = sniff(held(data))
+    assert known.columns(held(data)) == nested_table().schema.names
+    assert scanned(known, data, "s.deep.y") == [1, None, None, 2, None]
+    assert scanned(known, data, "s.x") == [10, 20, 30, 40, 50]
+    assert scanned(known, data, "r") == [1.5, None, 0, 1, 2]
+    assert scanned(known, data, "k", "key") == ["a", "b", "b", "c", "c"]
+    with pytest.raises(DataError, match=r"no column 's.deep.z'"):
+        scanned(known, data, "s.deep.z")
+
+
+def test_rows_of_view_types_are_taken_too() -> None:
+    sink = io.BytesIO()
+    pl.DataFrame({"k": ["a", "b", "c"]}).write_ipc(sink)
+    out = woven(ARROW, sink.getvalue(), adding([0.5, 1.0, 2.0], take=[2, 0, 1]))
+    assert scanned(ARROW, out, "k", "key") == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize("known", [PARQUET, ARROW])
+def test_a_replaced_column_stays_in_its_place(known: Any) -> None:
+    table = pa.table({"a": [1], "advantage": ["old"], "z": [2]})
+    out = woven(known, parquet_of(table) if known is PARQUET else arrow_of(table), adding([0.5], replace=True))
+    assert known.columns(held(out)) == ["a", "advantage", "z"]
+    assert scanned(known, out, "advantage") == [0.5]
+
+
+@pytest.mark.parametrize("known", [PARQUET, ARROW])
+def test_a_table_without_rows_gains_the_column(known: Any) -> None:
+    table = pa.table({"r": pa.array([], pa.float64())})
+    data = parquet_of(table) if known is PARQUET else arrow_of(table)
+    out = woven(known, data, adding(pl.Series([], dtype=pl.Float64)))
+    assert known.columns(held(out)) == ["r", "advantage"]
+    assert scanned(known, out, "advantage") == []
+
+
+@pytest.mark.parametrize("data", [b"PAR1 and then nothing", b"ARROW1 and then nothing", b"\xff\xff\xff\xffnothing"])
+def test_a_broken_file_is_one_line(data: bytes) -> None:
+    known = sniff(held(data))
+    for act in (known.columns, known.read, lambda source: known.scan(source, [Field("r", "number")])):
+        with pytest.raises(DataError, match=r"^in: not .* that can be read"):
+            act(held(data))
+
+
+def test_feather_1_says_what_to_do() -> None:
+    with pytest.raises(DataError, match="version=2"):
+        ARROW.columns(held(b"FEA1...."))
+
+
+def test_a_word_in_a_parquet_column_is_named_with_its_row() -> None:
+    with pytest.raises(DataError, match="in row 2: r is 'good', expected a number"):
+        scanned(PARQUET, parquet_of(pa.table({"r": ["1", "good"]})), "r")
+
+
+@pytest.mark.parametrize("known", [PARQUET, ARROW])
+def test_fewer_rows_than_before_are_a_changed_input(known: Any) -> None:
+    table = pa.table({"r": [1, 2]})
+    with pytest.raises(InputChanged):
+        woven(known, parquet_of(table) if known is PARQUET else arrow_of(table), adding([0.5]))
+
+
+# --- which format, and from one to another ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "format_name"),
+    [
+        ("a.jsonl", "jsonl"),
+        ("x/A.JSON", "jsonl"),
+        ("a.b.pq", "parquet"),
+        ("a.feather", "arrow"),
+        ("a.tsv", "tsv"),
+    ],
+)
+def test_the_suffix_decides(name: str, format_name: str) -> None:
+    assert of(name).name == format_name
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a", ".jsonl/a", "a.jsonl.bz2"])
+def test_an_unknown_suffix_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(UsageError, match=r"\.parquet"):
+        of(name)
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"PAR1....", "parquet"), (b"ARROW1\0\0", "arrow"), (b"\xff\xff\xff\xff....", "arrow"),
+        (b' \n{"a":1}', "jsonl"),
+        (b"\xef\xbb\xbf{}", "jsonl"), (b"a,b\n1,2\n", "csv"), (b"a\tb,c\n", "tsv"),
+    ],
+)  # fmt: skip
+def test_a_pipe_is_known_by_its_first_bytes(data: bytes, name: str) -> None:
+    assert sniff(held(data)).name == of(held(data)).name == name
+
+
+@pytest.mark.parametrize(("data", "cure"), [(b"", "no rows"), (b"hello\n", "name a file")])
+def test_a_pipe_of_something_else_says_what_to_do(data: bytes, cure: str) -> None:
+    with pytest.raises(DataError, match=cure):
+        sniff(held(data))
+
+
+@pytest.mark.parametrize("target", FORMATS)
+@pytest.mark.parametrize(
+    "data", [parquet_of(nested_table().drop_columns(["m"])), b'{"k":1,"l":[{"a":1}],"e":{}}\n{"k":"1"}\n']
+)
+def test_every_format_can_be_written_as_every_other(target: str, data: bytes) -> None:
+    frame = sniff(held(data)).read(held(data))
+    sink = io.BytesIO()
+    FORMATS[target].write(frame, sink, NOTE)
+    again = FORMATS[target].read(held(sink.getvalue()))
+    assert again.columns == frame.columns
+    assert again.height == frame.height
+
+
+def test_late_fields_of_a_struct_are_not_dropped() -> None:
+    values = [{"a": 1}, {"b": "x", "c": [1, 2.5]}]
+    found = cells.series_of("v", values)
+    assert found.to_list() == [{"a": 1, "b": None, "c": None}, {"a": None, "b": "x", "c": [1.0, 2.5]}]
+
+
+@pytest.mark.parametrize("values", [[1, "1"], [{"a": 1}, [1]], [2**70], [2**60, 0.5], [True, 1], [{}]])
+def test_values_without_a_common_type_stay_as_text(values: list[Any]) -> None:
+    assert cells.series_of("v", values).dtype == pl.String
+
+
+def test_the_private_dtype_of_keys_reaches_no_file() -> None:
+    frame = pl.DataFrame([cells.key_series("k", [1, "1"])])
+    for known in FORMATS.values():
+        sink = io.BytesIO()
+        known.write(frame, sink, NOTE)
+        assert known.read(held(sink.getvalue()))["k"].to_list() == ["1", '"1"']

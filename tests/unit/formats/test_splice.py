@@ -1,0 +1,471 @@
+"""A spliced Parquet file is the old one, byte for byte up to its footer, and every reader sees one column more."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Literal
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow.parquet import encryption
+
+from grpo_cli.errors import DataError, InputChanged
+from grpo_cli.files.inputs import Input, spool
+from grpo_cli.formats.interface import Weaving
+from grpo_cli.formats.parquet import column_chunks, footer, parquet, splice, thrift
+from grpo_cli.formats.parquet.footer import Unspliceable
+from grpo_cli.formats.parquet.splice import copy_start
+from tests.support.drawn import examples
+from tests.unit.formats.test_encrypted import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NOTE = {"grpo_adv": '{"method":"grpo"}'}
+ROWS = 7
+CODECS = ["none", "snappy", "gzip", "brotli", "lz4", "zstd"]
+TABLE = pa.table({
+    "k": ["a", "b", None, "c", "c", "é", "x" * 200],
+    "s": [{"x": 1, "deep": {"y": [1, None]}}, {"x": 2, "deep": None}, None, *[{"x": 4, "deep": {"y": []}}] * 4],
+    "l": [[1.0], None, [], [2.0], [3.0], [None], [1.0, 2.0]],
+    "m": pa.array([[("a", 1)], [], None, [("b", 2)], [], [], []], pa.map_(pa.string(), pa.int32())),
+    "r": [1.5, None, math.nan, 1.0, 2.0, 0.0, -0.0],
+    "b": [True, None, False, True, True, True, True],
+})  # fmt: skip
+
+
+def held(data: bytes) -> Input:
+    return spool(io.BytesIO(data), "in")
+
+
+def wrote(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+def values(rows: int) -> list[float]:
+    return [k - 1.25 for k in range(rows)]
+
+
+def adding(rows: int, *, replace: bool = False, take: Any = None, **more: Any) -> Weaving:
+    return Weaving(added=pl.DataFrame({"advantage": values(rows), **more}), take=take, replace=replace, metadata=NOTE)
+
+
+def woven(data: bytes, weaving: Weaving) -> tuple[bytes, list[str]]:
+    sink = io.BytesIO()
+    notes = parquet.weave(held(data), sink, weaving)
+    return sink.getvalue(), notes
+
+
+def start(data: bytes) -> int:
+    return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+
+
+def metadata(data: bytes) -> pq.FileMetaData:
+    return pq.read_metadata(io.BytesIO(data))
+
+
+READERS: dict[str, Callable[[str], pd.DataFrame]] = {
+    "pyarrow": lambda path: pq.ParquetFile(path).read().to_pandas(),
+    "polars": lambda path: pl.read_parquet(path).to_pandas(),
+    "duckdb": lambda path: duckdb.execute("from read_parquet($1)", [path]).df(),
+    "pandas": pd.read_parquet,
+}
+
+
+def read_by_all(data: bytes, folder: Path, skip: str = "") -> dict[str, pd.DataFrame]:
+    path = folder / f"{abs(hash(data))}.parquet"
+    path.write_bytes(data)
+    return {name: read(str(path)) for name, read in READERS.items() if name != skip}
+
+
+def told(frame: pd.DataFrame) -> str:
+    """NaN and nested values have no equality that pandas would agree to."""
+    return repr([frame.index.tolist(), *((name, frame[name].tolist()) for name in frame.columns)])
+
+
+def check(data: bytes, rows: int, folder: Path, skip: str = "") -> bytes:
+    """The whole promise for one file."""
+    out, notes = woven(data, adding(rows))
+    assert notes == []
+    assert out[: start(data)] == data[: start(data)]
+    before, after = read_by_all(data, folder, skip), read_by_all(out, folder, skip)
+    for name, frame in after.items():
+        assert frame.columns[-1] == "advantage"
+        assert frame["advantage"].tolist() == values(rows)
+        assert told(frame.drop(columns="advantage")) == told(before[name]), name
+    old, new = metadata(data), metadata(out)
+    assert new.num_columns == old.num_columns + 1
+    at = 0
+    for k in range(old.num_row_groups):
+        group, chunk = new.row_group(k), new.row_group(k).column(old.num_columns)
+        assert group.num_rows == old.row_group(k).num_rows == chunk.num_values
+        assert group.total_byte_size == old.row_group(k).total_byte_size + chunk.total_uncompressed_size
+        if group.num_rows:
+            here = values(rows)[at : at + group.num_rows]
+            assert (chunk.statistics.min, chunk.statistics.max) == (min(here), max(here))
+        at += group.num_rows
+    assert new.metadata[b"grpo_adv"] == NOTE["grpo_adv"].encode()
+    assert splice.same_chunks(held(data), held(out), {"advantage"}) is None
+    return out
+
+
+# --- who wrote it ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("pages", ["1.0", "2.0"])
+def test_files_by_pyarrow(codec: str, pages: str, tmp_path: Path) -> None:
+    data = wrote(TABLE, compression=codec, data_page_version=pages, row_group_size=3, write_page_index=True)
+    out = metadata(check(data, ROWS, tmp_path)).row_group(0)
+    assert {out.column(k).compression for k in range(out.num_columns)} == {
+        metadata(data).row_group(0).column(0).compression
+    }
+
+
+@pytest.mark.parametrize("options", [{}, {"row_group_size": 2}, {"compression": "uncompressed"}, {"statistics": False}])
+def test_files_by_polars(options: dict[str, Any], tmp_path: Path) -> None:
+    sink = io.BytesIO()
+    frame = pl.DataFrame({
+        "k": ["a", "b", None, "c"], "c": pl.Series(["x", "y", "x", None], dtype=pl.Categorical),
+        "e": pl.Series(["x", "y", "x", None], dtype=pl.Enum(["x", "y"])), "l": [[1], None, [], [2, None]],
+        "s": [{"a": 1}] * 4, "d": pl.Series([1, 2, 3, None], dtype=pl.Decimal(10, 2)),
+    })  # fmt: skip
+    frame.write_parquet(sink, **options)
+    out = check(sink.getvalue(), 4, tmp_path)
+    assert pl.read_parquet(out).drop("advantage").equals(frame, null_equal=True)
+    assert pl.read_parquet(out).schema == {**frame.schema, "advantage": pl.Float64}
+
+
+@pytest.mark.parametrize(
+    "index", [None, ["a", "b", "c"], pd.RangeIndex(5, 8), pd.MultiIndex.from_tuples([(1, "x"), (2, "y"), (3, "z")])]
+)
+def test_files_by_pandas(index: Any, tmp_path: Path) -> None:
+    sink = io.BytesIO()
+    pd.DataFrame({"k": [1, 2, 3], "t": pd.Categorical(["a", "b", "a"])}, index=index).to_parquet(sink)
+    out = check(sink.getvalue(), 3, tmp_path)
+    described = json.loads(metadata(out).metadata[b"pandas"])["columns"][-1]
+    assert (described["name"], described["pandas_type"]) == ("advantage", "float64")
+
+
+def test_files_by_duckdb(tmp_path: Path) -> None:
+    path = str(tmp_path / "d.parquet")
+    query = "select i, 't' || i % 5 t, [i, null] l, {'a': i} s, map {'k': i} m from range(2500) t(i)"
+    duckdb.execute(f"copy ({query}) to '{path}' (row_group_size 2048, parquet_version v2)")
+    with open(path, "rb") as handle:  # noqa: PTH123
+        check(handle.read(), 2500, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"row_group_size": 1},
+        {"bloom_filter_options": {"k": {"ndv": 10, "fpp": 0.01}}, "write_page_index": True},
+        {"sorting_columns": [pq.SortingColumn(0)], "store_schema": False},
+        {"write_page_checksum": True, "use_dictionary": False, "version": "1.0"},
+    ],
+)
+def test_rarer_options(options: dict[str, Any], tmp_path: Path) -> None:
+    out = check(wrote(TABLE, **options), ROWS, tmp_path)
+    assert metadata(out).row_group(0).sorting_columns == metadata(wrote(TABLE, **options)).row_group(0).sorting_columns
+
+
+@pytest.mark.parametrize("groups", [0, 1, 3])
+def test_tables_without_rows(groups: int, tmp_path: Path) -> None:
+    sink, empty = io.BytesIO(), TABLE.select(["k", "r"]).slice(0, 0)
+    with pq.ParquetWriter(sink, empty.schema) as writer:
+        for _ in range(groups):
+            writer.write_table(empty)
+    assert metadata(check(sink.getvalue(), 0, tmp_path)).num_row_groups == groups
+
+
+def test_empty_row_groups_between_others(tmp_path: Path) -> None:
+    sink, table = io.BytesIO(), TABLE.select(["k", "r"])
+    with pq.ParquetWriter(sink, table.schema) as writer:
+        for rows in (0, 2, 0, 0, 4, 1):
+            writer.write_table(table.slice(0, rows))
+    check(sink.getvalue(), ROWS, tmp_path)
+
+
+def test_footers_that_are_long(tmp_path: Path) -> None:
+    wide = pa.table({f"c{k}": [k, k + 1] for k in range(600)})
+    data = wrote(wide, row_group_size=1)
+    assert len(data) - start(data) > 1 << 16
+    check(data, 2, tmp_path)
+
+
+column_types = st.sampled_from([
+    pa.int32(), pa.float64(), pa.string(), pa.list_(pa.int64()), pa.struct([("x", pa.string()), ("y", pa.list_(pa.int8()))]),
+    pa.binary(3), pa.timestamp("us", "UTC"), pa.dictionary(pa.int8(), pa.string()),
+])  # fmt: skip
+
+
+@examples(60)
+@given(st.data())
+def test_any_schema_and_any_row_groups(data: st.DataObject) -> None:
+    dtypes = data.draw(st.lists(column_types, min_size=1, max_size=5))
+    sizes = data.draw(st.lists(st.integers(0, 400), max_size=6))
+    schema = pa.schema([(f"c{k}", dtype) for k, dtype in enumerate(dtypes)])
+    codec, pages = data.draw(st.sampled_from(CODECS)), data.draw(st.sampled_from(["1.0", "2.0"]))
+    sink, written = io.BytesIO(), []
+    with pq.ParquetWriter(sink, schema, compression=codec, data_page_version=pages) as writer:
+        for size in sizes:
+            written.append(pa.table([pa.nulls(size, dtype) for dtype in dtypes], schema=schema))
+            writer.write_table(written[-1], row_group_size=max(size, 1))
+    rows = sum(sizes)
+    status = data.draw(st.sampled_from([["ok"] * rows, [f"{k}" for k in range(rows)]]))
+    replaced = data.draw(st.booleans())
+    more = {"c0" if replaced else "status": pl.Series(status, dtype=pl.String)}
+    out, _ = woven(sink.getvalue(), adding(rows, replace=replaced, **more))
+    assert out[: start(sink.getvalue())] == sink.getvalue()[: start(sink.getvalue())]
+    table = pq.read_table(io.BytesIO(out))
+    assert table.column_names == [*schema.names, *(["advantage"] if replaced else ["advantage", "status"])]
+    assert table[next(iter(more))].to_pylist() == status
+    assert table["advantage"].to_pylist() == values(rows)
+    kept = schema.names[1:] if replaced else schema.names
+    assert table.select(kept).equals(pa.concat_tables([schema.empty_table(), *written]).select(kept))
+    assert splice.same_chunks(held(sink.getvalue()), held(out), {"advantage", *more}) is None
+
+
+def test_filters_that_use_statistics_and_indexes_find_the_same_rows(tmp_path: Path) -> None:
+    rows = 5000
+    table = pa.table({"k": range(rows), "t": [f"{row:05}" for row in range(rows)]})
+    bloom = {"t": {"ndv": 1000, "fpp": 0.01}}
+    data = wrote(table, row_group_size=1000, write_page_index=True, bloom_filter_options=bloom, data_page_size=100)
+    path = tmp_path / "a.parquet"
+    path.write_bytes(woven(data, adding(rows))[0])
+    for column, value in {"k": 1234, "t": "01234", "advantage": 1232.75}.items():
+        found = [
+            pq.read_table(path, filters=[(column, "=", value)])["k"].to_pylist(),
+            pl.scan_parquet(path).filter(pl.col(column) == value).collect()["k"].to_list(),
+            [one for (one,) in duckdb.execute(f"select k from '{path}' where {column} = $1", [value]).fetchall()],  # noqa: S608
+        ]
+        assert found == [[1234]] * 3
+
+
+def test_columns_with_odd_names_and_of_nested_types() -> None:
+    more: dict[str, Any] = {
+        "a.b": ["x", "y"],
+        "é\n": [1, 2],
+        "list": [[1.0], [None, 2.0]],
+        "struct": [{"x": 1, "y": ["a"]}] * 2,
+    }
+    data = wrote(pa.table({"a": [{"b": 1}, {"b": 2}], "a.c": [1, 2]}), row_group_size=1)
+    out, notes = woven(data, adding(2, **more))
+    assert notes == []
+    assert pl.read_parquet(out).to_dict(as_series=False) | more == pl.read_parquet(out).to_dict(as_series=False)
+    assert pq.read_schema(io.BytesIO(out)).names == ["a", "a.c", "advantage", *more]
+    replaced = Weaving(added=pl.DataFrame({"a": [0.5, 1.5]}), take=None, replace=True, metadata={})
+    again, _ = woven(out, replaced)
+    assert pl.read_parquet(again)["a"].to_list() == [0.5, 1.5]
+    assert pl.read_parquet(again).drop("a").equals(pl.read_parquet(out).drop("a"))
+
+
+# --- columns of the same name ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["k", "s", "l", "m", "b"])
+def test_a_replaced_column_keeps_its_place_and_leaves_dead_bytes(name: str, tmp_path: Path) -> None:
+    table = TABLE.rename_columns(["advantage" if one == name else one for one in TABLE.column_names])
+    data = wrote(
+        table, row_group_size=3, write_page_index=True, sorting_columns=[pq.SortingColumn(0), pq.SortingColumn(6)]
+    )
+    out, notes = woven(data, adding(ROWS, replace=True))
+    old, new = metadata(data), metadata(out)
+    gone = [k for k in range(old.num_columns) if old.schema.column(k).path.split(".")[0] == "advantage"]
+    chunks = [old.row_group(group).column(k) for group in range(old.num_row_groups) for k in gone]
+    dead = int(notes[0].split()[1].replace(",", ""))
+    assert sum(one.total_compressed_size for one in chunks) < dead < start(data)
+    assert notes == [f"in: {dead:,} bytes of the replaced column stay in the file unread"]
+    for group in map(new.row_group, range(new.num_row_groups)):
+        assert group.total_byte_size == sum(group.column(k).total_uncompressed_size for k in range(group.num_columns))
+    assert new.num_columns == old.num_columns - len(gone) + 1
+    for frame in read_by_all(out, tmp_path).values():
+        assert list(frame.columns) == table.column_names
+        assert frame["advantage"].tolist() == values(ROWS)
+    kept = [one for one in table.column_names if one != "advantage"]
+    assert repr(pq.read_table(io.BytesIO(out), columns=kept).to_pylist()) == repr(table.select(kept).to_pylist())
+    sorted_by = [new.schema.column(one.column_index).path for one in new.row_group(0).sorting_columns]
+    assert sorted_by == ([] if name == "k" else ["k", "r"])
+    again, _ = woven(out, adding(ROWS, replace=True))
+    assert pq.read_schema(io.BytesIO(again)).equals(pq.read_schema(io.BytesIO(out)), check_metadata=True)
+
+
+# --- what cannot be spliced, and what is refused -----------------------------------------------------------
+
+
+def test_dropped_rows_take_the_general_path_and_it_is_said() -> None:
+    out, notes = woven(wrote(TABLE), adding(2, take=np.array([4, 0])))
+    assert notes == ["in: all columns were encoded anew (the general path): rows were dropped or repeated"]
+    assert pq.read_table(io.BytesIO(out))["k"].to_pylist() == ["c", "a"]
+
+
+@pytest.mark.parametrize("take", [None, np.array([0])])
+@pytest.mark.parametrize("plain", [True, False])
+def test_encrypted_files_are_refused(take: Any, *, plain: bool) -> None:
+    """Not the general path: over a plain footer with hidden columns pyarrow would abort the process."""
+    how = encryption.EncryptionConfiguration(footer_key="f", column_keys={"c": ["r"]}, plaintext_footer=plain)
+    locked = encryption.CryptoFactory(Service).file_encryption_properties(encryption.KmsConnectionConfig(), how)
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, TABLE.schema, encryption_properties=locked) as writer:
+        writer.write_table(TABLE)
+    with pytest.raises(DataError, match=r"in: the .* is encrypted; decrypt it first"):
+        woven(sink.getvalue(), adding(1 if take is not None else ROWS, take=take))
+
+
+def test_an_arrow_schema_that_cannot_be_read_takes_the_general_path() -> None:
+    """Its readers would not see the new column."""
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, pa.schema([("k", pa.int64())]), store_schema=False) as writer:
+        writer.write_table(pa.table({"k": [1, 2]}))
+        writer.add_key_value_metadata({"ARROW:schema": "AAAA"})
+    with pytest.raises(Unspliceable, match="ARROW:schema"):
+        splice.weave(held(sink.getvalue()), io.BytesIO(), adding(2))
+    with pytest.raises(DataError, match="not Parquet that can be read"):
+        woven(sink.getvalue(), adding(2))
+
+
+@pytest.mark.parametrize("rows", [0, ROWS - 1, ROWS + 1])
+def test_another_number_of_rows_than_before_is_a_changed_input(rows: int) -> None:
+    with pytest.raises(InputChanged):
+        woven(wrote(TABLE), adding(rows))
+
+
+def test_a_dictionary_is_made_only_where_values_repeat() -> None:
+    rows = 50_000
+    few, many = [float(k % 5) for k in range(rows)], [k / 3 for k in range(rows)]
+    for new, there in ((few, True), (many, False), (few[:100], False)):
+        data = wrote(pa.table({"k": range(len(new))}), row_group_size=20_000)
+        out, _ = woven(data, Weaving(added=pl.DataFrame({"a": new}), take=None, replace=False, metadata={}))
+        groups = metadata(out)
+        chunks = [groups.row_group(k).column(1) for k in range(groups.num_row_groups)]
+        assert [chunk.has_dictionary_page for chunk in chunks] == [there] * len(chunks)
+        assert pl.read_parquet(out)["a"].to_list() == new
+
+
+# --- where it goes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["wb", "ab", "w+b"])
+def test_the_file_is_the_same_wherever_it_is_written(mode: Literal["wb", "ab", "w+b"], tmp_path: Path) -> None:
+    source = tmp_path / "a.parquet"
+    source.write_bytes(wrote(TABLE))
+    expected, _ = woven(source.read_bytes(), adding(ROWS))
+    with (tmp_path / "b").open(mode) as sink:
+        parquet.weave(Input.at(source), sink, adding(ROWS))
+        assert sink.tell() == len(expected)
+    assert (tmp_path / "b").read_bytes() == expected
+
+
+def test_a_pipe_takes_it_too() -> None:
+    expected, _ = woven(wrote(TABLE), adding(ROWS))
+    out, into = os.pipe()
+    with os.fdopen(out, "rb") as reader, ThreadPoolExecutor(1) as pool:
+        read = pool.submit(reader.read)
+        with os.fdopen(into, "wb") as sink:
+            parquet.weave(held(wrote(TABLE)), sink, adding(ROWS))
+        assert read.result() == expected
+
+
+def test_a_file_that_became_shorter_is_a_changed_input(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(wrote(TABLE))
+    source = Input.at(path)
+    with path.open("rb") as handle, (tmp_path / "b").open("wb") as sink:
+        os.truncate(path, 10)
+        with pytest.raises(InputChanged):
+            copy_start(source, handle, sink, 100)
+
+
+# --- the check ---------------------------------------------------------------------------------------------
+
+
+def test_the_first_difference_is_named() -> None:
+    data = wrote(TABLE, row_group_size=3, write_page_index=True)
+    out, _ = woven(data, adding(ROWS))
+    chunk = metadata(data).row_group(1).column(0)
+    at = chunk.dictionary_page_offset
+    other = out[: at + 5] + bytes([out[at + 5] ^ 1]) + out[at + 6 :]
+
+    def compared(old: bytes, new: bytes, *added: str) -> str | None:
+        return splice.same_chunks(held(old), held(new), added)
+
+    assert compared(data, out, "advantage") is None
+    assert compared(data, other, "advantage") == "row group 2, column 'k': byte 5 of its pages is another one"
+    assert compared(data, wrote(TABLE, row_group_size=3, write_page_index=True)) is None
+    assert compared(data, wrote(TABLE, row_group_size=2)) == "the rows are in other row groups"
+    assert compared(data, wrote(TABLE.slice(1))) == "there are 6 rows, and there were 7"
+    assert compared(data, wrote(TABLE.drop_columns("k"))) == "column 1 ('k') is 's' now"
+    assert compared(data, wrote(TABLE.drop_columns("b"))) == "column 6 ('b') is missing"
+    assert compared(data, out) == "column 7 ('advantage') was not there"
+    assert compared(data, wrote(TABLE, row_group_size=3, compression="gzip", write_page_index=True)) == (
+        "row group 1, column 'k': the footer describes it otherwise"
+    )
+    cast = TABLE.set_column(4, "r", TABLE["r"].cast(pa.float32()))
+    assert compared(data, wrote(cast, row_group_size=3)) == "the type of column 'r' is another one"
+
+
+def test_chunks_that_lie_elsewhere_are_the_same_chunks() -> None:
+    """Offsets may differ; what they lead to may not."""
+    table = pa.table({"a": [1, 2], "b": ["x", "y"]})
+    first = wrote(table)
+    second = wrote(pa.table({"new": ["z" * 100] * 2, **{name: table[name] for name in table.column_names}}))
+    assert splice.same_chunks(held(first), held(second), {"new"}) is None
+
+
+# --- large ones --------------------------------------------------------------------------------------------
+
+
+def far(data: bytes, path: Path, by: int) -> None:
+    """Write a file whose data begin `by` bytes later, behind a hole."""
+    found = footer.parse(data[start(data) : -8], start(data))
+    batch = column_chunks.Batch(memoryview(b""), found)
+    groups = []
+    for k, group in enumerate(found.groups):
+        moved = column_chunks.moved(batch, k, by + batch.origin)
+        lists = {footer.CHUNKS: (thrift.LIST, thrift.listed(thrift.STRUCT, len(moved), b"".join(moved)))}
+        groups.append(thrift.changed(found.raw, group.values(), lists))
+    rows = {footer.ROW_GROUPS: (thrift.LIST, thrift.listed(thrift.STRUCT, len(groups), b"".join(groups)))}
+    raw = thrift.changed(found.raw, found.fields.values(), rows)
+    with path.open("wb") as handle:
+        handle.write(b"PAR1")
+        handle.seek(by)
+        handle.write(data[: start(data)] + raw + splice.tail(len(raw)))
+
+
+@pytest.mark.slow
+def test_files_over_4_gb(tmp_path: Path) -> None:
+    path, out = tmp_path / "far.parquet", tmp_path / "out.parquet"
+    far(wrote(TABLE, row_group_size=3), path, 5 << 30)
+    assert repr(pq.read_table(path).to_pylist()) == repr(TABLE.to_pylist())
+    with out.open("wb") as sink:
+        assert parquet.weave(Input.at(path), sink, adding(ROWS)) == []
+    assert pq.read_metadata(out).row_group(0).column(8).data_page_offset > 5 << 30
+    for read in READERS.values():
+        assert read(str(out))["advantage"].tolist() == values(ROWS)
+    assert repr(pq.read_table(out).drop_columns("advantage").to_pylist()) == repr(TABLE.to_pylist())
+
+
+@pytest.mark.slow
+def test_ten_thousand_row_groups_of_twenty_columns(tmp_path: Path) -> None:
+    rows = 10_000
+    data = wrote(pa.table({f"c{k}": [f"{k} {row}" for row in range(rows)] for k in range(20)}), row_group_size=1)
+    begun = time.perf_counter()
+    found = footer.parse(data[start(data) : -8], start(data))
+    assert len(found.groups) == rows
+    assert time.perf_counter() - begun < 2  # 0.45 s on an idle core
+    check(data, rows, tmp_path)

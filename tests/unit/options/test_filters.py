@@ -1,0 +1,286 @@
+"""The condition language of --fail-on: what it means and what it refuses."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.options.conditions import Filter
+
+VALUES: dict[str, Any] = {"mean": 0.5, "std": 0.0, "n": 8, "nothing": None, "word": "solved"}
+NUMBERS = st.floats(-100, 100)
+
+
+def holds(text: str, **values: Any) -> bool:
+    return Filter.parse(text).holds({**VALUES, **values})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mean == 0.5",
+        "mean != 0.4",
+        "0.1 <= mean <= 0.9",
+        "0 < mean < n",
+        "0 <= std <= mean < n >= 8",
+        "mean > 0 and std == 0",
+        "mean > 1 or std == 0",
+        "not mean > 1",
+        "not (mean > 1 or std > 0)",
+        "n - 8 == std",
+        "2 + 2 * 3 == n",
+        "(2 + 2) * 2 == n",
+        "n / 16 == mean",
+        "-mean < 0",
+        "-(-mean) == mean",
+        "word == 'solved'",
+        "  mean > 0  ",
+        "mean > 0 or mean > 1 and std > 0",
+    ],
+)
+def test_what_is_true_holds(text: str) -> None:
+    assert holds(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mean > 0.5",
+        "0.6 <= mean <= 0.9",
+        "0.1 <= mean <= 0.4",
+        "mean > 0 and std > 0",
+        "mean > 1 or std > 0",
+        "not mean > 0",
+        "mean > 1 and (std == 0 or n == 8)",
+        "0.1 < mean > 0.6",
+        "word == 'failed'",
+    ],
+)
+def test_what_is_false_does_not_hold(text: str) -> None:
+    assert not holds(text)
+
+
+@pytest.mark.parametrize("symbol", ["<", "<=", ">", ">=", "==", "!="])
+@given(left=NUMBERS, right=NUMBERS)
+def test_a_comparison_is_that_of_numbers(symbol: str, left: float, right: float) -> None:
+    functions = {
+        "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+    }  # fmt: skip
+    assert holds(f"a {symbol} b", a=left, b=right) is functions[symbol](left, right)
+
+
+@given(low=NUMBERS, middle=NUMBERS, high=NUMBERS)
+def test_a_chain_is_the_conjunction_of_its_links(low: float, middle: float, high: float) -> None:
+    values = {"low": low, "middle": middle, "high": high}
+    assert holds("low <= middle < high", **values) is holds("low <= middle and middle < high", **values)
+
+
+@given(a=NUMBERS, b=NUMBERS)
+def test_not_and_de_morgan(a: float, b: float) -> None:
+    assert holds("not (a > 0 and b > 0)", a=a, b=b) is holds("not a > 0 or not b > 0", a=a, b=b)
+
+
+@pytest.mark.parametrize(
+    "text", ["nothing > 0", "nothing <= 0", "nothing == 0", "nothing + 1 > 0", "-nothing < 1", "0 < nothing < 1"]
+)
+def test_a_quantity_that_is_missing_compares_false(text: str) -> None:
+    assert not holds(text)
+
+
+@pytest.mark.parametrize("text", ["mean / std > 0", "mean / std <= 0", "mean / (n - 8) != 0"])
+def test_a_division_by_zero_is_a_missing_quantity(text: str) -> None:
+    assert not holds(text)
+
+
+@pytest.mark.parametrize("text", [f"1{'0' * 400} / 3 > mean", f"1{'0' * 400} * mean > 1"])
+def test_a_number_too_large_to_calculate_with_is_a_missing_quantity(text: str) -> None:
+    assert not holds(text)
+
+
+def test_every_name_is_listed_once_in_its_order() -> None:
+    assert Filter.parse("b > 0 and a > b or 1 < c < a").names == ["b", "a", "c"]
+
+
+def test_a_name_that_is_close_is_suggested() -> None:
+    with pytest.raises(UnknownName, match="no quantity named 'mena'; did you mean 'mean'"):
+        holds("mena > 0")
+
+
+def test_a_name_that_is_close_to_none_lists_all() -> None:
+    with pytest.raises(UnknownName, match="known: mean, std, n, nothing, word"):
+        holds("zzzzzz > 0")
+
+
+def test_an_unknown_name_is_refused_even_where_it_would_not_be_looked_at() -> None:
+    with pytest.raises(UnknownName):
+        holds("mean > 0 or mena > 0")
+
+
+@pytest.mark.parametrize("text", ["mean > 'a'", "word < 1", "word - 1 > 0", "-word > 0", "mean < 1j"])
+def test_what_cannot_be_compared_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match=r"cannot (compare|calculate)"):
+        holds(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "print(1) > 0",
+        "mean.real > 0",
+        "().__class__ == 0",
+        "(lambda: 1) == 0",
+        "mean[0] > 0",
+        "(m := mean) > 0",
+        "[1][0] > 0",
+        "{1: 2} == 0",
+        "[x for x in n] == 0",
+        "f'{mean}' == 'a'",
+        "mean > 1 if n > 1 else n > 2",
+        "mean in (1, 2)",
+        "mean is None",
+        "2 ** 9 > mean",
+        "n % 2 == 0",
+        "n // 2 == 4",
+        "n & 1 == 0",
+        "n << 2 > 0",
+        "~n < 0",
+        "+n > 0",
+        "*mean > 0, 1",
+        "(yield) > 0",
+    ],
+)
+def test_the_rest_of_python_is_refused_when_the_condition_is_read(text: str) -> None:
+    with pytest.raises(UsageError, match=r"cannot have|is not a condition"):
+        Filter.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "   ",
+        "mean >",
+        "> 1",
+        "mean > 1)",
+        "mean = 1",
+        "mean > 1; n > 2",
+        "import os",
+        "mean > 1\nn > 2",
+        "mean >> > 1",
+        "mean && n",
+        "'unclosed",
+        "mean > 1\0",
+        "mean > '\udc80'",
+        "not " * 5000 + "mean > 0",
+        "(" * 5000 + "mean > 0" + ")" * 5000,
+        "+".join(["mean"] * 5000) + " > 0",
+    ],
+    ids=lambda text: repr(text[:12]),
+)
+def test_what_is_no_condition_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError):
+        Filter.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mean",
+        "1",
+        "True",
+        "mean + 1",
+        "'a'",
+        "-mean",
+        "not mean",
+        "mean and std",
+        "mean > 0 and n",
+        "not (mean > 0 or 1)",
+    ],
+)
+def test_what_compares_nothing_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="compares nothing"):
+        Filter.parse(text)
+
+
+def test_the_message_shows_where_reading_stopped_and_an_example() -> None:
+    with pytest.raises(UsageError, match=r"at '> 1'.*as in 'zero_variance_share > 0\.5 or groups < 8'"):
+        Filter.parse("mean > > 1")
+
+
+def test_nothing_is_evaluated_as_python(tmp_path: Any) -> None:
+    victim = tmp_path / "made"
+    with pytest.raises(UsageError):
+        holds(f"open({str(victim)!r}, 'w') == 0")
+    assert not victim.exists()
+
+
+# --- as columns --------------------------------------------------------------------------------------------
+
+CELLS = st.none() | st.sampled_from([-1.5, -1.0, 0.0, 0.25, 0.5, 1.0, 2.0, 8.0])
+NAMES = st.sampled_from(["a", "b", "c", "1", "0", "0.5"])
+
+
+def conditions() -> st.SearchStrategy[str]:
+    terms = st.recursive(
+        NAMES,
+        lambda inner: (
+            st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})")
+            | inner.map(lambda t: f"-{t}")
+        ),
+        max_leaves=4,
+    )
+    links = st.tuples(
+        terms, st.lists(st.tuples(st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), terms), min_size=1, max_size=2)
+    )
+    compared = links.map(lambda t: t[0] + "".join(f" {op} {term}" for op, term in t[1]))
+    return st.recursive(
+        compared,
+        lambda inner: (
+            st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})")
+            | inner.map(lambda t: f"not ({t})")
+        ),
+        max_leaves=4,
+    )
+
+
+@settings(deadline=None)
+@given(
+    text=conditions(),
+    rows=st.lists(st.fixed_dictionaries({"a": CELLS, "b": CELLS, "c": CELLS}), min_size=1, max_size=5),
+)
+def test_a_column_of_a_condition_is_the_condition_of_each_row(text: str, rows: list[dict[str, float | None]]) -> None:
+    condition = Filter.parse(text)
+    frame = pl.DataFrame(rows, schema=dict.fromkeys("abc", pl.Float64))
+    wanted = [condition.holds(row) for row in rows]
+    assert frame.with_columns(found=condition.expression())["found"].to_list() == wanted
+    together = [all(part.holds(row) for part in condition.parts) for row in rows]
+    assert together == wanted
+
+
+@pytest.mark.parametrize("text", ["1 < a", "0 == a", "1 < (1 / a)", "-1 >= a", "1 < a < 2", "a < 1", "1 < 2 <= a"])
+def test_nothing_holds_of_what_is_missing_in_every_row(text: str) -> None:
+    frame = pl.DataFrame({"a": [None, None]}, schema={"a": pl.Float64})
+    assert frame.with_columns(found=Filter.parse(text).expression())["found"].to_list() == [False, False]
+
+
+def test_the_parts_of_a_condition_are_what_must_all_hold() -> None:
+    parts = Filter.parse("0.1 <= mean <= 0.9 and (std > 0 or size > 4) and not size == 2").parts
+    assert [part.text for part in parts] == ["0.1 <= mean", "mean <= 0.9", "std > 0 or size > 4", "not size == 2"]
+
+
+def test_texts_are_compared_as_texts() -> None:
+    frame = pl.DataFrame({"word": ["solved", None, "failed"]})
+    condition = Filter.parse("word == 'solved'")
+    assert frame.with_columns(found=condition.expression())["found"].to_list() == [True, False, False]
+
+
+def test_what_is_not_a_number_is_missing() -> None:
+    values = {"a": float("inf")}
+    assert not Filter.parse("a - a != 1").holds(values)
+    assert not pl.DataFrame(values).select(Filter.parse("a - a != 1").expression()).item()

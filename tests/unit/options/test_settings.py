@@ -1,0 +1,378 @@
+"""Every option: what it sets, the same from a file, and every text that means nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+import pytest
+
+from grpo_cli.engine.plan import Plan
+from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.options.resolve import binding_fields, normalized, output_fields, plan_of, settings, with_config
+from grpo_cli.options.table import OPTIONS
+from grpo_cli.read.tables import Binding
+from grpo_cli.write.outputs import Output
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Effect:
+    """An option with a value, the options that it stands beside, and the only things that it may change."""
+
+    value: Any
+    changes: dict[str, Any]
+    beside: dict[str, Any] = field(default_factory=dict)
+
+
+# Paths speak of the plan (`plan.divisor.epsilon`), the binding and the output.
+EFFECTS: dict[str, Effect] = {
+    "output": Effect("out.csv", {"output.to": "out.csv"}),
+    "force": Effect(value=True, changes={"output.force": True}),
+    "in_place": Effect(value=True, changes={"output.in_place": True}),
+    "resume": Effect(value=True, changes={"output.resume": True}),
+    "column": Effect("adv", {"output.column": "adv"}),
+    "replace": Effect(value=True, changes={"output.replace": True}),
+    "dtype": Effect("f32", {"output.dtype": "f32"}),
+    "facts": Effect(value=True, changes={"output.facts": True}),
+    "only": Effect(value=True, changes={"output.only": True}),
+    "long": Effect(value=True, changes={"output.long": True}),
+    "schema": Effect("verl", {"binding.schema": "verl"}),
+    "group": Effect(["a, b", "c.d"], {"binding.group": ("a", "b", "c.d")}),
+    "group_size": Effect(4, {"binding.group_size": 4}),
+    "partial": Effect("drop", {"binding.partial": "drop"}, {"group_size": 4}),
+    "expect_size": Effect(8, {"binding.expect_size": 8}),
+    "group_within": Effect("file", {"binding.group_within": "file"}),
+    "batch_by": Effect("step", {"binding.batch_by": "step"}),
+    "rollout": Effect("traj", {"binding.roles.rollout": "traj", "plan.unit.take": "last"}),
+    "rollout_reward": Effect("mean", {"plan.unit.take": "mean"}),
+    "reward": Effect(
+        ["acc=1", "format=0.5", "x.y"],
+        {"binding.rewards": ("acc", "format", "x.y"), "plan.rewards.weights": (1.0, 0.5, 1.0)},
+    ),
+    "combine": Effect("normalize", {"plan.rewards.combine": "normalize"}),
+    "missing": Effect("exclude", {"plan.rewards.missing": "exclude"}),
+    "component_missing": Effect("propagate", {"plan.rewards.component_missing": "propagate"}),
+    "reward_shift": Effect(-0.5, {"plan.shape.affine.shift": -0.5, "plan.shape.affine.scale": 1.0}),
+    "reward_scale": Effect(2.0, {"plan.shape.affine.scale": 2.0, "plan.shape.affine.shift": 0.0}),
+    "reward_clip": Effect("-1:2", {"plan.shape.clip.lo": -1.0, "plan.shape.clip.hi": 2.0}),
+    "kl_coef": Effect(0.1, {"plan.shape.kl.coef": 0.1}),
+    "overlong": Effect(
+        "100:20:0.5",
+        {
+            "plan.shape.overlong.max": 100.0, "plan.shape.overlong.buffer": 20.0,
+            "plan.shape.overlong.penalty": 0.5, "plan.shape.overlong.beyond": "linear",
+        },
+    ),
+    "preset": Effect("trl-grpo", {"plan.divisor.epsilon": 1e-4, "plan.rewards.missing": "zero"}),
+    "method": Effect("dr-grpo", {"plan.method": "dr-grpo", "plan.divisor.level": "none"}),
+    "param": Effect(["k=3"], {"plan.params.k": 3}, {"method": "passk"}),
+    "expr": Effect("reward - min", {"plan.params.sql": "reward - min"}, {"expr": "reward - mean"}),
+    "set": Effect(["divisor.floor=0.5", "alone.sd = nan"], {"plan.divisor.floor": 0.5, "plan.alone.sd": "nan"}),
+    "scale": Effect("batch", {"plan.divisor.level": "batch"}),
+    "epsilon": Effect(0.25, {"plan.divisor.epsilon": 0.25}),
+    "ddof": Effect(0, {"plan.divisor.ddof": 0}),
+    "std_of": Effect("residual", {"plan.divisor.of": "residual"}),
+    "singleton": Effect("null", {"plan.alone.result": "null", "binding.singletons_meant": True}),
+    "zero_variance": Effect("drop", {"plan.groups.zero_variance": "drop"}),
+    "std_threshold": Effect(0.1, {"plan.groups.std_threshold": 0.1}, {"zero_variance": "drop"}),
+    "min_group_size": Effect(3, {"plan.groups.min_size": 3}),
+    "duplicate": Effect(value=True, changes={"output.duplicate": True}, beside={"zero_variance": "drop"}),
+    "seed": Effect(7, {"output.seed": 7}, {"zero_variance": "drop", "duplicate": True}),
+    "whiten": Effect(
+        "token",
+        {f"plan.post.whiten.{name}": value for name, value in
+         {"level": "token", "divide": True, "ddof": 1, "inside": 1e-8, "floor": 0.0, "epsilon": 0.0}.items()},
+    ),
+    "whiten_epsilon": Effect(0.5, {"plan.post.whiten.inside": 0.5}, {"whiten": "sample"}),
+    "clip": Effect("-5:5", {"plan.post.clip.lo": -5.0, "plan.post.clip.hi": 5.0}),
+    "length_column": Effect("n_tokens", {"binding.roles.length": "n_tokens"}),
+    "logprob_column": Effect("lp", {"binding.roles.logprob": "lp"}),
+    "baseline_column": Effect("greedy", {"binding.roles.baseline": "greedy"}),
+    "reference_column": Effect("ref", {"binding.roles.references": "ref"}),
+    "kl_column": Effect("kl", {"binding.roles.kl": "kl"}),
+    "truncated_column": Effect("cut", {"binding.roles.truncated": "cut"}),
+    "state_column": Effect("obs", {"binding.roles.state": "obs"}),
+    "step_reward_column": Effect("r", {"binding.roles.step_reward": "r"}),
+    "role_column": Effect("agent", {"binding.roles.role": "agent"}),
+    "input_length_column": Effect("n_in", {"binding.roles.input_length": "n_in"}),
+    "turns_column": Effect("n_turns", {"binding.roles.turns": "n_turns"}),
+    "parquet_key": Effect("key.json", {"binding.parquet_key": "key.json"}),
+}  # fmt: skip
+# What only the command itself reads.
+OF_THE_COMMAND = {"config", "stream", "explain", "fail_on", "on_error", "json", "summary", "quiet", "debug"}
+NAMES = sorted(EFFECTS)
+
+
+def flat(prefix: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {prefix: value}
+    return {path: leaf for name, inner in value.items() for path, leaf in flat(f"{prefix}.{name}", inner).items()}
+
+
+def meaning(given: dict[str, Any]) -> dict[str, Any]:
+    """All that some options mean, as one flat mapping."""
+    plan = plan_of(given).as_dict()
+    for part in ("shape", "post"):
+        plan[part] = {op.pop("op"): op for op in plan[part]}
+    binding, output = asdict(Binding(**binding_fields(given))), asdict(Output(**output_fields(given)))
+    return {**flat("plan", plan), **flat("binding", binding), **flat("output", output)}
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    assert set(before) <= set(after)
+    return {path: value for path, value in after.items() if path not in before or before[path] != value}
+
+
+def toml(path: Path, given: dict[str, Any]) -> Path:
+    path.write_text("".join(f"{name.replace('_', '-')} = {json.dumps(value)}\n" for name, value in given.items()))
+    return path
+
+
+def test_every_option_has_its_effect_written_down_here() -> None:
+    assert {*EFFECTS, *OF_THE_COMMAND} == set(OPTIONS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_option_sets_what_it_says_and_nothing_else(name: str) -> None:
+    effect = EFFECTS[name]
+    assert changes(meaning(effect.beside), meaning({**effect.beside, name: effect.value})) == effect.changes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_name_in_a_file_means_the_same(name: str, tmp_path: Path) -> None:
+    given = {**EFFECTS[name].beside, name: EFFECTS[name].value}
+    read = with_config({"config": str(toml(tmp_path / "c.toml", given))})
+    assert meaning({k: v for k, v in read.items() if k != "config"}) == meaning(given)
+
+
+WEAKER = {"reward_clip": "0:9", "clip": "0:9", "overlong": "9:3:1", "expr": "reward", "method": "rloo"}
+
+
+def another(hint: Any, value: Any) -> Any:
+    """A value of the same type that is not this one."""
+    choices = [choice for choice in get_args(hint) if choice != value]
+    return choices[0] if choices else {bool: False, int: 1, float: 0.125, str: "other"}[hint]
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if get_origin(OPTIONS[n].type) is not list])
+def test_a_flag_wins_over_the_file(name: str, tmp_path: Path) -> None:
+    effect = EFFECTS[name]
+    weak = WEAKER.get(name) or another(OPTIONS[name].type, effect.value)
+    path = toml(tmp_path / "c.toml", {**effect.beside, name: weak})
+    read = with_config({"config": str(path), name: effect.value})
+    assert meaning(read) == meaning({**effect.beside, name: effect.value})
+
+
+@pytest.mark.parametrize("name", ["group", "reward"])
+def test_columns_named_by_a_flag_replace_those_of_the_file(name: str, tmp_path: Path) -> None:
+    path = toml(tmp_path / "c.toml", {name: ["x", "y"]})
+    assert with_config({"config": str(path), name: ["z"]})[name] == ["z"]
+
+
+CONFLICTS = [
+    ('epsilon = 1.0\nset = ["divisor.floor=0.5"]', {"set": ["divisor.epsilon=3"]}, "plan.divisor.epsilon", 3.0),
+    ('epsilon = 1.0\nset = ["divisor.floor=0.5"]', {"set": ["divisor.epsilon=3"]}, "plan.divisor.floor", 0.5),
+    ('set = ["divisor.epsilon=1"]\nepsilon = 2.0', {"epsilon": 3.0}, "plan.divisor.epsilon", 3.0),
+    ('set = ["shape.affine.shift=9"]', {"reward_shift": 1.0, "set": ["alone.sd=nan"]}, "plan.shape.affine.shift", 1.0),
+    ('method = "passk"\nparam = {k = 4, epsilon = 0.5}', {"param": ["k=3"]}, "plan.params.k", 3),
+    ('method = "passk"\nparam = {k = 4, epsilon = 0.5}', {"param": ["k=3"]}, "plan.params.epsilon", 0.5),
+    ('method = "passk"\nparam = {k = 4}', {"method": "rloo"}, "plan.method", "rloo"),
+    ('whiten = "sample"', {"whiten": "none"}, "plan.method", "grpo"),
+]
+
+
+@pytest.mark.parametrize(("text", "flags", "path", "value"), CONFLICTS)
+def test_a_flag_wins_field_by_field(text: str, flags: dict[str, Any], path: str, value: object, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    found = meaning(with_config({"config": str(tmp_path / "c.toml"), **flags}))
+    assert found[path] == value
+    assert "plan.post.whiten.level" not in found
+
+
+def test_a_preset_gives_way_to_the_options() -> None:
+    preset = {"estimator.name": "grpo", "divisor.epsilon": 1e-4, "rewards.missing": "zero"}
+    assert plan_of({"preset": "trl-grpo"}) == Plan.of(preset)
+    assert plan_of({"preset": "trl-grpo", "epsilon": 0.25}) == Plan.of({**preset, "divisor.epsilon": 0.25})
+    assert plan_of({"preset": "trl-grpo", "method": "rloo"}) == Plan.of({**preset, "estimator.name": "rloo"})
+    assert Plan.of({"post.whiten.level": "token"}, settings({"whiten": "none"})).post == ()
+
+
+TABLES = [
+    ("reward = {acc = 1, format = 0.5}", "plan.rewards.weights", (1.0, 0.5)),
+    ('reward = "acc"', "binding.rewards", ("acc",)),
+    ('group = "a,b"', "binding.group", ("a", "b")),
+    ("epsilon = 1", "plan.divisor.epsilon", 1.0),
+    ('epsilon = "0.5"', "plan.divisor.epsilon", 0.5),
+    ('set = {"divisor.floor" = 0.5}', "plan.divisor.floor", 0.5),
+    ('force = "yes"', "output.force", True),
+    ("column = 3", "output.column", "3"),
+]
+
+
+@pytest.mark.parametrize(("text", "path", "value"), TABLES)
+def test_a_file_may_say_it_in_the_types_of_toml(text: str, path: str, value: object, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    assert meaning(with_config({"config": str(tmp_path / "c.toml")}))[path] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epsilom = 1", "no option in {0} named 'epsilom'; did you mean 'epsilon'"),
+        ("config = 'other.toml'", "no option in {0} named 'config'"),
+        ("group_size = 4", "no option in {0} named 'group_size'; did you mean 'group-size'"),
+    ],
+)
+def test_an_unknown_key_of_a_file_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(text)
+    with pytest.raises(UnknownName) as told:
+        with_config({"config": str(path)})
+    assert message.format(path) in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["epsilon = 'small'", "epsilon = true", "epsilon = [1]", "epsilon = nan", "group-size = 1.5", "group-size = 'four'",
+     "force = 1", "force = 'perhaps'", "scale = 'rows'", "scale = 1", "dtype = 'f16'", f"epsilon = 1{'0' * 400}"],
+)  # fmt: skip
+def test_a_wrong_type_in_a_file_is_refused_with_the_name_of_both(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(f" in {path} cannot be")):
+        with_config({"config": str(path)})
+
+
+def test_a_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no\.toml: no such file"):
+        with_config({"config": str(tmp_path / "no.toml")})
+    with pytest.raises(DataError, match="is a directory"):
+        with_config({"config": str(tmp_path)})
+    for content in (b"epsilon = ", b"\xff\xfe", b"a = 1\na = 2"):
+        (tmp_path / "bad.toml").write_bytes(content)
+        with pytest.raises(DataError, match=r"bad\.toml: not TOML"):
+            with_config({"config": str(tmp_path / "bad.toml")})
+
+
+MALFORMED = [
+    ("reward_clip", "5", "--reward-clip '5' has no two bounds"),
+    ("reward_clip", "", "has no two bounds"),
+    ("reward_clip", "a:b", "--reward-clip a:b: a bound cannot be 'a'"),
+    ("reward_clip", "0:1:2", "a bound cannot be '1:2'"),
+    ("reward_clip", "1:0", "clip 1:0 is empty"),
+    ("reward_clip", "nan:1", "a bound cannot be 'nan'"),
+    ("clip", "5", "--clip '5' has no two bounds"),
+    ("clip", "1:0", "clip 1:0 is empty"),
+    ("clip", "0:x", "--clip 0:x: a bound cannot be 'x'"),
+    ("overlong", "100", "--overlong '100' is not MAX:BUFFER:PENALTY"),
+    ("overlong", "", "is not MAX:BUFFER:PENALTY"),
+    ("overlong", "1:2:3:4", "is not MAX:BUFFER:PENALTY"),
+    ("overlong", "100::1", "shape.overlong.buffer cannot be ''"),
+    ("overlong", "100:20:x", "shape.overlong.penalty cannot be 'x'"),
+    ("overlong", "100:200", "overlong 100:200:1 means nothing"),
+    ("param", ["k"], "--param 'k' sets nothing"),
+    ("param", ["=3"], "--param '=3' sets nothing"),
+    ("param", ["k=3"], "grpo has no parameters, and 'k' was given"),
+    ("set", ["divisor.epsilon"], "--set 'divisor.epsilon' sets nothing"),
+    ("set", ["=1"], "--set '=1' sets nothing"),
+    ("set", ["epsilon=1"], "no part of the plan named 'epsilon'"),
+    ("set", ["divisor.epsilon=x"], "divisor.epsilon cannot be 'x'"),
+    ("set", ["divisor.epsilon=1=2"], "divisor.epsilon cannot be '1=2'"),
+    ("set", ["shape=clip"], "shape is a list of operations"),
+    ("set", ["shape.clip=0:1"], "shape.clip is an operation"),
+    ("set", ["divisor=0"], "no field of divisor named ''"),
+    ("reward", ["a=b=c"], "the weight of a=b cannot be 'c'"),
+    ("reward", ["a="], "the weight of a cannot be ''"),
+    ("reward", ["a=nan"], "the weight of a cannot be 'nan'"),
+    ("reward", ["=2"], "names no column"),
+    ("reward", [""], "names no column"),
+    ("method", "rlo", "did you mean 'rloo'"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "message"), MALFORMED)
+def test_a_malformed_text_is_a_usage_error_that_says_so(name: str, text: Any, message: str) -> None:
+    with pytest.raises(UsageError) as told:
+        plan_of({name: text})
+    assert message in str(told.value)
+    assert told.value.hint
+
+
+@pytest.mark.parametrize(("text", "lo", "hi"), [(":5", None, 5.0), ("-5:", -5.0, None), (" 0 : 1 ", 0.0, 1.0)])
+@pytest.mark.parametrize(("name", "part"), [("reward_clip", "shape"), ("clip", "post")])
+def test_one_bound_may_be_left_empty(name: str, part: str, text: str, lo: float | None, hi: float | None) -> None:
+    found = meaning({name: text})
+    assert (found[f"plan.{part}.clip.lo"], found[f"plan.{part}.clip.hi"]) == (lo, hi)
+
+
+SINGLETONS = {
+    "zero": {}, "raw": {"result": "raw"}, "nan": {"result": "nan"}, "null": {"result": "null"},
+    "drop": {"result": "drop"}, "error": {"result": "error"}, "unit": {"result": "keep", "baseline": "zero"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", get_args(OPTIONS["singleton"].type))
+def test_every_word_for_singletons_is_a_rule_of_the_plan(word: str) -> None:
+    wanted = {f"plan.alone.{name}": value for name, value in SINGLETONS[word].items()}
+    assert changes(meaning({}), meaning({"singleton": word})) == {**wanted, "binding.singletons_meant": True}
+
+
+IDLE = [
+    ({"method": "rloo", "epsilon": 0.1}, "--epsilon belongs to a divisor", "add --scale group or --scale batch"),
+    ({"method": "rloo", "ddof": 0}, "--ddof belongs to a divisor", "add --scale"),
+    ({"method": "reinforce", "epsilon": 0.1}, "--epsilon belongs to a divisor", "reinforce has no divisor"),
+    ({"method": "passk", "epsilon": 0.1}, "--epsilon belongs to a divisor", "--param epsilon="),
+    ({"scale": "none", "std_of": "reward"}, "--std-of belongs to a divisor", "add --scale"),
+    ({"whiten_epsilon": 0.1, "whiten": "none"}, "--whiten-epsilon belongs to whitening", "add --whiten"),
+    ({"method": "gdpo", "whiten_epsilon": 0.1, "whiten": "none"}, "--whiten-epsilon belongs", "add --whiten"),
+    ({"seed": -1, "duplicate": True}, "--seed cannot be -1", "0 or more"),
+    ({"seed": 1}, "--seed chooses what --duplicate copies", "add --duplicate"),
+]
+
+
+@pytest.mark.parametrize(("given", "message", "hint"), IDLE)
+def test_an_option_that_would_change_nothing_is_refused(given: dict[str, Any], message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as told:
+        plan_of(given)
+    assert message in told.value.message and hint in told.value.hint
+
+
+def test_whitening_none_takes_the_whitening_of_a_method_away() -> None:
+    assert plan_of({"method": "gdpo", "whiten": "none"}).post == ()
+    assert plan_of({"set": ["post.whiten=none"], "method": "gdpo"}).post == ()
+
+
+def test_a_rollout_counts_with_its_last_reward_unless_told() -> None:
+    assert plan_of({"rollout": "r"}).unit.take == "last"
+    assert plan_of({"rollout": "r", "rollout_reward": "first"}).unit.take == "first"
+    assert plan_of({"rollout_reward": "first", "rollout": "r"}).unit.take == "first"
+
+
+def test_weights_stay_away_when_no_reward_has_one() -> None:
+    assert plan_of({"reward": ["a", "b"]}).rewards.weights == ()
+
+
+def test_an_expression_may_be_given_with_the_method_by_name() -> None:
+    assert plan_of({"expr": "reward", "method": "expression"}) == plan_of({"expr": "reward"})
+    with pytest.raises(UsageError, match="--expr is a method of its own, and the method is rloo"):
+        plan_of({"expr": "reward", "method": "rloo"})
+
+
+def test_values_of_python_become_those_of_the_command_line() -> None:
+    assert normalized("group", ("a", "b")) == ("group", ["a", "b"])
+    assert normalized("param", {"k": 3}) == ("param", ["k=3"])
+    assert normalized("reward", "acc") == ("reward", ["acc"])
+    assert normalized("ddof", 0.0) == ("ddof", 0)
+
+
+def test_every_option_tells_what_it_is() -> None:
+    for option in OPTIONS.values():
+        assert option.flag == "--" + option.name.replace("_", "-")
+        assert option.help.endswith((".", ")")) and option.panel
+    shorts = [option.short for option in OPTIONS.values() if option.short]
+    assert len(shorts) == len(set(shorts))

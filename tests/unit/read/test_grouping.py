@@ -1,0 +1,472 @@
+"""Which rows belong together: keys, blocks and batches, and the refusals that keep groups apart."""
+
+from __future__ import annotations
+
+import datetime as dt
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import grpo_cli
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.read.assign_groups import duplicates
+from grpo_cli.read.group_keys import STEP_LIKE, blocks, encode, sizes, spanning, within
+from tests.support.jobs import frame, look, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEYS = st.sampled_from(["a", "b", "c", "d"])
+
+
+def codes_of(*columns: list[Any]) -> list[int]:
+    return encode([pl.Series(f"k{i}", values) for i, values in enumerate(columns)], len(columns[0])).codes.to_list()
+
+
+def first_seen(keys: list[Any]) -> list[int]:
+    numbers: dict[Any, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
+
+
+def groups(data: Path | list[Path], **options: Any) -> list[int]:
+    """The code of every row that is left."""
+    return look(*(data if isinstance(data, list) else [data]), **options).narrow.table["group"].to_list()
+
+
+def rows(*keys: Any, **columns: list[Any]) -> list[dict[str, Any]]:
+    return [
+        {"prompt_id": key, "reward": float(i % 2), **{name: values[i] for name, values in columns.items()}}
+        for i, key in enumerate(keys)
+    ]
+
+
+# --- codes -------------------------------------------------------------------------------------------------
+
+
+@given(keys=st.lists(KEYS, min_size=1, max_size=40))
+def test_codes_are_dense_and_in_order_of_first_appearance(keys: list[str]) -> None:
+    coded = encode([pl.Series(keys)], len(keys))
+    assert coded.codes.to_list() == first_seen(keys)
+    assert coded.first.to_list() == [keys.index(key) for key in dict.fromkeys(keys)]
+    assert sizes(coded).tolist() == [keys.count(key) for key in dict.fromkeys(keys)]
+
+
+@given(keys=st.lists(KEYS | st.none(), min_size=1, max_size=40), cut=st.integers(0, 40), piece=st.integers(1, 9))
+def test_codes_are_the_same_for_keys_in_several_chunks(keys: list[str | None], cut: int, piece: int) -> None:
+    whole = pl.Series("key", keys, dtype=pl.String)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("grpo_cli.engine.column_stats.PIECE", piece)
+        patch.setattr("grpo_cli.read.group_keys.PIECE", piece)
+        coded = encode([pl.concat([whole[:cut], whole[cut:]], rechunk=False)], len(keys), keep=True)
+    assert coded.codes.to_list() == first_seen(keys)
+    assert coded.keys is not None
+    assert coded.keys["key"].to_list() == list(dict.fromkeys(keys))
+    assert coded.together == (len([1 for a, b in pairwise([object(), *keys]) if a != b]) == len({*keys}))
+
+
+@pytest.mark.parametrize("keys", [["b", "a", "b"], ["a", "b", "b"], ["aa", "a"], ["a", None, "a"]])
+def test_kept_keys_do_not_hold_the_texts_of_all_rows(keys: list[str | None]) -> None:
+    long = [None if key is None else key * 1000 for key in keys for _ in range(50)]
+    coded = encode([pl.Series("key", long)], len(long), keep=True)
+    assert coded.keys is not None
+    assert coded.keys["key"].to_list() == [None if key is None else key * 1000 for key in dict.fromkeys(keys)]
+    assert coded.keys.estimated_size() < 10_000
+
+
+def test_keys_that_are_cut_further_are_not_those_of_the_groups() -> None:
+    coded = encode([pl.Series("key", ["a", "a", "b"])], 3, keep=True)
+    assert within(coded, [pl.Series([1, 2, 1])]).keys is None
+    assert blocks(coded, 1).keys is None
+    assert encode([pl.Series("key", [[1], [2]])], 2, keep=True).keys is None
+
+
+@pytest.mark.parametrize("at", [1, 6, 7, 8, 13])
+def test_a_sample_that_comes_twice_is_found_wherever_pieces_are_cut(at: int) -> None:
+    samples = list(range(14))
+    assert not repeated([0] * 14, samples)
+    samples[at] = samples[at - 1]
+    assert repeated([0] * 14, samples)
+    assert not repeated([0] * at + [1] * (14 - at), samples)
+
+
+def repeated(codes: list[int], samples: list[int]) -> bool:
+    """Whether there is a warning, with pieces of seven rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("grpo_cli.engine.column_stats.PIECE", 7)
+        return bool(duplicates(encode([pl.Series(codes)], len(codes)), pl.Series("sample", samples)))
+
+
+@given(pairs=st.lists(st.tuples(KEYS, st.integers(0, 2)), min_size=1, max_size=40))
+def test_a_composite_key_is_the_pair(pairs: list[tuple[str, int]]) -> None:
+    assert codes_of([a for a, _ in pairs], [b for _, b in pairs]) == first_seen(pairs)
+
+
+@given(pairs=st.lists(st.tuples(KEYS, st.integers(0, 2)), min_size=1, max_size=40))
+def test_a_key_within_another_is_cut_further(pairs: list[tuple[str, int]]) -> None:
+    coded = encode([pl.Series([a for a, _ in pairs])], len(pairs))
+    assert within(coded, [pl.Series([b for _, b in pairs])]).codes.to_list() == first_seen(pairs)
+
+
+@given(keys=st.lists(KEYS, min_size=1, max_size=40), size=st.integers(1, 5))
+def test_blocks_are_counted_inside_each_key(keys: list[str], size: int) -> None:
+    cut = blocks(encode([pl.Series(keys)], len(keys)), size)
+    assert cut.codes.to_list() == first_seen([(key, keys[:i].count(key) // size) for i, key in enumerate(keys)])
+
+
+@given(pairs=st.lists(st.tuples(KEYS, st.integers(0, 2)), min_size=1, max_size=30))
+def test_spanning_finds_the_keys_with_several_values(pairs: list[tuple[str, int]]) -> None:
+    coded = encode([pl.Series([a for a, _ in pairs])], len(pairs))
+    found = spanning(coded, pl.Series([b for _, b in pairs]))
+    names = list(dict.fromkeys(a for a, _ in pairs))
+    assert {names[code] for code in found} == {a for a, b in pairs if (a, b) != (a, dict(reversed(pairs))[a])}
+
+
+DAY = dt.date(2026, 1, 1)
+KINDS: dict[str, list[Any]] = {
+    "text": ["x", "y", "x"],
+    "whole": [3, -1, 3],
+    "number": [0.5, 0.25, 0.5],
+    "truth": [True, False, True],
+    "list": [[1, 2], [2, 1], [1, 2]],
+    "messages": [
+        [{"role": "user", "content": "a"}],
+        [{"role": "user", "content": "b"}],
+        [{"role": "user", "content": "a"}],
+    ],
+    "struct": [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 1, "b": "x"}],
+    "date": [DAY, DAY + dt.timedelta(1), DAY],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_key_may_be_of_any_type(kind: str) -> None:
+    assert codes_of(KINDS[kind]) == [0, 1, 0]
+    assert codes_of(KINDS[kind], ["k", "k", "l"]) == [0, 1, 2]
+
+
+def test_categories_are_compared_by_their_text() -> None:
+    assert encode([pl.Series(["b", "a", "b"], dtype=pl.Categorical)], 3).codes.to_list() == [0, 1, 0]
+
+
+def test_pairs_do_not_run_into_each_other() -> None:
+    assert codes_of(["a,b", "a", "a,b"], ["c", "b,c", "c"]) == [0, 1, 0]
+    assert codes_of(["1", "11"], ["11", "1"]) == [0, 1]
+
+
+# --- keys --------------------------------------------------------------------------------------------------
+
+
+def test_the_key_may_be_composite_and_named_twice(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows("p", "p", "q", "q", run=[1, 2, 1, 1]))
+    assert groups(path, group="prompt_id,run") == [0, 1, 2, 2]
+    assert groups(path, group=["prompt_id", "run"]) == [0, 1, 2, 2]
+    assert groups(path, group="run, run") == [0, 1, 0, 0]
+
+
+def test_dotted_paths_reach_nested_fields_and_a_literal_name_wins(tmp_path: Path) -> None:
+    nested = [{"meta": {"id": i % 2}, "reward": i} for i in range(4)]
+    assert groups(write(tmp_path / "n.jsonl", nested), group="meta.id") == [0, 1, 0, 1]
+    both = [{"meta": {"id": i % 2}, "meta.id": i // 2, "reward": i} for i in range(4)]
+    assert groups(write(tmp_path / "b.jsonl", both), group="meta.id") == [0, 0, 1, 1]
+    assert grpo_cli.compute(pl.DataFrame(both), group="meta.id").groups["meta.id"].to_list() == [0, 1]
+    assert grpo_cli.compute(pl.DataFrame(nested), group="meta.id").groups["meta.id"].to_list() == [0, 1]
+
+
+@pytest.mark.parametrize("keys", [[[1, 2], [1, 2], [2], [2]], [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 2}, {"a": 2}]])
+def test_lists_and_objects_are_legal_keys(keys: list[Any], tmp_path: Path) -> None:
+    assert groups(write(tmp_path / "a.jsonl", rows(*keys))) == [0, 0, 1, 1]
+
+
+def test_one_and_the_text_one_are_different_keys(tmp_path: Path) -> None:
+    assert groups(write(tmp_path / "mixed.jsonl", rows(1, "1", 1, "1"))) == [0, 1, 0, 1]
+    numbers, texts = write(tmp_path / "n.jsonl", rows(1, 1)), write(tmp_path / "t.jsonl", rows("1", "1"))
+    assert groups([numbers, texts]) == [0, 0, 1, 1]
+
+
+def test_equal_numbers_of_different_width_are_one_key(tmp_path: Path) -> None:
+    for name, dtype in (("a", pl.Int32), ("b", pl.Int64)):
+        frame([0.0, 1.0], [7, 8]).with_columns(pl.col("prompt_id").cast(dtype)).write_parquet(
+            tmp_path / f"{name}.parquet"
+        )
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    assert groups(paths, group_within="input") == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (rows("a", None), ":2: prompt_id is null"),
+        (rows("a", None, None), ":2: prompt_id is null (2 rows)"),
+        ([{"prompt_id": "a", "reward": 1}, {"reward": 0}], ":2: prompt_id is null"),
+        (rows(1.0, float("nan"), float("nan")), ":2: prompt_id is NaN (2 rows)"),
+    ],
+)
+def test_a_row_without_a_key_belongs_nowhere(data: list[dict[str, Any]], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as told:
+        groups(write(tmp_path / "a.jsonl", data), group="prompt_id")
+    assert message in told.value.message
+
+
+def test_every_part_of_a_composite_key_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=":2: run is null"):
+        groups(write(tmp_path / "a.jsonl", rows("a", "a", run=[1, None])), group="prompt_id,run")
+
+
+# --- no silent merge ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def restarted(tmp_path: Path) -> list[Path]:
+    """Two files whose ids restart."""
+    return [write(tmp_path / f"{name}.jsonl", rows(0, 0, 1, 1, 2, 2, 3, 3)) for name in "ab"]
+
+
+def test_a_key_in_several_files_stops_with_three_keys_and_both_cures(restarted: list[Path]) -> None:
+    with pytest.raises(DataError) as told:
+        groups(restarted)
+    assert "4 group keys have rows in several files (0, 1, 2 and 1 more)" in told.value.message
+    assert "--group-within file" in told.value.hint and "--group-within input" in told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("option", "wanted"),
+    [("file", [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]), ("input", [0, 0, 1, 1, 2, 2, 3, 3] * 2)],
+)
+def test_each_cure_for_files_does_what_it_says(restarted: list[Path], option: str, wanted: list[int]) -> None:
+    assert groups(restarted, group_within=option) == wanted
+
+
+def test_files_that_share_no_key_need_no_cure(tmp_path: Path) -> None:
+    paths = [write(tmp_path / "a.jsonl", rows("p", "p")), write(tmp_path / "b.jsonl", rows("q", "q"))]
+    assert groups(paths) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("name", STEP_LIKE)
+def test_a_key_in_several_steps_stops_with_both_cures(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows("p", "p", "p", "p", **{name: [1, 1, 2, 2]}))
+    with pytest.raises(DataError) as told:
+        groups(path)
+    assert f"a group key has rows in several values of {name!r} (p)" in told.value.message
+    assert f"--group prompt_id,{name}" in told.value.hint and "--group-within input" in told.value.hint
+    assert groups(path, group=f"prompt_id,{name}") == [0, 0, 1, 1]
+    assert groups(path, group_within=name) == [0, 0, 1, 1]
+    assert groups(path, group_within="input") == [0, 0, 0, 0]
+
+
+def test_steps_that_share_no_key_need_no_cure(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows("p", "p", "q", "q", step=[1, 1, 2, 2]))
+    assert groups(path) == [0, 0, 1, 1]
+
+
+def test_a_step_that_is_missing_is_not_the_same_step(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="several values of 'step'"):
+        groups(write(tmp_path / "a.jsonl", rows("p", "p", "p", "p", step=[1, 1, None, None])))
+
+
+def test_the_step_of_a_nested_type_is_compared_by_value(tmp_path: Path) -> None:
+    same = write(tmp_path / "same.jsonl", rows("p", "p", step=[[1, 2], [1, 2]]))
+    assert groups(same) == [0, 0]
+    with pytest.raises(DataError, match="several values of 'step'"):
+        groups(write(tmp_path / "other.jsonl", rows("p", "p", step=[[1, 2], [1]])))
+
+
+def test_files_and_steps_are_both_checked(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{n}.jsonl", rows("p", "p", step=[n, n])) for n in (1, 2)]
+    with pytest.raises(DataError, match="several values of 'step'"):
+        groups(paths)
+    with pytest.raises(DataError, match="several files"):
+        groups([write(tmp_path / "a.jsonl", rows("p")), write(tmp_path / "b.jsonl", rows("p"))])
+    assert groups(paths, group="prompt_id,step") == [0, 0, 1, 1]
+
+
+def test_keys_may_restart_in_each_value_of_a_column(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows("p", "p", "p", "p", shard=["x", "y", "x", "y"]))
+    assert groups(path, group_within="shard") == [0, 1, 0, 1]
+    with pytest.raises(DataError, match="no column 'shar'"):
+        groups(path, group_within="shar")
+    with pytest.raises(DataError, match="no column ''"):
+        groups(path, group_within="")
+    with pytest.raises(DataError, match=":2: shard is null"):
+        groups(write(tmp_path / "n.jsonl", rows("p", "p", shard=["x", None])), group_within="shard")
+
+
+def test_the_steps_inside_a_rollout_are_not_training_steps(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows("p", "p", "p", "p", step=[0, 1, 0, 1], episode=["x", "x", "y", "y"]))
+    assert groups(path, rollout="episode") == [0, 0, 0, 0]
+    with pytest.raises(DataError, match="several values of 'step'"):
+        groups(path)
+
+
+def test_a_step_that_is_constant_in_every_rollout_is_a_training_step(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows("p", "p", "p", "p", step=[0, 0, 1, 1], episode=["w", "x", "y", "z"]))
+    with pytest.raises(DataError, match="several values of 'step'"):
+        groups(path, rollout="episode")
+
+
+# --- blocks ------------------------------------------------------------------------------------------------
+
+
+def test_blocks_of_consecutive_rows_over_each_file(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{name}.jsonl", rows(*"pqpq")) for name in "ab"]
+    assert groups(paths[0], group_size=2) == [0, 0, 1, 1]
+    assert groups(paths, group_size=2) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_block_never_reaches_into_the_next_file(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{name}.jsonl", rows(*"ppp")) for name in "ab"]
+    with pytest.raises(DataError, match=r"a\.jsonl:3: the last block is of 1, not of 2 rows"):
+        groups(paths, group_size=2)
+
+
+def test_blocks_inside_each_key(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows(*"pqpqpqpq"))
+    assert groups(path, group_size=2, group="prompt_id") == [0, 1, 0, 1, 2, 3, 2, 3]
+
+
+def test_a_remainder_is_an_error_that_names_both_ways_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows(*"ppppp"))
+    with pytest.raises(DataError) as told:
+        groups(path, group_size=2)
+    assert ":5: the last block is of 1, not of 2 rows" in told.value.message
+    assert "--partial keep" in told.value.hint and "--partial drop" in told.value.hint
+    assert groups(path, group_size=2, partial="keep") == [0, 0, 1, 1, 2]
+    dropped = look(path, group_size=2, partial="drop").narrow
+    assert dropped.table["group"].to_list() == [0, 0, 1, 1]
+    assert dropped.rows is not None and dropped.rows.tolist() == [0, 1, 2, 3]
+
+
+def test_the_remainder_of_each_key_is_dropped_wherever_it_stands(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows(*"pppqqr"))
+    dropped = look(path, group_size=2, group="prompt_id", partial="drop").narrow
+    assert dropped.table["group"].to_list() == [0, 0, 1, 1]
+    assert dropped.rows is not None and dropped.rows.tolist() == [0, 1, 3, 4]
+    assert dropped.place(2).endswith(":4") and dropped.label(1) == "q"
+
+
+def test_blocks_of_a_frame_without_a_key() -> None:
+    result = grpo_cli.compute(frame([0.0, 1.0, 4.0, 2.0, 9.0]), method="dr-grpo", group_size=2, partial="drop")
+    assert result.advantages.to_list() == [-0.5, 0.5, 1.0, -1.0, None]
+    assert result.groups["size"].to_list() == [2, 2]
+    kept = grpo_cli.advantages(frame([0.0, 1.0, 4.0, 2.0, 9.0]), method="dr-grpo", group_size=2, partial="keep")
+    assert kept.to_list() == [-0.5, 0.5, 1.0, -1.0, 0.0]
+
+
+@pytest.mark.parametrize("size", [0, -2])
+def test_a_block_has_at_least_one_row(size: int) -> None:
+    with pytest.raises(UsageError, match="--group-size takes 1 or more"):
+        grpo_cli.advantages(frame([0.0, 1.0]), group_size=size)
+
+
+def test_an_expected_size_is_only_checked(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows(*"ppqqqrr"))
+    with pytest.raises(DataError, match=r"a\.jsonl:3: q has 3 rows, not 2 \(1 such groups of 3\)"):
+        groups(path, expect_size=2)
+    even = write(tmp_path / "b.jsonl", rows(*"ppqq"))
+    assert groups(even, expect_size=2) == groups(even) == [0, 0, 1, 1]
+
+
+def test_an_expected_size_is_checked_on_the_blocks_that_stay(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows(*"ppppp"))
+    assert groups(path, group_size=2, partial="drop", expect_size=2) == [0, 0, 1, 1]
+    with pytest.raises(DataError, match=r"has 2 rows, not 3 \(2 such groups of 3\)"):
+        groups(path, group_size=2, partial="drop", expect_size=3)
+    with pytest.raises(DataError, match=r"not 2 \(1 such groups of 3\)"):
+        groups(path, group_size=2, partial="keep", expect_size=2)
+
+
+# --- batches -----------------------------------------------------------------------------------------------
+
+
+BATCHED: list[dict[str, Any]] = [
+    {"scale": "batch"},
+    {"whiten": "sample"},
+    {"method": "batch-norm"},
+    {"method": "gdpo"},
+    {"method": "gpg"},
+    {"method": "james-stein"},
+]
+
+
+@pytest.fixture
+def two_steps(tmp_path: Path) -> Path:
+    return write(tmp_path / "steps.jsonl", rows("p", "p", "p", "p", step=[1, 1, 2, 2]))
+
+
+@pytest.mark.parametrize("options", BATCHED, ids=str)
+def test_a_batch_over_several_steps_or_files_must_be_said(
+    options: dict[str, Any], two_steps: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError) as told:
+        groups(two_steps, group="prompt_id,step", **options)
+    assert "the rows have 2 values of 'step'" in told.value.message
+    assert "--batch-by step" in told.value.hint and "--batch-by input" in told.value.hint
+    paths = [write(tmp_path / "a.jsonl", rows("p", "p")), write(tmp_path / "b.jsonl", rows("q", "q"))]
+    with pytest.raises(DataError, match=r"there are 2 files; --batch-by file .*--batch-by input"):
+        groups(paths, **options)
+
+
+def test_without_a_batch_quantity_nothing_has_to_be_said(two_steps: Path) -> None:
+    assert look(two_steps, group="prompt_id,step").narrow.batches == 1
+
+
+def test_each_way_to_say_the_batch(two_steps: Path, tmp_path: Path) -> None:
+    def batches(*paths: Path, **options: Any) -> list[int]:
+        return look(*paths, scale="batch", **options).narrow.table["batch"].to_list()
+
+    assert batches(two_steps, group="prompt_id,step", batch_by="step") == [0, 0, 1, 1]
+    assert batches(two_steps, group="prompt_id,step", batch_by="input") == [0, 0, 0, 0]
+    assert batches(two_steps, group="prompt_id,step", batch_by="file") == [0, 0, 0, 0]
+    other = write(tmp_path / "more.jsonl", rows("q", "q", step=[2, 2]))
+    assert batches(two_steps, other, group="prompt_id,step", batch_by="file") == [0, 0, 0, 0, 1, 1]
+    assert batches(two_steps, other, group="prompt_id,step", batch_by="step, file") == [0, 0, 1, 1, 2, 2]
+    assert batches(two_steps, other, group="prompt_id,step", batch_by="step,input") == [0, 0, 1, 1, 1, 1]
+
+
+def test_a_group_in_two_batches_is_refused(two_steps: Path) -> None:
+    with pytest.raises(DataError) as told:
+        groups(two_steps, group_within="input", batch_by="step")
+    assert "a group key has rows in several batches of 'step' (p)" in told.value.message
+    assert "add step to --group" in told.value.hint and "--batch-by input" in told.value.hint
+
+
+def test_a_row_without_a_batch_belongs_nowhere(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows("p", "p", "q", "q", step=[1, 1, None, None]))
+    with pytest.raises(DataError, match=r":3: step is null \(2 rows\)"):
+        groups(path, scale="batch", batch_by="step")
+
+
+def test_an_unknown_batch_column_is_named(two_steps: Path) -> None:
+    with pytest.raises(DataError, match=r"no column 'stop'.*did you mean 'step'"):
+        groups(two_steps, scale="batch", batch_by="stop", group="prompt_id,step")
+
+
+def test_batches_are_normalised_each_on_its_own(two_steps: Path) -> None:
+    found = look(two_steps, group="prompt_id,step", method="batch-norm", batch_by="step", epsilon=0, ddof=0)
+    assert found.scored.frame[".advantage"].to_list() == [-1.0, 1.0, -1.0, 1.0]
+
+
+# --- lone rows ---------------------------------------------------------------------------------------------
+
+
+def test_groups_of_one_row_each_stop_because_the_key_is_probably_wrong() -> None:
+    lonely = frame([0.0, 1.0, 2.0], ["a", "b", "c"])
+    with pytest.raises(DataError) as told:
+        grpo_cli.advantages(lonely)
+    assert "prompt_id may be an id of the rollout" in told.value.message
+    assert "--group" in told.value.hint and "--singleton zero" in told.value.hint
+    assert grpo_cli.advantages(lonely, singleton="zero").to_list() == [0.0, 0.0, 0.0]
+    assert grpo_cli.advantages(lonely, set="alone.result=raw").to_list() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("method", ["reinforce", "batch-norm", "nsr"])
+def test_groups_of_one_row_are_fine_where_a_group_is_not_compared_with_itself(method: str) -> None:
+    assert None not in grpo_cli.advantages(frame([0.0, 1.0, 1.0], ["a", "b", "c"]), method=method).to_list()
+
+
+def test_a_single_row_or_one_larger_group_is_no_reason_to_stop() -> None:
+    assert grpo_cli.advantages(frame([1.0])).to_list() == [0.0]
+    assert grpo_cli.advantages(frame([1.0, 1.0, 1.0], ["a", "b", "b"])).to_list() == [0.0, 0.0, 0.0]

@@ -1,0 +1,297 @@
+"""Which columns are read: names in tiers, rewards and their components, extra columns, rows that cannot be scored."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+import grpo_cli
+from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.read.choose_columns import GROUP_TIERS, REWARD_TIERS, SAMPLE_IDS
+from tests.support.jobs import NAN, frame, look, near, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INF = math.inf
+
+
+def table(*names: str, **columns: list[Any]) -> pl.DataFrame:
+    """Two rows: these columns of small numbers, and others as given."""
+    return pl.DataFrame({**{name: [1, 1] for name in names}, **columns})
+
+
+# --- names -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for tier in GROUP_TIERS for name in tier])
+def test_a_key_is_found_by_name_and_said(name: str, tmp_path: Path) -> None:
+    narrow = look(write(tmp_path / "a.jsonl", [{name: "x", "reward": r} for r in (0, 1)])).narrow
+    assert narrow.group_names == (name,)
+    assert narrow.notes[0].startswith(f"group = {name} (found by name")
+
+
+@pytest.mark.parametrize("name", [name for tier in REWARD_TIERS for name in tier])
+def test_a_reward_is_found_by_name_and_said(name: str, tmp_path: Path) -> None:
+    narrow = look(write(tmp_path / "a.jsonl", [{"uid": "x", name: r} for r in (0, 1)])).narrow
+    assert narrow.reward_names == (name,)
+    assert f"reward = {name}" in narrow.notes
+
+
+@pytest.mark.parametrize("tiers", [GROUP_TIERS, REWARD_TIERS], ids=["group", "reward"])
+def test_a_name_of_an_earlier_tier_wins(tiers: tuple[tuple[str, ...], ...], tmp_path: Path) -> None:
+    strong, weak = tiers[0][0], tiers[1][0]
+    other = "reward" if tiers is GROUP_TIERS else "uid"
+    data = [{weak: i, strong: 1, other: 1} for i in range(2)]
+    narrow = look(write(tmp_path / "a.jsonl", data)).narrow
+    assert strong in {*narrow.group_names, *narrow.reward_names}
+
+
+@pytest.mark.parametrize(
+    ("names", "listed", "flag"),
+    [
+        (("prompt_id", "uid", "reward"), "prompt_id, uid", "--group"),
+        (("prompt", "question", "reward"), "prompt, question", "--group"),
+        (("uid", "score", "final_reward"), "score, final_reward", "--reward"),
+        (("uid", "acc", "correct"), "acc, correct", "--reward"),
+    ],
+)
+def test_two_candidates_inside_a_tier_are_listed(names: tuple[str, ...], listed: str, flag: str) -> None:
+    with pytest.raises(DataError) as told:
+        grpo_cli.advantages(table(*names))
+    assert listed in told.value.message and flag in told.value.hint
+
+
+@pytest.mark.parametrize(("names", "flag"), [(("a", "reward"), "--group"), (("uid", "a"), "--reward")])
+def test_without_a_candidate_the_columns_are_listed(names: tuple[str, ...], flag: str) -> None:
+    with pytest.raises(DataError) as told:
+        grpo_cli.advantages(table(*names))
+    assert f"columns: {', '.join(names)}" in told.value.message and flag in told.value.hint
+
+
+def test_a_column_named_by_the_user_is_taken_whatever_else_there_is() -> None:
+    data = table("prompt_id", "uid", reward=[0.0, 1.0], score=[5.0, 9.0])
+    got = grpo_cli.advantages(data, group="uid", reward="score", method="dr-grpo")
+    assert got.to_list() == [-2.0, 2.0]
+
+
+@pytest.mark.parametrize("option", ["group", "reward", "batch_by", "group_within"])
+def test_a_column_that_is_not_there_is_refused_with_the_nearest(option: str, tmp_path: Path) -> None:
+    data = [{"prompt_id": 1, "reward": r, "score": r} for r in (0, 1)]
+    options: dict[str, Any] = {"group": "prompt_id", "scale": "batch", option: "scoer"}
+    with pytest.raises(DataError, match="no column 'scoer'; did you mean 'score'"):
+        look(write(tmp_path / "a.jsonl", data), **options)
+    with pytest.raises(UnknownName, match="no column named 'scoer'; did you mean 'score'"):
+        grpo_cli.advantages(pl.DataFrame(data), **options)
+
+
+def test_names_are_those_of_all_files_together(tmp_path: Path) -> None:
+    first = write(tmp_path / "a.jsonl", [{"prompt_id": "p", "reward": r} for r in (0, 1)])
+    other = write(tmp_path / "b.jsonl", [{"uid": "p", "reward": r} for r in (0, 1)])
+    with pytest.raises(DataError, match="several columns could be the group key: prompt_id, uid"):
+        look(first, other)
+
+
+@pytest.mark.parametrize("extra", ["step", "sample"])
+def test_a_column_that_nobody_asked_for_may_be_missing_in_some_files(extra: str, tmp_path: Path) -> None:
+    full = write(tmp_path / "a.jsonl", [{"prompt_id": "p", "reward": r, extra: r} for r in (0, 0)])
+    bare = write(tmp_path / "b.jsonl", [{"prompt_id": "q", "reward": r} for r in (0, 1)])
+    for paths in ([full, bare], [bare, full]):
+        narrow = look(*paths).narrow
+        assert narrow.lengths == (2, 2)
+        assert len(narrow.warnings) == (1 if extra == "sample" else 0)
+
+
+def test_no_rows_are_nothing_to_compute(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no rows"):
+        grpo_cli.advantages(frame([1.0]).clear())
+    empty, full = write(tmp_path / "a.jsonl", []), write(tmp_path / "b.jsonl", [{"uid": 1, "reward": 1}])
+    with pytest.raises(DataError):
+        look(empty)
+    assert full.exists()
+
+
+# --- rewards -----------------------------------------------------------------------------------------------
+
+
+def two(a: list[Any], b: list[Any]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [pl.Series("uid", [0] * len(a)), pl.Series("a", a, dtype=pl.Float64), pl.Series("b", b, dtype=pl.Float64)]
+    )
+
+
+def centred(data: pl.DataFrame, **options: Any) -> list[float | None]:
+    return list(grpo_cli.advantages(data, method="dr-grpo", **options))
+
+
+def test_components_are_added_with_their_weights() -> None:
+    data = two([1.0, 0.0], [0.0, 4.0])
+    assert centred(data, reward=["a", "b"]) == [-1.5, 1.5]
+    assert centred(data, reward=["a=2", "b=0.25"]) == [0.5, -0.5]
+    assert centred(data, reward={"a": 1, "b": 0}) == [0.5, -0.5]
+    assert centred(data, reward="a=-1") == [-0.5, 0.5]
+
+
+def test_a_reward_column_is_named_once() -> None:
+    with pytest.raises(UsageError, match="'a' is named twice"):
+        centred(two([1.0, 0.0], [0.0, 1.0]), reward=["a=1", "a=2"])
+
+
+def test_there_is_a_weight_for_each_reward() -> None:
+    with pytest.raises(UsageError, match="3 reward weights for 2 reward columns"):
+        centred(two([1.0, 0.0], [0.0, 1.0]), reward=["a", "b"], set="rewards.weights=1,2,3")
+
+
+@pytest.mark.parametrize("missing", [None, NAN, INF, -INF])
+def test_a_missing_component_is_skipped_without_changing_the_other_weights(missing: float | None) -> None:
+    data = two([1.0, 5.0], [1.0, missing])
+    assert centred(data, reward=["a=1", "b=2"]) == [-1.0, 1.0]
+    assert centred(data, reward=["a=1", "b=2"], component_missing="zero") == [-1.0, 1.0]
+
+
+@pytest.mark.parametrize("missing", [None, NAN, INF])
+def test_a_missing_component_may_take_the_whole_reward_away(missing: float | None) -> None:
+    data = two([1.0, 5.0, 2.0], [1.0, missing, 0.0])
+    with pytest.raises(DataError, match=r"row 2: a is 5\.0, b is .*, expected a finite number"):
+        centred(data, reward=["a", "b"], component_missing="propagate")
+    got = centred(data, reward=["a", "b"], component_missing="propagate", missing="exclude")
+    assert got == [0.0, None, 0.0]
+
+
+def test_a_row_without_any_component_is_not_scorable_unless_components_count_as_zero() -> None:
+    data = two([1.0, None, 2.0], [1.0, None, 4.0])
+    with pytest.raises(DataError, match="row 2: a is null, b is null"):
+        centred(data, reward=["a", "b"])
+    assert centred(data, reward=["a", "b"], missing="exclude") == [-2.0, None, 2.0]
+    got = centred(data, reward=["a", "b"], component_missing="zero")
+    assert got == pytest.approx([2 - 8 / 3, -8 / 3, 6 - 8 / 3])
+
+
+def test_in_normalised_rewards_skip_and_zero_differ() -> None:
+    data = two([0.0, 1.0, 1.0], [2.0, None, 4.0])
+    options: dict[str, Any] = {"reward": ["a", "b"], "combine": "normalize", "method": "dr-grpo"}
+    assert grpo_cli.advantages(data, **options).to_list() == pytest.approx([-2 / 3 - 1, 1 / 3, 1 / 3 + 1])
+    zeros = grpo_cli.advantages(data, **options, component_missing="zero").to_list()
+    assert zeros == pytest.approx([-2 / 3, 1 / 3 - 2, 1 / 3 + 2])
+
+
+# --- rows that cannot be scored ----------------------------------------------------------------------------
+
+ODD = [None, NAN, INF, -INF]
+
+
+@pytest.mark.parametrize(("odd", "told"), [(None, "null"), (NAN, "nan"), (INF, "inf"), (-INF, "-inf")])
+def test_a_row_without_a_finite_reward_stops_with_file_row_and_flag(
+    odd: float | None, told: str, tmp_path: Path
+) -> None:
+    paths = [
+        write(tmp_path / "a.jsonl", [{"uid": 1, "reward": 0}] * 2),
+        write(tmp_path / "b.jsonl", [{"uid": 2, "reward": r} for r in (0, odd, odd)]),
+    ]
+    with pytest.raises(DataError) as error:
+        look(*paths)
+    assert f"b.jsonl:2: reward is {told}, expected a finite number (2 such rows)" in error.value.message
+    assert "--missing exclude" in error.value.hint
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize(
+    ("rule", "wanted"),
+    [
+        ("exclude", [-1.0, 1.0, None]),
+        ("zero", [-1.0, 1.0, 0.0]),
+        ("as-zero", [0.0, 2.0, -2.0]),
+        ("propagate", [NAN, NAN, NAN]),
+    ],
+)
+def test_each_rule_for_a_missing_reward(odd: float | None, rule: str, wanted: list[float | None]) -> None:
+    data = frame([2.0, 4.0, odd, 1.0, 3.0], [0, 0, 0, 1, 1])
+    got = grpo_cli.compute(data, method="dr-grpo", missing=rule)
+    assert got.advantages.to_list() == near([*wanted, -1.0, 1.0])
+    assert got.status.to_list() == ["scored", "scored", "unscorable", "scored", "scored"]
+
+
+def test_a_group_without_any_reward_is_left_out_whole() -> None:
+    data = frame([None, NAN, 1.0, 3.0], [0, 0, 1, 1])
+    got = grpo_cli.compute(data, method="dr-grpo", missing="exclude")
+    assert got.advantages.to_list() == [None, None, -1.0, 1.0]
+    assert got.status.to_list()[:2] == ["unscorable", "unscorable"]
+    assert got.groups["scored"].to_list() == [0, 2] and got.groups["size"].to_list() == [2, 2]
+    assert grpo_cli.advantages(data, method="dr-grpo", missing="as-zero").to_list() == [0.0, 0.0, -1.0, 1.0]
+
+
+def test_a_reward_may_be_written_as_text_or_truth() -> None:
+    assert grpo_cli.advantages(frame(["0.5", " 1.5 "]), method="dr-grpo").to_list() == [-0.5, 0.5]
+    assert grpo_cli.advantages(frame([True, False]), method="dr-grpo").to_list() == [0.5, -0.5]
+    with pytest.raises(DataError, match="frame row 2: reward is 'high', expected a number"):
+        grpo_cli.advantages(frame(["0.5", "high"]))
+
+
+# --- extra columns -----------------------------------------------------------------------------------------
+
+NEEDS = [
+    ({"method": "opo"}, "--length-column"),
+    ({"method": "remax"}, "--baseline-column"),
+    ({"method": "rank-penalty"}, "--logprob-column"),
+    ({"method": "reference"}, "--reference-column"),
+    ({"method": "step-wise"}, "--rollout"),
+    ({"method": "gigpo", "rollout": "r"}, "--state-column"),
+    ({"kl_coef": 0.1}, "--kl-column"),
+    ({"overlong": "100:10:1"}, "--length-column"),
+    ({"whiten": "token"}, "--length-column equal"),
+    ({"rollout_reward": "mean"}, "--rollout"),
+    ({"set": "shape.truncated.factor=0"}, "--truncated-column"),
+]
+
+
+@pytest.mark.parametrize(("options", "flag"), NEEDS, ids=str)
+def test_a_method_says_which_column_it_needs(options: dict[str, Any], flag: str) -> None:
+    with pytest.raises(UsageError) as told:
+        grpo_cli.advantages(frame([0.0, 1.0]), **options)
+    assert flag in told.value.hint
+
+
+@pytest.mark.parametrize(("value", "word"), [(None, "null"), (NAN, "not finite"), (float("inf"), "not finite")])
+def test_an_extra_column_is_complete(value: float | None, word: str) -> None:
+    data = frame([0.0, 1.0, 1.0], length=[4.0, value, 2.0])
+    with pytest.raises(DataError) as told:
+        grpo_cli.advantages(data, method="opo", length_column="length")
+    assert told.value.message == f"frame row 2: length is {word}"
+    assert "response length" in told.value.hint
+
+
+def test_an_extra_column_holds_numbers() -> None:
+    with pytest.raises(DataError, match="frame row 2: length is 'long', expected a number"):
+        grpo_cli.advantages(frame([0.0, 1.0], length=["4", "long"]), method="opo", length_column="length")
+
+
+def test_equal_lengths_may_be_said_aloud_and_a_column_of_that_name_is_not_read() -> None:
+    data = frame([0.0, 1.0], equal=[1.0, 99.0])
+    assert grpo_cli.advantages(data, method="opo", length_column="equal").to_list() == [-0.5, 0.5]
+
+
+def test_a_column_may_play_two_parts() -> None:
+    data = frame([1.0, 3.0])
+    assert grpo_cli.advantages(data, method="remax", baseline_column="reward").to_list() == [0.0, 0.0]
+
+
+# --- duplicates --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SAMPLE_IDS)
+def test_rows_that_repeat_a_sample_of_their_group_are_counted_and_warned_about(name: str, tmp_path: Path) -> None:
+    def warnings(samples: list[Any]) -> tuple[str, ...]:
+        data = [{"prompt_id": i // 3, "reward": 0.0, name: sample} for i, sample in enumerate(samples)]
+        return look(write(tmp_path / "a.jsonl", data)).narrow.warnings
+
+    assert warnings([0, 1, 2, 0, 1, 2]) == ()
+    (warning,) = warnings([0, 1, 1, 0, 0, 0])
+    assert warning.startswith(f"3 rows repeat a {name} inside their group")
+
+
+def test_a_sample_id_that_is_missing_repeats_nothing(tmp_path: Path) -> None:
+    data = [{"prompt_id": 0, "reward": 0.0, "sample": sample} for sample in (None, None, 1)]
+    assert look(write(tmp_path / "a.jsonl", data)).narrow.warnings == ()

@@ -1,0 +1,89 @@
+"""Groups that may be several in one are told apart from those that merely look unusual."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.jobs import look, write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def told(tmp_path: Path, keys: Sequence[Any], **options: Any) -> list[str]:
+    """What is said of rows with these keys; no group is constant."""
+    rows = [{"prompt_id": key, "reward": (at * 7) % 5} for at, key in enumerate(keys)]
+    return list(look(write(tmp_path / "x.jsonl", rows), **options).facts["warnings"])
+
+
+def runs(*pairs: tuple[str, int]) -> list[str]:
+    return [key for key, count in pairs for _ in range(count)]
+
+
+def test_a_key_that_comes_back_in_a_block_of_the_same_size_is_suspected(tmp_path: Path) -> None:
+    (warning,) = told(tmp_path, runs(("a", 4), ("b", 4), ("c", 4), ("a", 4)))
+    assert warning.startswith("a group key comes back in separate blocks of 4 rows")
+    assert warning.endswith("--group prompt_id --group-size 4 cuts them")
+
+
+def test_the_cure_that_is_named_cures(tmp_path: Path) -> None:
+    keys = runs(("a", 4), ("b", 4), ("c", 4), ("a", 4), ("b", 4))
+    assert told(tmp_path, keys, group=["prompt_id"])[0].endswith("? --group-size 4 cuts them")
+    assert not told(tmp_path, keys, group=["prompt_id"], group_size=4)
+
+
+@pytest.mark.parametrize("last", [4, 3])
+def test_sizes_that_are_multiples_of_the_usual_one_are_suspected(last: int, tmp_path: Path) -> None:
+    (warning,) = told(tmp_path, runs(("a", 4), ("b", 8), ("c", 4), ("d", last)))
+    assert warning.startswith("group sizes are multiples of 4 (up to 8)")
+
+
+def test_one_group_that_holds_everything_is_suspected(tmp_path: Path) -> None:
+    (warning,) = told(tmp_path, ["a"] * 64)
+    assert warning.startswith("all 64 rows are one group: is prompt_id the same everywhere?")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        runs(("a", 4), ("b", 4), ("c", 4)),
+        list("abcabcabcabc"),  # trial by trial
+        runs(("a", 2), ("b", 3), ("c", 4)),
+        runs(("a", 2), ("b", 3)),
+        runs(("a", 2), ("b", 4)),  # two groups are no rule
+        runs(("a", 2), ("b", 2), ("a", 1)),
+        list("aabcbca"),
+        ["a"] * 8,
+    ],
+    ids=str,
+)
+def test_groups_that_are_merely_uneven_are_not_suspected(keys: list[str], tmp_path: Path) -> None:
+    assert not told(tmp_path, keys)
+
+
+def platform(baselines: Sequence[float], rewards: Sequence[float]) -> list[dict[str, Any]]:
+    return [
+        {
+            "run_id": "r", "step": 1, "problem_id": 3, "sample_id": at, "env_name": "e", "reward": reward,
+            "advantage": reward - baseline,
+        }
+        for at, (baseline, reward) in enumerate(zip(baselines, rewards, strict=True))
+    ]  # fmt: skip
+
+
+def test_a_trainers_own_advantages_tell_two_draws_of_one_problem_apart(tmp_path: Path) -> None:
+    rewards = [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+    path = write(tmp_path / "x.jsonl", platform([0.5] * 4 + [0.25] * 4, rewards))
+    (warning,) = look(path, column="mine").facts["warnings"]
+    assert warning.startswith("a group was normalised in blocks of 4 by the trainer")
+    assert warning.endswith("--group-size 4 cuts them")
+    assert not look(path, column="mine", group_size=4).facts["warnings"]
+
+
+def test_baselines_that_differ_by_rounding_are_one(tmp_path: Path) -> None:
+    rewards = [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+    path = write(tmp_path / "x.jsonl", platform([0.375, 0.3750001] * 4, rewards))
+    assert not look(path, column="mine").facts["warnings"]

@@ -1,0 +1,309 @@
+"""The report: its numbers, the page as a browser shows it, and the pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from grpo_cli.engine.plan import Plan
+from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.render.report import MOST, page_of, written
+from grpo_cli.runs.inspect import of_files
+from grpo_cli.stats import sampled_groups
+from grpo_cli.stats.figures import BINS, OUTCOMES, Figure, _counted, advantages, figures
+from tests.support.jobs import write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from grpo_cli.stats.inspection import Inspection
+
+CHROMIUM = (
+    os.environ.get("CHROMIUM")
+    or shutil.which("chromium")
+    or shutil.which("chromium-browser")
+    or shutil.which("google-chrome")
+)
+METHODS = ["grpo", "rloo"]
+NASTY = "</script><script>alert(1)</script> <b>bold</b> \u2028 & 'quoted'"
+
+
+def rows() -> list[dict[str, Any]]:
+    """Twelve groups of four rows over three steps: three always solved, four never, and one row without a reward."""
+    found = []
+    for group in range(12):
+        for i in range(4):
+            solved = {0: 1, 1: 1, 2: 0, 3: 0, 4: 0}.get(group, int(i < group % 4))
+            text = NASTY if (group, i) == (5, 0) else f"text {group} {i}"
+            row = {
+                "prompt_id": f"p{group:02}",
+                "step": group // 4,
+                "reward": solved,
+                "length": 10 * i + group,
+                "completion": text,
+            }
+            found.append({**row, "prompt": f"what is {group}?"})
+    found[-1]["reward"] = None
+    return found
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Inspection:
+    path = write(tmp_path_factory.mktemp("report") / "a.jsonl", rows())
+    return of_files([str(path)], Plan(), {}, by_steps=True)
+
+
+def drawn(found: Inspection, methods: list[str] = METHODS) -> dict[str, Figure]:
+    return {one.name: one for one in figures(found, advantages(found, methods))}
+
+
+# --- numbers -----------------------------------------------------------------------------------------------
+
+
+def outcome(rewards: list[int | None]) -> str:
+    known = [reward for reward in rewards if reward is not None]
+    return OUTCOMES[0] if len(set(known)) > 1 else OUTCOMES[1] if known[0] else OUTCOMES[2]
+
+
+def test_rewards_are_counted_by_what_became_of_their_group(found: Inspection) -> None:
+    groups: dict[str, list[int | None]] = {}
+    for row in rows():
+        groups.setdefault(row["prompt_id"], []).append(row["reward"])
+    wanted = Counter((r, outcome(rewards)) for rewards in groups.values() for r in rewards if r is not None)
+    told = {(line["value"], line["kind"]): line["count"] for line in drawn(found)["rewards"].lines}
+    assert told == dict(wanted)
+    sizes = {line["kind"]: line["count"] for line in drawn(found)["sizes"].lines}
+    assert sizes == Counter(outcome(rewards) for rewards in groups.values())
+
+
+def test_every_group_is_in_one_bar_of_the_solve_rates(found: Inspection) -> None:
+    bars = {line["value"]: line["count"] for line in drawn(found)["solve_rates"].lines}
+    assert (bars["never"], bars["always"], sum(bars.values())) == (4, 3, 12)
+
+
+def test_many_values_are_counted_in_bins_that_hold_them_all() -> None:
+    values = np.random.default_rng(3).normal(size=500)
+    lines = _counted(pl.Series(values), np.zeros(500, dtype=int), ["all"])
+    assert len(lines) <= BINS
+    for line in lines:
+        last = line["to"] == values.max()
+        assert line["count"] == sum((line["from"] <= v < line["to"]) or (last and v == line["to"]) for v in values)
+
+
+def test_the_advantages_are_those_of_each_method_and_the_runs_own_comes_first(found: Inspection) -> None:
+    told = advantages(found, ["rloo", "grpo"])
+    assert list(told) == ["grpo", "rloo"]
+    alive = [value for value, row in zip(told["rloo"], rows(), strict=True) if row["prompt_id"] == "p05"]
+    assert alive == pytest.approx([1.0, -1 / 3, -1 / 3, -1 / 3])
+
+
+def test_a_method_that_reads_another_column_says_which(found: Inspection) -> None:
+    with pytest.raises(UsageError, match=r"opo needs response length.*--length-column"):
+        advantages(found, ["opo"])
+    with pytest.raises(UnknownName, match="did you mean 'grpo'"):
+        advantages(found, ["grppo"])
+
+
+def test_the_shares_over_the_steps_are_those_of_the_trend(found: Inspection) -> None:
+    lines = drawn(found)["zero_variance"].lines
+    first = {line["kind"]: line["share"] for line in lines if line["value"] == 0}
+    assert first == {OUTCOMES[1]: 0.5, OUTCOMES[2]: 0.5, OUTCOMES[3]: 0.0}
+
+
+def test_tiles_count_every_row_that_has_both(found: Inspection) -> None:
+    assert sum(line["count"] for line in drawn(found)["lengths"].lines) == 47
+
+
+def test_a_long_trend_is_thinned_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"prompt_id": i, "reward": k, "step": i} for i in range(900) for k in range(2)])
+    lines = drawn(of_files([str(path)], Plan(), {}, by_steps=True))["mean_reward"].lines
+    assert (len(lines), lines[0]["value"], lines[-1]["value"]) == (200, 0, 899)
+
+
+def test_of_many_groups_the_most_informative_are_listed_and_others_from_all_over(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.jsonl", [{"prompt_id": i, "reward": k * (i % 10 == 0)} for i in range(300) for k in range(2)]
+    )
+    found = of_files([str(path)], Plan(), {})
+    codes = sampled_groups.chosen(found, 60)
+    assert len(codes) == len(set(codes.tolist())) == 60
+    assert sum(code % 10 == 0 for code in codes) >= 30
+    assert codes.max() > 290
+    told = sampled_groups.listed(found, {}, most=60)
+    assert told["says"].startswith("60 of 300 groups: the 30 with the largest spread")
+
+
+def test_the_rows_of_a_listed_group_are_its_first_ones_with_every_advantage(tmp_path: Path) -> None:
+    data = [{"prompt_id": i % 3, "reward": float(i % 2), "completion": f"{i}" + "x" * 3000} for i in range(90)]
+    found = of_files([str(write(tmp_path / "a.jsonl", data))], Plan(), {})
+    told = sampled_groups.listed(found, advantages(found, METHODS))
+    assert told["heads"] == ["row", "reward", "grpo", "rloo", "status", "text"]
+    assert [line[0] for line in told["rows"][1]["lines"]] == [2 + 3 * i for i in range(sampled_groups.ROWS)]
+    assert told["rows"][0]["more"]
+    assert {len(line[-1]) for one in told["rows"] for line in one["lines"]} == {sampled_groups.LONGEST}
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<svg")])
+def test_a_picture_has_all_figures(found: Inspection, tmp_path: Path, suffix: str, start: bytes) -> None:
+    target = tmp_path / f"a.{suffix}"
+    assert written(found, {}, target) == target.stat().st_size
+    data = target.read_bytes()
+    assert data.startswith(start)
+    if suffix == "svg":
+        for one in drawn(found, ["grpo", "rloo", "dr-grpo"]).values():
+            assert f">{one.title}<" in data.decode()
+
+
+def test_the_page_holds_everything_and_refers_to_nothing(found: Inspection) -> None:
+    text = page_of(found, METHODS)
+    ours = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
+    assert not re.search(r"""(src|href)\s*=|url\(|@import|https?://""", ours)
+    assert "default-src 'none'" in text
+    assert NASTY not in text
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])  # type: ignore[index]
+    assert any(NASTY in line for one in data["groups"]["rows"] for line in one["lines"])
+    assert len(data["groups"]["lines"]) == 12
+
+
+def test_a_page_of_long_texts_stays_small(tmp_path: Path) -> None:
+    data = [{"prompt_id": i // 8, "reward": i % 2, "completion": f"{i} " * 900} for i in range(20_000)]
+    found = of_files([str(write(tmp_path / "a.jsonl", data))], Plan(), {})
+    assert len(page_of(found, METHODS).encode()) < MOST
+
+
+@pytest.mark.parametrize("rewards", [[None, None], [1.0], [0.0, 0.0], [0.0, 1.0, 2.0, 5.5]], ids=str)
+def test_odd_files_have_a_report_too(tmp_path: Path, rewards: list[float | None]) -> None:
+    path = write(tmp_path / "a.jsonl", [{"prompt_id": "a", "reward": reward} for reward in rewards])
+    found = of_files([str(path)], Plan(), {}, by_steps=True)
+    assert "<h1>" in page_of(found, METHODS)
+    assert written(found, {}, tmp_path / "a.svg") > 0
+
+
+def test_a_trend_may_be_over_anything(tmp_path: Path) -> None:
+    days = pl.date_range(pl.date(2026, 1, 1), pl.date(2026, 1, 3), eager=True)
+    for column in (days, pl.Series([[1], [2], None]), pl.Series([True, False, None]), pl.Series(["a", "b", "c"])):
+        frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1, 2, 2], "reward": [0, 1, 1, 1, 0, 1]})
+        frame = frame.with_columns(part=column.gather([0, 0, 1, 1, 2, 2]))
+        frame.write_parquet(tmp_path / "a.parquet")
+        found = of_files([str(tmp_path / "a.parquet")], Plan(), {"by": "part"})
+        assert len(drawn(found)["mean_reward"].lines) == 3
+        assert written(found, {}, tmp_path / "a.svg") > 0
+        assert "zero_variance" in page_of(found, METHODS)
+
+
+# --- in a browser ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        pytest.skip("the page was not opened: pip install 'grpo-adv[browser]'")
+    if CHROMIUM is None:
+        pytest.skip("the page was not opened: there is no Chromium (apt-get install chromium)")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any, found: Inspection, tmp_path: Path) -> Iterator[Any]:
+    """The page, which must say nothing to the console and ask for nothing but itself."""
+    target = tmp_path / "a.html"
+    written(found, {}, target)
+    said: list[str] = []
+    asked: list[str] = []
+    opened = browser.new_page(viewport={"width": 1200, "height": 900})
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(target.as_uri())
+    opened.wait_for_selector("html[data-drawn]", timeout=30_000)
+    yield opened
+    assert said == []
+    assert [url for url in asked if not url.startswith("data:")] == [target.as_uri()]
+    opened.close()
+
+
+def keys(page: Any) -> list[str]:
+    return [text.strip() for text in page.locator("#table tbody .key").all_inner_texts()]
+
+
+def test_a_browser_draws_every_figure(page: Any, found: Inspection) -> None:
+    names = drawn(found, ["grpo", "rloo", "dr-grpo"])
+    assert page.locator("figure").count() == len(names)
+    for name in names:
+        assert page.locator(f"#figure-{name} .chart svg .mark-rect path, #figure-{name} .chart svg path").count() > 0
+
+
+def test_a_click_on_a_head_sorts_and_another_turns_it_round(page: Any) -> None:
+    assert keys(page) == [f"p{i:02}" for i in range(12)]
+    page.click("#table [data-column=mean]")
+    assert keys(page)[:3] == ["p00", "p01", "p11"]
+    assert page.locator("#table th[aria-sort=descending]").inner_text().startswith("mean")
+    page.click("#table [data-column=mean]")
+    assert keys(page)[-3:] == ["p00", "p01", "p11"]
+    page.click("#table [data-column=key]")
+    assert keys(page)[0] == "p00"
+
+
+def test_the_search_takes_words_and_conditions(page: Any) -> None:
+    page.fill("#search", "p0")
+    assert len(keys(page)) == 10
+    page.fill("#search", "0 < mean < 0.4 and size == 4")
+    assert keys(page) == ["p05", "p09"]
+    assert page.inner_text("#matches") == "2 of 12 groups"
+    page.fill("#search", "nothing like it")
+    assert keys(page) == []
+
+
+def test_a_click_on_a_key_opens_its_rows_with_their_text_as_text(page: Any) -> None:
+    page.click("#table tbody tr:nth-child(6) button")
+    assert page.is_visible("#group")
+    assert page.inner_text("#group-key") == "p05"
+    assert page.inner_text("#group-prompt") == "what is 5?"
+    assert page.locator("#group-rows tbody tr").count() == 4
+    assert "<b>bold</b>" in page.locator("#group-rows td.text").first.inner_text()
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#group")
+
+
+def test_the_page_is_dark_for_those_who_want_it_and_can_be_turned(page: Any) -> None:
+    def paper() -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    page.emulate_media(color_scheme="dark")
+    assert paper() == "rgb(21, 24, 28)"
+    page.click("#theme")
+    assert paper() == "rgb(255, 255, 255)"
+    page.click("#theme")
+    assert paper() == "rgb(21, 24, 28)"
+
+
+def test_on_paper_it_is_black_on_white_and_whole(page: Any) -> None:
+    page.emulate_media(color_scheme="dark", media="print")
+    style = "getComputedStyle(document.{0}).{1}"
+    assert page.evaluate(style.format("body", "backgroundColor")) == "rgb(255, 255, 255)"
+    for place in ("querySelector('h1')", "querySelector('.chart')", "querySelector('#table td')"):
+        assert page.evaluate(style.format(place, "color")) == "rgb(0, 0, 0)"
+    assert not page.is_visible("#search")
+    assert page.is_visible("#table")
+
+
+def test_the_page_fits_a_narrow_window(page: Any) -> None:
+    page.set_viewport_size({"width": 420, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420

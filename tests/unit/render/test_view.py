@@ -1,0 +1,486 @@
+"""What people read: true, narrow, without colour, and safe to print."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from grpo_cli.engine.compile import Scored, score
+from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.plan_parts import ORDERED, PARTS
+from grpo_cli.errors import UnknownName
+from grpo_cli.read.build_table import read
+from grpo_cli.read.tables import Binding, FrameTable, Narrow
+from grpo_cli.render import explain, methods, plan_text, summary
+from grpo_cli.render.progress import phases
+from grpo_cli.render.text import bars, cut, exact, number
+from grpo_cli.stats import facts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LONG: Final = "what-is-the-" + "very-" * 20 + "long-question"
+KEYS: Final = ["a"] * 4 + ["b"] * 3 + ["c"] * 2 + [LONG] * 3 + ["数学问题" * 12] * 14 + ["lone"]
+REWARDS: Final = [1.0, 0.0, 0.5, 1.0, 1, 1, 1, 0, 0, 0.1, 0.1, 0.1, *(i % 3 / 2 for i in range(14)), 1.0]
+ROLE_VALUES: Final[dict[str, Any]] = {
+    "references": [[0.0, 1.0]],
+    "truncated": [True, False],
+    "rollout": [f"r{i}" for i in range(9)],
+    "state": ["s", "t"],
+    "role": ["x"],
+}
+PLANS: Final[dict[str, dict[str, Any]]] = {
+    **{name: {"estimator.name": name} for name in ESTIMATORS if name != "expression"},
+    "expression": {"estimator.name": "expression", "estimator.sql": "(reward - mean) / (std + epsilon)"},
+    "dropped": {"groups.zero_variance": "drop", "groups.min_size": 3, "groups.std_threshold": 0.1},
+    "whitened": {"post.whiten.level": "token", "post.clip.hi": 2.0, "alone.result": "nan"},
+    "shaped": {
+        "shape.affine.shift": 1.0, "shape.overlong.max": 12.0, "shape.overlong.buffer": 4.0, "shape.rank.penalty": 0.2,
+        "shape.kl.coef": 0.1, "shape.truncated.factor": 0.5, "shape.length.output": 0.3, "shape.clip.lo": -1.0,
+    },
+    "batch": {"estimator.name": "rloo", "estimator.baseline_level": "batch", "divisor.level": "batch", "divisor.of": "residual"},
+    "null": {"groups.zero_variance": "null", "alone.result": "drop", "rewards.missing": "exclude"},
+}  # fmt: skip
+# Values that differ from every default, for fields whose type alone does not give one.
+OTHER: Final[dict[str, Any]] = {
+    "take": "last", "combine": "normalize", "component_missing": "zero", "missing": "exclude", "weights": (0.3, 0.7),
+    "level": "constant", "of": "residual", "ddof": 0, "baseline": "zero", "sd": "nan", "result": "drop",
+    "zero_variance": "drop", "std_threshold": 0.37, "min_size": 5, "small": "drop", "statistics": "kept",
+    "beyond": "zero", "numerator": "raw", "per_step": True, "only_positive": True, "divide": False,
+}  # fmt: skip
+
+
+def frame(keys: Sequence[str] = KEYS, rewards: Sequence[float | None] = REWARDS) -> pl.DataFrame:
+    rows = range(len(keys))
+    roles = {name: [ROLE_VALUES[name][i % len(ROLE_VALUES[name])] for i in rows] for name in ROLE_VALUES}
+    numbers = {name: [float(i % 7 + 1) for i in rows] for name in ROLES if name not in roles}
+    other = [None if i % 5 == 0 else i % 2 for i in rows]
+    return pl.DataFrame({"prompt_id": keys, "reward": rewards, "other": other, **roles, **numbers}, strict=False)
+
+
+def found(settings: dict[str, Any], table: pl.DataFrame | None = None) -> tuple[Plan, dict[str, Any], Scored, Narrow]:
+    plan = Plan.of(settings)
+    several = plan.rewards.combine == "normalize" or len(plan.rewards.weights) > 1
+    roles = {need: need for need in plan.needs}
+    binding = Binding(rewards=("reward", "other") if several else ("reward",), roles=roles)
+    table = frame() if table is None else table
+    narrow = read([FrameTable(table.columns, table.select)], binding, plan)
+    scored = score(plan, narrow.table, workings=True)
+    told = facts.summarize(scored, narrow)
+    told |= {"inputs": ["rewards.jsonl"], "outputs": ["out.jsonl"], "advantage_column": "advantage", "seconds": 0.123}
+    return plan, told | {"dropped_rows": int((~scored.frame[".kept"]).sum())}, scored, narrow
+
+
+def console(width: int = 80, *, encoding: str = "utf-8") -> Console:
+    return Console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding), width=width, color_system=None)
+
+
+def printed(screen: Console) -> str:
+    screen.file.flush()
+    return screen.file.buffer.getvalue().decode(screen.encoding)  # type: ignore[attr-defined,no-any-return]
+
+
+def summed(settings: dict[str, Any], table: pl.DataFrame | None = None, width: int = 80) -> str:
+    screen = console(width)
+    summary.render(found(settings, table)[1], screen)
+    return printed(screen)
+
+
+def explained(settings: dict[str, Any], table: pl.DataFrame | None = None) -> str:
+    plan, told, scored, narrow = found(settings, table)
+    screen = console()
+    explain.render(plan, told, scored, narrow, screen)
+    return printed(screen)
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def assert_readable(text: str, width: int = 80) -> None:
+    assert max(map(cell_len, text.splitlines())) <= width
+    assert "\x1b" not in text
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+# --- shape of what is printed ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_summary_and_an_explanation_fit_80_columns_without_colour(name: str) -> None:
+    assert_readable(summed(PLANS[name]))
+    text = explained(PLANS[name])
+    assert_readable(text)
+    assert text.endswith("nothing was written\n")
+
+
+@pytest.mark.parametrize("width", [40, 60, 120])
+def test_other_widths_are_kept_too(width: int) -> None:
+    assert_readable(summed(PLANS["shaped"], width=width), width)
+
+
+def test_the_methods_fit_80_columns() -> None:
+    screen = console()
+    methods.listing(screen)
+    for name in ESTIMATORS:
+        methods.explain(name, screen)
+    assert_readable(printed(screen))
+
+
+def test_where_the_encoding_has_no_blocks_ascii_stands_in() -> None:
+    screen = console(encoding="ascii")
+    summary.render(found({})[1], screen)
+    assert "##" in printed(screen)
+
+
+def test_colour_adds_nothing_to_the_words() -> None:
+    told = found({})[1] | {"warnings": ["look here"]}
+    colourful = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="truecolor")
+    plain = console()
+    summary.render(told, colourful)
+    summary.render(told, plain)
+    seen = colourful.file.getvalue()  # type: ignore[attr-defined]
+    assert "\x1b" in seen
+    assert re.sub(r"\x1b\[[0-9;]*m", "", seen) == printed(plain)
+
+
+def test_keys_cannot_steer_the_terminal() -> None:
+    hostile = "\x1b[2J\x1b]0;owned\x07evil\nkey [red]x[/red]"
+    table = frame([hostile] * 3 + ["b"] * 3, [1.0, 1.0, 1.0, 0.0, 1.0, 0.0])
+    for told in (summed({}, table), explained({}, table.reverse())):
+        assert not {"\x1b", "\x07"} & set(told)
+    assert "[red]x[/red]" in flat(summed({}, table))
+
+
+# --- what a summary says -----------------------------------------------------------------------------------
+
+
+def test_zero_variance_is_told_in_words() -> None:
+    text = flat(summed({}))
+    assert "3 of 5 groups carry no gradient (60%): 1 all best, 1 all worst, 1 other" in text
+    assert "b (all 1); c (all 0); what-is-the-" in text
+    assert "lone (reward 1)" in text
+
+
+def test_a_formula_that_is_not_centred_does_not_claim_a_lost_gradient() -> None:
+    assert "carry no gradient" not in summed({"estimator.name": "reinforce"})
+    assert "3 of 5 groups are constant" in flat(summed({"estimator.name": "reinforce"}))
+
+
+def test_uniform_groups_are_told_as_a_product() -> None:
+    assert "2 x 3 rows" in summed({}, frame(["a"] * 3 + ["b"] * 3, [0, 1, 0, 1, 1, 0]))
+
+
+def test_unscorable_rows_are_told_with_their_fate() -> None:
+    text = flat(summed({"rewards.missing": "exclude"}, frame(["a"] * 3 + ["b"] * 3, [0, 1, None, 1, None, 0])))
+    assert "2 rows without a finite reward: left out of their groups, null" in text
+
+
+def test_rows_that_nobody_could_score_leave_a_summary_all_the_same() -> None:
+    text = summed({"rewards.missing": "exclude"}, frame(["a", "a"], [None, None]).cast({"reward": pl.Float64}))
+    assert "no finite reward" in text
+    assert "no finite advantage" in text
+
+
+def test_warnings_come_last_and_survive_quiet() -> None:
+    told = found({})[1] | {"warnings": ["something is odd"]}
+    loud, quiet = console(), console()
+    summary.render(told, loud)
+    summary.render(told, quiet, quiet=True)
+    assert printed(loud).splitlines()[-1].split() == ["warning", "something", "is", "odd"]
+    assert printed(quiet).split() == ["warning", "something", "is", "odd"]
+
+
+def test_a_summary_can_be_shown_again_from_its_json() -> None:
+    told = found(PLANS["shaped"])[1]
+    told["plan"]["shape"] = [{k: None if v == math.inf else v for k, v in op.items()} for op in told["plan"]["shape"]]
+    screen = console()
+    summary.render(json.loads(json.dumps(told, allow_nan=False)), screen)
+    assert printed(screen) == summed(PLANS["shaped"])
+
+
+def test_bars_are_listed_when_few_and_drawn_on_one_line_when_many() -> None:
+    assert bars({"values": [0.0, 1.0], "counts": [1, 2]}) == ["0  1  " + "█" * 15, "1  2  " + "█" * 30]
+    assert bars({"edges": [0.0, 0.5, 1.0, 1.5], "counts": [8, 0, 1]}) == ["0 |█ ▁| 1.5"]
+    assert bars(None) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.1 + 0.2, "0.3"), (1 / 3, "0.3333"), (12345.6, "12,346"), (float("nan"), "NaN"), (None, "-"), (-0.0, "0"),
+     (1e9 + 1, "1,000,000,001"), (1e-6, "1e-06"), (float("inf"), "inf"), (1e20, "1e+20"), (999.96, "1,000")],
+)  # fmt: skip
+def test_numbers_are_short(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_long_key_loses_its_middle() -> None:
+    assert cut(LONG, 21) == "what-is-t...-question"
+    assert cell_len(cut("数学" * 20, 20)) <= 20
+
+
+# --- the formula -------------------------------------------------------------------------------------------
+
+
+def test_the_default_is_told_in_three_lines() -> None:
+    told = ["A = (r - mean) / (std + 1e-06)", "std of the group's rewards, ddof 1", "singletons 0"]
+    assert plan_text.describe(Plan.of({})) == told
+
+
+@pytest.mark.parametrize("name", ["grpo-loo", "lite-ppo", "batch-norm", "gdpo", "step-wise"])
+def test_a_divisor_is_told_once(name: str) -> None:
+    text = " ".join(line for line in plan_text.describe(Plan.of({"estimator.name": name})) if "mu" not in line)
+    assert text.count("+ 1e-06") == 1
+    assert "epsilon" not in text
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_parameter_of_a_method_is_in_its_description(name: str) -> None:
+    row = ESTIMATORS[name]
+    text = "\n".join(
+        plan_text.describe(
+            Plan.of(
+                {"estimator.name": name, "estimator.sql": "reward"}
+                if name == "expression"
+                else {"estimator.name": name}
+            )
+        )
+    )
+    for param in row.params:
+        assert (param.field and exact(param.default) in text) or param.name in text or name == "expression"
+
+
+def fields_of_the_plan() -> list[tuple[str, Any]]:
+    found = [(f"{part}.{f.name}", f.default) for part, kind in PARTS.items() for f in fields(kind)]
+    return found + [
+        (f"{part}.{op}.{f.name}", f.default)
+        for part, kinds in ORDERED.items()
+        for op, kind in kinds.items()
+        for f in fields(kind)
+    ]
+
+
+@pytest.mark.parametrize(("setting", "default"), fields_of_the_plan(), ids=str)
+def test_every_field_that_is_not_its_default_can_be_read(setting: str, default: Any) -> None:
+    *where, name = setting.split(".")
+    value = "token" if setting == "post.whiten.level" else OTHER.get(name, 0.123)
+    base = {"shape.overlong.max": 8.0} if where[-1] == "overlong" else {}
+    if setting == "shape.overlong.max":
+        value, default = 9.5, 8.0
+    before = Plan.of(base | {setting: default})
+    after = Plan.of(base | {setting: value})
+    seen = "\n".join(plan_text.describe(after))
+    assert after != before
+    assert seen != "\n".join(plan_text.describe(before))
+    if isinstance(value, float):
+        assert exact(value) in seen
+
+
+@pytest.mark.parametrize("field", ["epsilon", "inside", "floor", "constant"])
+def test_fields_that_nothing_reads_are_said_to_be_idle(field: str) -> None:
+    plan = Plan.of({"estimator.name": "rloo", f"divisor.{field}": 0.5})
+    assert plan_text.describe(plan)[-1] == f"without effect: divisor.{field} 0.5"
+
+
+def test_the_level_of_the_baseline_can_be_read() -> None:
+    told = plan_text.describe(Plan.of({"estimator.baseline_level": "batch", "divisor.level": "batch"}))
+    assert told[0] == "A = (r - batch mean) / (batch std + 1e-06)"
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_comes_back_from_its_dict(name: str) -> None:
+    plan = Plan.of(PLANS[name])
+    assert plan_text.restored(plan.as_dict()) == plan
+
+
+# --- the worked group --------------------------------------------------------------------------------------
+
+
+def table_of(text: str) -> list[dict[str, str]]:
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.lstrip().startswith("row ") and "advantage" in line)
+    heads = lines[start].split()
+    rows = []
+    for line in lines[start + 1 :]:
+        if not line or line.startswith("..."):
+            break
+        rows.append(dict(zip(heads, line.split(), strict=True)))
+    return rows
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo", "lite-ppo", "opo", "quantile", "grpo-loo", "shaped", "batch"])
+def test_the_worked_group_recomputes_to_the_advantage_shown(name: str) -> None:
+    rows = table_of(explained(PLANS[name]))
+    assert len(rows) == 4
+    assert any(float(row["residual"]) for row in rows)
+    for row in rows:
+        divides = PLANS[name].get("estimator.name") != "grpo-loo" or float(row["divisor"]) > 1e-5
+        divisor = float(row["divisor"]) if divides else 1.0
+        assert float(row["residual"]) / divisor == pytest.approx(float(row["advantage"]), abs=2e-3)
+
+
+def test_whitening_is_worked_out_by_hand() -> None:
+    text = explained({"estimator.name": "reinforce++-baseline"})
+    mu, sd = (float(x) for x in re.search(r"mu (\S+)  divisor (\S+)", text).groups())  # type: ignore[union-attr]
+    for row in table_of(text):
+        assert (float(row["scaled"]) - mu) / sd == pytest.approx(float(row["advantage"]), abs=1e-3)
+    shown = re.search(r"then \((\S+) ([+-]) (\S+)\) / (\S+) = (\S+)", flat(text))
+    assert shown is not None
+    a, sign, b, c, result = shown.groups()
+    assert (float(a) - float(b) * (1 if sign == "-" else -1)) / float(c) == pytest.approx(float(result), rel=1e-4)
+
+
+def test_combined_estimates_are_worked_out_column_by_column() -> None:
+    text = explained({"estimator.name": "gdpo", "rewards.weights": (1.0, 0.5)})
+    assert "z(reward)" in text
+    assert "z(other)" in text
+    assert "A = z(reward) + 0.5 z(other)" in flat(text)
+
+
+def test_a_large_group_is_cut_after_twelve_rows() -> None:
+    text = explained({}, frame(["a"] * 64, [float(i % 2) for i in range(64)]))
+    assert len(table_of(text)) == 12
+    assert "... 52 more rows" in text
+
+
+def test_a_constant_group_is_worked_out_when_there_is_no_other() -> None:
+    rows = table_of(explained({}, frame(["a"] * 3 + ["b"], [1.0, 1.0, 1.0, 0.0])))
+    assert [row["advantage"] for row in rows] == ["0", "0", "0"]
+
+
+def test_unscorable_rows_keep_their_place_in_the_worked_group() -> None:
+    rows = table_of(explained({"rewards.missing": "exclude"}, frame(["a"] * 4, [1.0, None, 0.0, 1.0])))
+    assert [row["status"] for row in rows] == ["scored", "unscorable", "scored", "scored"]
+    assert rows[1]["reward"] == rows[1]["advantage"] == "-"
+
+
+# --- methods -----------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_method_is_told_with_the_nearest_name() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'rloo'"):
+        methods.as_dict("rlo")
+    with pytest.raises(UnknownName):
+        methods.explain("rlo", console())
+
+
+def test_all_methods_are_plain_data_with_their_flags() -> None:
+    told = json.loads(json.dumps(methods.all_as_dict(), allow_nan=False))
+    assert [one["name"] for one in told] == list(ESTIMATORS)
+    by_name = {one["name"]: one for one in told}
+    assert [need["flag"] for need in by_name["reinforce++"]["needs"]] == ["--length-column"]
+    assert by_name["rloo"]["scales"][0] == by_name["rloo"]["scale"] == "none"
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_parameter_and_flag_is_explained(name: str) -> None:
+    screen = console()
+    methods.explain(name, screen)
+    text = flat(printed(screen))
+    for param in ESTIMATORS[name].params:
+        assert f"--param {param.name}=" in text
+        assert flat(param.help) in text
+    for need in ESTIMATORS[name].needs:
+        assert ROLES[need].flag in text
+
+
+def test_methods_load_neither_polars_nor_numpy() -> None:
+    code = "import grpo_cli.render.methods as m, sys; m.all_as_dict(); print({'polars', 'numpy', 'pyarrow'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+# --- progress ----------------------------------------------------------------------------------------------
+
+
+def on_screen(output: str) -> list[str]:
+    """What a terminal shows in the end: just enough of one to follow a spinner."""
+    lines, row, column = [""], 0, 0
+    for piece in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", output):
+        if piece == "\n":
+            row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+        elif piece == "\r":
+            column = 0
+        elif piece.endswith("K"):
+            lines[row] = ""
+        elif piece.endswith("A") and piece.startswith("\x1b"):
+            row -= int(piece[2:-1] or 1)
+        elif not piece.startswith("\x1b"):
+            lines[row] = lines[row][:column].ljust(column) + piece + lines[row][column + len(piece) :]
+            column += len(piece)
+    return [line for line in lines if line.strip()]
+
+
+def terminal() -> Console:
+    return Console(file=io.StringIO(), width=80, force_terminal=True, force_interactive=True, color_system=None)
+
+
+def gone(before: int) -> bool:
+    """Whether every thread has ended; rich's own needs a moment to notice that it should."""
+    deadline = time.monotonic() + 2
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return threading.active_count() <= before
+
+
+def shown(screen: Console) -> str:
+    return screen.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_a_long_run_shows_its_phase_and_leaves_nothing_behind() -> None:
+    screen, before = terminal(), threading.active_count()
+    with phases(screen, after=0.01) as phase:
+        phase("reading")
+        time.sleep(0.3)
+    assert "reading" in shown(screen)
+    assert on_screen(shown(screen)) == []
+    assert shown(screen).count("\x1b[?25l") == shown(screen).count("\x1b[?25h")
+    assert gone(before)
+
+
+def test_a_failed_run_leaves_nothing_behind_either() -> None:
+    screen = terminal()
+
+    def failing() -> None:
+        with phases(screen, after=0.01) as phase:
+            phase("computing")
+            time.sleep(0.15)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    assert on_screen(shown(screen)) == []
+
+
+def test_a_short_run_shows_nothing_and_stops_its_timer() -> None:
+    screen, before = terminal(), threading.active_count()
+    with phases(screen) as phase:
+        phase("reading")
+    assert shown(screen) == ""
+    assert gone(before)
+
+
+@pytest.mark.parametrize(
+    "screen", [Console(file=io.StringIO()), Console(file=io.StringIO(), quiet=True, force_terminal=True)]
+)
+def test_off_a_terminal_there_is_no_progress(screen: Console) -> None:
+    with phases(screen, after=0.0) as phase:
+        phase("reading")
+        time.sleep(0.05)
+    assert shown(screen) == ""

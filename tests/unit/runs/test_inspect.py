@@ -1,0 +1,413 @@
+"""What `inspect` says of rewards and groups, against plain Python."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import math
+import statistics
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_cli.engine.plan import Plan
+from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.options.resolve import plan_of
+from grpo_cli.read.tables import Binding, FrameTable
+from grpo_cli.runs.inspect import of_files
+from grpo_cli.stats.difficulty import by_size, difficulty, effective, ties
+from grpo_cli.stats.group_rows import shown
+from grpo_cli.stats.inspection import Asked, Inspection, look
+from grpo_cli.stats.verdicts import verdicts
+from tests.support.drawn import examples
+from tests.support.jobs import write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BINARY = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=7)
+FEW = st.lists(st.sampled_from([0.0, 0.25, 1.0, 2.0]), min_size=1, max_size=6)
+USUAL = Asked()
+MANY = st.lists(BINARY, min_size=1, max_size=12) | st.lists(FEW, min_size=1, max_size=10)
+
+
+def table(frame: pl.DataFrame) -> FrameTable:
+    return FrameTable(frame.columns, frame.select)
+
+
+def looked(
+    groups: list[list[Any]], asked: Asked = USUAL, plan: Plan | None = None, **columns: list[Any] | pl.Series
+) -> Inspection:
+    """A look at groups of rewards, in their order."""
+    keys = [key for key, rewards in enumerate(groups) for _ in rewards]
+    values = [reward for rewards in groups for reward in rewards]
+    more = [pl.Series(name, column, strict=False) for name, column in columns.items()]
+    frame = pl.DataFrame([pl.Series("prompt_id", keys), pl.Series("reward", values, dtype=pl.Float64), *more])
+    return look([table(frame)], Binding(), plan or Plan(), asked)
+
+
+def seen(groups: list[list[Any]], **columns: list[Any] | pl.Series) -> dict[str, Any]:
+    return dict(looked(groups, USUAL, None, **columns).facts)
+
+
+def compared(groups: list[list[float]]) -> list[list[float]]:
+    return [rewards for rewards in groups if len(rewards) > 1]
+
+
+# --- how hard the prompts are ------------------------------------------------------------------------------
+
+
+@given(groups=st.lists(BINARY, min_size=1, max_size=12))
+def test_the_difficulty_counts_groups_by_their_solve_rate(groups: list[list[float]]) -> None:
+    found, rates = seen(groups)["difficulty"], [statistics.fmean(rewards) for rewards in compared(groups)]
+    if not rates:
+        assert found is None
+        return
+    assert (found["never"], found["always"]) == (rates.count(0), rates.count(1))
+    assert found["groups"] == len(rates) == found["never"] + found["always"] + sum(found["bins"])
+    assert found["mean"] == pytest.approx(statistics.fmean(rates))
+    assert found["alive"] == sum(min(rewards) < max(rewards) for rewards in compared(groups))
+    tenths = Counter(min(int(rate * 10), 9) for rate in rates if 0 < rate < 1)
+    assert found["bins"] == [tenths[i] for i in range(10)]
+    assert found["useful"] == sum(0.2 <= rate <= 0.8 for rate in rates)
+
+
+def test_outside_of_0_to_1_the_rate_is_the_way_from_the_worst_to_the_best() -> None:
+    found = seen([[-1, 1, 1, 1], [-1, -1], [1, 1]])["difficulty"]
+    assert (found["worst"], found["best"]) == (-1, 1)
+    assert (found["never"], found["always"], found["mean"]) == (1, 1, pytest.approx(1.75 / 3))
+
+
+def test_where_all_rewards_are_equal_there_is_no_way() -> None:
+    assert seen([[3.0, 3.0], [3.0, 3.0]])["difficulty"] is None
+
+
+@given(groups=MANY)
+def test_the_spreads_within_and_between_add_up_to_that_of_all_rows(groups: list[list[float]]) -> None:
+    found = seen(groups)["spread"]
+    rows = [reward for rewards in groups for reward in rewards]
+    within = sum(sum((r - statistics.fmean(g)) ** 2 for r in g) for g in groups) / len(rows)
+    assert found["within"] == pytest.approx(math.sqrt(within), abs=1e-12)
+    assert found["within"] ** 2 + found["between"] ** 2 == pytest.approx(statistics.pvariance(rows), abs=1e-12)
+
+
+# --- other group sizes -------------------------------------------------------------------------------------
+
+
+def alive_by_enumeration(rewards: list[float], size: int) -> float:
+    drawn = list(itertools.combinations(rewards, size))
+    return sum(len(set(some)) > 1 for some in drawn) / len(drawn)
+
+
+@examples(40)
+@given(groups=MANY, size=st.integers(2, 6))
+def test_a_smaller_size_is_judged_by_all_the_ways_to_draw_it(groups: list[list[float]], size: int) -> None:
+    groups = [rewards for rewards in groups if len(rewards) >= size]
+    if not groups:
+        return
+    found = next(one for one in looked_sizes(groups, (size,)) if one["size"] == size)
+    assert found["found"] == "sample"
+    wanted = statistics.fmean(alive_by_enumeration(rewards, size) for rewards in groups)
+    assert found["alive"] == pytest.approx(wanted, abs=1e-12)
+
+
+def looked_sizes(groups: list[list[float]], sizes: tuple[int, ...]) -> list[dict[str, Any]]:
+    made = looked(groups)
+    return by_size(ties(made.groups, made.rows, made.facts["reward"]["histogram"]), sizes)
+
+
+def beta_constant(a: float, b: float, n: int) -> float:
+    def power(one: float, other: float) -> float:
+        return math.exp(
+            math.lgamma(one + n) - math.lgamma(one) + math.lgamma(one + other) - math.lgamma(one + other + n)
+        )
+
+    return power(a, b) + power(b, a)
+
+
+def test_a_larger_size_follows_a_beta_distribution_of_solve_rates() -> None:
+    groups = [[0.0] * 4] * 3 + [[1.0] * 4] * 2 + [[1.0, 0.0, 0.0, 0.0]] * 2 + [[1.0, 1.0, 0.0, 0.0]] * 4
+    mixed = statistics.fmean(sum(g) * (4 - sum(g)) / 12 for g in groups)
+    rate = statistics.fmean(statistics.fmean(g) for g in groups)
+    strength = (ratio := mixed / (rate * (1 - rate))) / (1 - ratio)
+    a, b = rate * strength, (1 - rate) * strength
+    for size in (8, 32):
+        (found,) = looked_sizes(groups, (size,))
+        stays = beta_constant(a, b, size) / beta_constant(a, b, 4)
+        assert found == {"size": size, "alive": pytest.approx(1 - 5 / 11 * stays), "found": "model"}
+
+
+@given(groups=st.lists(BINARY, min_size=1, max_size=12).filter(lambda groups: any(len(g) > 1 for g in groups)))
+def test_more_rows_never_leave_fewer_groups_alive(groups: list[list[float]]) -> None:
+    shares = [one["alive"] for one in looked_sizes(groups, (2, 3, 4, 8, 16, 64))]
+    assert all(one <= other + 1e-9 for one, other in itertools.pairwise(shares))
+    assert all(-1e-12 <= share <= 1 for share in shares)
+
+
+def test_prompts_that_are_all_equally_hard_have_no_beta_but_a_rate() -> None:
+    groups = [[0.0, 0.0, 1.0, 1.0]] * 20 + [[1.0] * 4, [0.0] * 4]  # more alike than chance would make them
+    (found,) = looked_sizes(groups, (8,))
+    assert found == {"size": 8, "alive": pytest.approx(1 - 2 / 22 * 0.5**8 / 0.5**4), "found": "model"}
+
+
+def test_with_more_than_two_rewards_what_is_constant_stays_so() -> None:
+    (found,) = looked_sizes([[0.0, 0.5, 1.0], [0.5, 0.5], [1.0, 0.0]], (8,))
+    assert found == {"size": 8, "alive": pytest.approx(2 / 3), "found": "bound"}
+
+
+@given(groups=MANY)
+def test_the_expected_share_is_the_sum_over_the_values_of_their_shares_to_the_n(groups: list[list[float]]) -> None:
+    found = seen(groups)["expected"]
+    if not compared(groups):
+        assert found is None
+        return
+    own = [sum((k / len(g)) ** len(g) for k in Counter(g).values()) for g in compared(groups)]
+    rows = Counter(reward for rewards in groups for reward in rewards)
+    shares = [k / rows.total() for k in rows.values()]
+    one = [sum(share ** len(g) for share in shares) for g in compared(groups)]
+    assert found["observed"] == pytest.approx(statistics.fmean(len(set(g)) == 1 for g in compared(groups)))
+    assert found["own_rates"] == pytest.approx(statistics.fmean(own))
+    assert found["one_rate"] == pytest.approx(statistics.fmean(one))
+    assert found["own_rates"] >= found["observed"] - 1e-12
+
+
+def test_rewards_of_many_values_have_no_expected_share() -> None:
+    found = seen([[i / 100, i / 50] for i in range(1, 30)])["expected"]
+    assert found == {"observed": 0.0, "own_rates": None, "one_rate": None}
+
+
+@given(values=st.lists(st.floats(-5, 5), min_size=1, max_size=20))
+def test_effective_rows_are_those_of_kish(values: list[float]) -> None:
+    found = effective(pl.Series(values))
+    squares = sum(v * v for v in values)
+    assert found == (pytest.approx(sum(map(abs, values)) ** 2 / squares) if squares > 1e-300 else pytest.approx(found))
+
+
+def test_nothing_that_pulls_is_no_row() -> None:
+    assert effective(pl.Series([0.0, 0.0])) == 0.0
+    assert effective(pl.Series([None, math.nan], dtype=pl.Float64)) is None
+
+
+# --- length and texts --------------------------------------------------------------------------------------
+
+PAIRS = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from([0.0, 1.0]), st.none() | st.integers(1, 50)), min_size=1, max_size=30
+)
+
+
+@given(rows=PAIRS)
+def test_the_correlation_with_the_length_is_pearsons(rows: list[tuple[int, float, int | None]]) -> None:
+    rows = sorted(rows, key=lambda row: row[0])
+    groups = [[reward for key, reward, _ in rows if key == wanted] for wanted in dict.fromkeys(row[0] for row in rows)]
+    lengths = [length for *_, length in rows]
+    found = seen(groups, length=pl.Series(lengths, dtype=pl.Int64))["length"]
+    known = [(key, reward, length) for key, reward, length in rows if length is not None]
+    assert found["rows"] == len(known)
+    assert found["correlation"] == correlation([r for _, r, _ in known], [float(n) for *_, n in known])
+    means = {key: statistics.fmean(r for k, r, _ in rows if k == key) for key, *_ in rows}
+    own = {key: statistics.fmean(n for k, _, n in known if k == key) for key, *_ in known}
+    inside = correlation([r - means[k] for k, r, _ in known], [n - own[k] for k, _, n in known])
+    assert found["within_groups"] == inside or abs(found["within_groups"] or 0) < 1e-6
+
+
+def correlation(one: list[float], other: list[float]) -> Any:
+    try:
+        return pytest.approx(statistics.correlation(one, other), abs=1e-9)
+    except statistics.StatisticsError:
+        return None
+
+
+def test_a_length_is_found_by_its_name_and_text_is_no_length() -> None:
+    assert seen([[0, 1]], response_length=[3, 4])["length"]["column"] == "response_length"
+    assert seen([[0, 1]], length=["short", "long"])["length"] is None
+
+
+@given(texts=st.lists(st.tuples(st.integers(0, 2), st.none() | st.sampled_from("abc")), min_size=1, max_size=20))
+def test_duplicates_are_texts_that_an_earlier_row_of_the_group_has(texts: list[tuple[int, str | None]]) -> None:
+    texts = sorted(texts, key=lambda one: one[0])
+    groups: dict[int, list[str]] = defaultdict(list)
+    for key, text in texts:
+        groups[key] += [text] if text else []
+    rewards = [[0.0] * len(list(some)) for _, some in itertools.groupby(texts, key=lambda one: one[0])]
+    made = looked(rewards, Asked(duplicates=True), completion=pl.Series([text for _, text in texts], dtype=pl.String))
+    found = made.facts["duplicates"]
+    repeated = [len(some) - len(set(some)) for some in groups.values()]
+    assert found["column"] == "completion"
+    assert (found["rows"], found["groups"]) == (sum(repeated), sum(map(bool, repeated)))
+    assert found["all_the_same"] == sum(len(some) > 1 and len(set(some)) == 1 for some in groups.values())
+
+
+# --- trends ------------------------------------------------------------------------------------------------
+
+
+@given(groups=MANY, steps=st.lists(st.integers(0, 3), min_size=12, max_size=12))
+def test_a_trend_has_the_facts_of_each_part(groups: list[list[float]], steps: list[int]) -> None:
+    column = [steps[key] for key, rewards in enumerate(groups) for _ in rewards]
+    lines = looked(groups, Asked(by="part"), part=column).facts["by"]["lines"]
+    ends = [reward for rewards in groups for reward in rewards]
+    best = 1.0 if min(ends) >= 0 and max(ends) <= 1 else max(ends)
+    assert [line["value"] for line in lines] == sorted(set(column))
+    for line in lines:
+        mine = [rewards for key, rewards in enumerate(groups) if steps[key] == line["value"]]
+        rows, two = [reward for rewards in mine for reward in rewards], compared(mine)
+        assert (line["groups"], line["rows"]) == (len(mine), len(rows))
+        assert line["mean"] == pytest.approx(statistics.fmean(rows))
+        assert line["std"] == (pytest.approx(statistics.stdev(rows)) if len(rows) > 1 else None)
+        if not two:
+            assert (line["zero_variance"], line["group_std"]) == (None, None)
+            continue
+        assert line["zero_variance"] == pytest.approx(statistics.fmean(len(set(g)) == 1 for g in two))
+        assert line["group_std"] == pytest.approx(statistics.fmean(map(statistics.stdev, two)), abs=1e-12)
+        if min(ends) != max(ends) or best == 1.0:
+            assert line["all_best"] == pytest.approx(statistics.fmean(set(g) == {best} for g in two))
+
+
+def test_values_of_a_trend_are_ordered_as_numbers_when_they_are_numbers() -> None:
+    lines = looked([[0, 1], [1, 1], [0, 0]], Asked(by="part"), part=["10", "10", "9", "9", "2", "2"]).facts["by"][
+        "lines"
+    ]
+    assert [line["value"] for line in lines] == ["2", "9", "10"]
+
+
+def test_a_group_in_several_parts_counts_where_it_begins_and_it_is_said() -> None:
+    made = looked([[0, 1], [1, 1]], Asked(by="source"), source=["a", "b", "b", "b"])
+    assert [line["groups"] for line in made.facts["by"]["lines"]] == [1, 1]
+    assert any("1 groups have rows in several values of source" in warning for warning in made.facts["warnings"])
+
+
+def test_files_can_be_compared(tmp_path: Path) -> None:
+    for name, reward in (("one", 0.0), ("two", 1.0)):
+        write(tmp_path / f"{name}.jsonl", [{"prompt_id": name, "reward": reward}] * 2)
+    made = of_files([str(tmp_path)], Plan(), {"by": "file"})
+    assert [line["mean"] for line in made.facts["by"]["lines"]] == [0.0, 1.0]
+
+
+# --- what never stops --------------------------------------------------------------------------------------
+
+
+def test_rows_without_a_reward_are_counted_and_left_out() -> None:
+    found = seen([[1.0, None, math.nan], [0.0, math.inf]])
+    assert (found["rows"], found["unscorable"], found["reward"]["count"], found["singletons"]) == (5, 3, 2, 2)
+    assert any("3 rows (60%) have no finite reward. compute stops for them" in line for line in verdicts(found))
+    known = {**found, "declared_unscorable": 3}
+    assert any("compute leaves them out, as the schema says" in line for line in verdicts(known))
+
+
+def test_groups_of_one_row_are_looked_at_and_their_key_is_doubted() -> None:
+    found = seen([[1.0], [0.0], [1.0]])
+    assert (found["singletons"], found["expected"], found["at_size"]) == (3, None, [])
+    assert "prompt_id is probably an id of the rollout" in verdicts(found)[0]
+
+
+def test_no_reward_at_all_is_no_reason_to_stop() -> None:
+    found = seen([[None, None]])
+    assert found["reward"]["count"] == 0
+    assert json.loads(json.dumps(found, default=str, allow_nan=False))["difficulty"] is None
+
+
+def test_every_reward_column_is_told_by_itself() -> None:
+    frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1], "a": [1.0, 1.0, 0.0, 1.0], "b": [None, 2.0, 2.0, 2.0]})
+    made = look([table(frame)], Binding(rewards=("a", "b")), plan_of({"reward": ["a", "b"]}), Asked())
+    told = made.facts["rewards"]
+    assert (told["a"]["mean"], told["a"]["zero_variance_share"], told["a"]["unscorable"]) == (0.75, 0.5, 0)
+    assert (told["b"]["count"], told["b"]["zero_variance_share"], told["b"]["unscorable"]) == (3, 1.0, 1)
+    assert any(line.startswith("b does not vary inside 100% of the groups") for line in verdicts(made.facts))
+
+
+# --- lists and single groups -------------------------------------------------------------------------------
+
+
+def test_groups_are_listed_from_both_ends() -> None:
+    made = looked([[0, 1], [1, 1], [0, 0.5], [1]], Asked(top=1))
+    assert [one["key"] for one in made.facts["listed"]["most"]] == ["0"]
+    assert [one["key"] for one in made.facts["listed"]["least"]] == ["1"]
+    by_mean = looked([[0, 1], [1, 1], [0, 0.5]], Asked(top=5, sort="mean")).facts["listed"]
+    assert ([one["key"] for one in by_mean["most"]], by_mean["least"]) == (["1", "0", "2"], [])
+
+
+def test_an_unknown_fact_is_named() -> None:
+    with pytest.raises(UnknownName, match="no fact of a group named 'spred'"):
+        looked([[0, 1]], Asked(sort="spred"))
+
+
+ROWS = [
+    {"prompt_id": f"p{k}", "step": s, "reward": float(i == s), "completion": f"text {k} {s} {i}"}
+    for s in range(2) for k in range(3) for i in range(4)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv", "jsonl.gz", "arrow"])
+def test_the_rows_of_a_group_are_shown_with_their_text(tmp_path: Path, suffix: str) -> None:
+    made = of_files([str(as_file(tmp_path, suffix))], Plan(), {"group": ["prompt_id,step"]})
+    told = shown(made, "p1,1")
+    assert told["key"] == "p1, 1"
+    assert [row["text"] for row in told["rows"]] == [f"text 1 1 {i}" for i in range(4)]
+    assert [row["reward"] for row in told["rows"]] == [0.0, 1.0, 0.0, 0.0]
+    assert [row["row"] for row in told["rows"]] == [17, 18, 19, 20]
+    assert told["rows"][1]["advantage"] == pytest.approx(1.5, abs=1e-5)
+
+
+def as_file(folder: Path, suffix: str) -> Path:
+    path, frame = folder / f"a.{suffix}", pl.DataFrame(ROWS)
+    match suffix:
+        case "parquet":
+            frame.write_parquet(path, row_group_size=5)
+        case "csv":
+            frame.write_csv(path)
+        case "arrow":
+            frame.write_ipc(path)
+        case "jsonl":
+            frame.write_ndjson(path)
+        case _:
+            path.write_bytes(gzip.compress(b"".join(json.dumps(row).encode() + b"\n\n" for row in ROWS)))
+    return path
+
+
+def test_a_key_may_be_a_beginning_that_only_one_group_has(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.jsonl", [{"prompt_id": key, "reward": 1} for key in ("apple", "apple", "apricot", "apricot")]
+    )
+    made = of_files([str(path)], Plan(), {})
+    assert shown(made, "apr")["key"] == "apricot"
+    with pytest.raises(DataError, match=r"beginning of 2 keys \(apple, apricot\)"):
+        shown(made, "ap")
+    with pytest.raises(DataError, match=r"no group has the key 'aple'.*did you mean 'apple'"):
+        shown(made, "aple")
+
+
+def test_of_a_chat_the_last_word_is_shown(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    path = write(tmp_path / "a.jsonl", [{"prompt_id": 1, "reward": i, "completion": chat} for i in range(2)])
+    assert shown(of_files([str(path)], Plan(), {}), "1")["rows"][0]["text"] == "hello"
+
+
+def test_texts_are_not_read_unless_that_is_cheap_or_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_cli.runs.inspect.CHEAP", 10)
+    path = write(tmp_path / "a.jsonl", ROWS)
+    options = {"group": ["prompt_id,step"]}
+    assert of_files([str(path)], Plan(), options).facts["duplicates"] is None
+    assert of_files([str(path)], Plan(), {**options, "duplicates": True}).facts["duplicates"]["rows"] == 0
+
+
+def test_a_method_of_ones_own_changes_the_advantages_and_not_the_facts() -> None:
+    plain = looked([[0, 1, 1], [0, 0, 1]])
+    other = looked([[0, 1, 1], [0, 0, 1]], plan=plan_of({"method": "rloo", "reward_clip": "0:0.5"}))
+    left, right = (
+        {k: v for k, v in made.facts.items() if k not in {"method", "effective_rows"}} for made in (plain, other)
+    )
+    assert left == right
+    assert other.scored.frame[".advantage"].to_list() != plain.scored.frame[".advantage"].to_list()
+
+
+def test_less_than_no_groups_cannot_be_listed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--top cannot be -1"):
+        of_files([str(write(tmp_path / "a.jsonl", ROWS))], Plan(), {"top": -1, "group": ["prompt_id,step"]})
+
+
+def test_difficulty_of_groups_that_cannot_be_compared_is_none() -> None:
+    assert difficulty(looked([[1.0], [0.0]]).groups) is None

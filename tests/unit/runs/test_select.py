@@ -1,0 +1,329 @@
+"""`select`: which groups and rows stay, and that they stay as they are."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import statistics
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.options.conditions import Filter
+from grpo_cli.options.resolve import normalized
+from grpo_cli.runs.select import Pick, Wanted, picked, run
+from tests.support.jobs import rows_of, write
+from tests.support.schema_files import WRITERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+GROUPS = {"half": [0, 1, 0, 1], "never": [0, 0], "always": [1, 1, 1], "rare": [0, 0, 0, 0, 1], "alone": [1]}
+ROWS = [{"prompt_id": key, "i": i, "reward": r} for key, rewards in GROUPS.items() for i, r in enumerate(rewards)]
+
+
+def selected(
+    folder: Path, rows: list[dict[str, Any]] = ROWS, **options: Any
+) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
+    """The rows that are left of a file, and what was said."""
+    source, target = write(folder / "in.jsonl", rows), folder / "out.jsonl"
+    facts = run([str(source)], {"output": str(target), **options})
+    return rows_of(target), facts
+
+
+def keys(rows: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(row["prompt_id"] for row in rows))
+
+
+# --- groups ------------------------------------------------------------------------------------------------
+
+
+def quantities(key: str, rewards: list[float]) -> dict[str, Any]:
+    return {
+        "prompt_id": key,
+        "size": len(rewards),
+        "scored": len(rewards),
+        "mean": statistics.fmean(rewards),
+        "solve_rate": statistics.fmean(rewards),
+        "std": statistics.stdev(rewards) if len(rewards) > 1 else 0.0,
+        "min": min(rewards),
+        "max": max(rewards),
+        "spread": max(rewards) - min(rewards),
+        "constant": len(rewards) > 1 and len(set(rewards)) == 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "0.1 <= mean <= 0.9 and std > 0",
+        "mean == 1 or size > 4",
+        "not constant == 1",
+        "constant == 0 and solve_rate < 0.5",
+        "prompt_id == 'rare'",
+        "prompt_id != 'rare' and spread / size > 0.2",
+        "std / mean > 1",
+        "max - min == spread",
+        "size > 100",
+    ],
+)
+def test_the_groups_that_stay_are_those_for_which_the_condition_holds(tmp_path: Path, where: str) -> None:
+    rows, facts = selected(tmp_path, where=where)
+    wanted = [
+        key
+        for key, rewards in GROUPS.items()
+        if Filter.parse(where).holds(quantities(key, [float(r) for r in rewards]))
+    ]
+    assert rows == [row for row in ROWS if row["prompt_id"] in wanted]
+    assert (facts["kept_groups"], facts["kept_rows"]) == (len(wanted), len(rows))
+    assert sum(one["groups"] for one in facts["dropped"]) == len(GROUPS) - len(wanted)
+    assert sum(one["rows"] for one in facts["dropped"]) == len(ROWS) - len(rows)
+
+
+def test_each_group_goes_for_the_first_reason_that_it_gives(tmp_path: Path) -> None:
+    _, facts = selected(tmp_path, where="0.1 <= mean <= 0.9 and std > 0.5", limit=1)
+    told = [(one["reason"], one["groups"], one["rows"], one["keys"]) for one in facts["dropped"]]
+    assert told == [
+        ("0.1 <= mean is false", 1, 2, ["never"]),
+        ("mean <= 0.9 is false", 2, 4, ["always", "alone"]),
+        ("std > 0.5 is false", 1, 5, ["rare"]),
+    ]
+    assert (facts["zero_variance_share"], facts["kept_zero_variance_share"]) == (0.5, 0.0)
+
+
+def test_a_limit_keeps_the_first_groups_and_a_seed_draws_them(tmp_path: Path) -> None:
+    assert keys(selected(tmp_path, limit=2)[0]) == ["half", "never"]
+    drawn = {tuple(keys(selected(tmp_path, limit=2, seed=seed, force=True)[0])) for seed in range(12)}
+    assert len(drawn) > 3
+    order = list(GROUPS)
+    assert all(order.index(one) < order.index(other) for one, other in drawn)
+    assert selected(tmp_path, limit=2, seed=5, force=True)[0] == selected(tmp_path, limit=2, seed=5, force=True)[0]
+
+
+def test_rows_without_a_reward_stay_with_their_group(tmp_path: Path) -> None:
+    rows = [{"prompt_id": "a", "reward": r} for r in (0, None, 1)] + [{"prompt_id": "b", "reward": None}] * 2
+    kept, _ = selected(tmp_path, rows, where="unscorable > 0 and scored == 2")
+    assert kept == rows[:3]
+    assert selected(tmp_path, rows, where="mean <= 1", force=True)[0] == rows[:3]  # no mean is in no range
+
+
+def test_the_length_is_a_fact_too(tmp_path: Path) -> None:
+    rows = [{"prompt_id": k, "reward": 1, "tokens": n} for k, n in (("a", 1), ("a", 3), ("b", 9), ("b", 9))]
+    assert keys(selected(tmp_path, rows, where="length < 3", length_column="tokens")[0]) == ["a"]
+
+
+# --- rows --------------------------------------------------------------------------------------------------
+
+REWARDS = st.lists(st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=7), min_size=1, max_size=5)
+
+
+def chosen(groups: list[list[float]], most: int, how: Pick, seed: int = 0) -> list[list[float]]:
+    """The rewards that are kept of each group."""
+    codes = np.array([k for k, rewards in enumerate(groups) for _ in rewards], dtype=np.uint32)
+    values = np.array([r for rewards in groups for r in rewards])
+    mask = picked(codes, values, most, how, seed)
+    return [sorted(values[mask & (codes == k)].tolist()) for k in range(len(groups))]
+
+
+@settings(deadline=None)
+@given(groups=REWARDS, most=st.integers(1, 5))
+def test_the_best_and_the_worst_are_the_ends_of_the_sorted_rewards(groups: list[list[float]], most: int) -> None:
+    assert chosen(groups, most, "best") == [sorted(rewards)[-most:] for rewards in groups]
+    assert chosen(groups, most, "worst") == [sorted(rewards)[:most] for rewards in groups]
+
+
+@settings(deadline=None)
+@given(groups=REWARDS, most=st.integers(1, 5))
+def test_spread_keeps_the_rows_with_the_largest_variance_that_so_many_can_have(
+    groups: list[list[float]], most: int
+) -> None:
+    for rewards, kept in zip(groups, chosen(groups, most, "spread"), strict=True):
+        assert len(kept) == min(most, len(rewards))
+        best = max(statistics.pvariance(some) for some in itertools.combinations(rewards, len(kept)))
+        assert statistics.pvariance(kept) == pytest.approx(best)
+
+
+@settings(deadline=None)
+@given(groups=REWARDS, most=st.integers(1, 5), seed=st.integers(0, 9))
+def test_a_random_choice_keeps_so_many_and_is_the_same_for_the_same_seed(
+    groups: list[list[float]], most: int, seed: int
+) -> None:
+    kept = chosen(groups, most, "random", seed)
+    assert [len(some) for some in kept] == [min(most, len(rewards)) for rewards in groups]
+    assert kept == chosen(groups, most, "random", seed)
+
+
+def test_every_row_has_the_same_chance() -> None:
+    codes, values = np.zeros(4, dtype=np.uint32), np.arange(4.0)
+    times = sum(picked(codes, values, 2, "random", seed).astype(int) for seed in range(400))
+    assert np.abs(np.asarray(times) - 200).max() < 60
+
+
+def test_rows_without_a_reward_are_never_picked(tmp_path: Path) -> None:
+    rows = [{"prompt_id": "a", "reward": r} for r in (None, 0.5, None, 0.25)]
+    kept, facts = selected(tmp_path, rows, per_group=3, pick="best")
+    assert [row["reward"] for row in kept] == [0.5, 0.25]
+    assert facts["dropped"] == [{"reason": "--per-group 3 (best)", "rows": 2}]
+
+
+def test_of_equal_rewards_the_earlier_row_stays(tmp_path: Path) -> None:
+    for pick in ("best", "worst"):
+        rows, _ = selected(tmp_path, where="constant == 1", per_group=1, pick=pick, force=True)
+        assert [(row["prompt_id"], row["i"]) for row in rows] == [("never", 0), ("always", 0)]
+
+
+# --- what is written ---------------------------------------------------------------------------------------
+
+ODD = (
+    b'\xef\xbb\xbf{"reward":1.0, "prompt_id":"a","x":"\\u00e9 \xc3\xa9","n":1e-0}\r\n'
+    b'\r\n'
+    b'{"prompt_id":"b","reward":0,"extra":{"deep":[1,2.50]}}\n'
+    b'{"prompt_id":"b" ,"reward":1.00}\n'
+    b'{"prompt_id":"a","reward":NaN,"reward2":null}'
+)  # fmt: skip
+
+
+def test_a_line_of_json_keeps_every_byte(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(ODD)
+    run([str(tmp_path / "in.jsonl")], {"where": "size == 2 and scored == 2", "output": str(tmp_path / "out.jsonl")})
+    lines = ODD.splitlines(keepends=True)
+    assert (tmp_path / "out.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf") == b"".join(lines[2:4])
+
+
+def test_where_all_stays_the_file_is_the_same(tmp_path: Path) -> None:
+    for name, data in (
+        ("in.jsonl", ODD),
+        ("in.csv", b'prompt_id,"reward"\r\na, 1.0\r\n'),
+        ("in.jsonl.gz", gzip.compress(ODD, mtime=0)),
+    ):
+        (tmp_path / name).write_bytes(data)
+        run([str(tmp_path / name)], {"limit": 9, "output": str(tmp_path / f"out.{name}")})
+        assert (tmp_path / f"out.{name}").read_bytes() == data
+
+
+def test_a_record_of_csv_keeps_its_quotes(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_bytes(b'prompt_id,reward,"a b"\na,1,"x, ""y"""\nb,0,\nb,1.50,z\n')
+    run([str(tmp_path / "in.csv")], {"where": "std > 0 or prompt_id == 'a'", "per_group": 1, "pick": "best",
+                                     "output": str(tmp_path / "out.csv")})  # fmt: skip
+    assert (tmp_path / "out.csv").read_bytes() == b'prompt_id,reward,"a b"\na,1,"x, ""y"""\nb,1.50,z\n'
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_the_rows_of_a_table_keep_their_values_and_types(tmp_path: Path, suffix: str) -> None:
+    frame = pl.DataFrame(ROWS).with_columns(
+        pl.col("reward").cast(pl.Float32),
+        tags=pl.lit(["a", None]),
+        kind=pl.lit("x").cast(pl.Categorical),
+        raw=pl.lit(b"\x00"),
+    )
+    source, target = tmp_path / f"in.{suffix}", tmp_path / f"out.{suffix}"
+    (frame.write_parquet if suffix == "parquet" else frame.write_ipc)(source)
+    run([str(source)], {"where": "std > 0", "output": str(target)})
+    kept = frame.filter(pl.col("prompt_id").is_in(["half", "rare"]))
+    found = (pl.read_parquet if suffix == "parquet" else pl.read_ipc)(target)
+    assert found.equals(kept)
+    assert found.schema == kept.schema
+    if suffix == "parquet":
+        assert pq.read_schema(target).equals(pq.read_schema(source))
+
+
+def test_another_suffix_is_another_format(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", ROWS)
+    run([str(source)], {"where": "std > 0", "output": str(tmp_path / "out.parquet")})
+    assert pl.read_parquet(tmp_path / "out.parquet")["prompt_id"].unique().sort().to_list() == ["half", "rare"]
+
+
+def test_shards_stay_shards_and_one_may_be_left_empty(tmp_path: Path) -> None:
+    for shard in range(3):
+        write(tmp_path / f"in/{shard}.jsonl", [{**row, "prompt_id": f"{shard}{row['prompt_id']}"} for row in ROWS])
+    facts = run(
+        [str(tmp_path / "in")], {"where": "prompt_id == '0half' or prompt_id == '2half'", "output": f"{tmp_path}/out/"}
+    )
+    sizes = [len(rows_of(tmp_path / f"out/{shard}.jsonl")) for shard in range(3)]
+    assert (sizes, facts["kept_rows"]) == ([4, 0, 4], 8)
+
+
+def test_nothing_left_is_said(tmp_path: Path) -> None:
+    rows, facts = selected(tmp_path, where="mean > 7")
+    assert (rows, facts["warnings"]) == ([], ["no row is left"])
+
+
+def test_without_a_name_it_stands_beside_the_input_and_is_no_input_itself(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", ROWS)
+    facts = run([str(source)], {"limit": 1})
+    assert facts["outputs"] == [str(tmp_path / "in.selected.jsonl")]
+    again = run([str(tmp_path)], {"limit": 1, "force": True})
+    assert again["inputs"] == [str(source)]
+    assert any("skipped 1 files" in warning for warning in again["warnings"])
+
+
+def test_what_means_nothing_is_refused(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", ROWS)
+    for options, told in (
+        ({}, "nothing says what to keep"),
+        ({"limit": 0}, "--limit cannot be 0"),
+        ({"per_group": -1}, "--per-group cannot be -1"),
+        ({"where": "mean"}, "compares nothing"),
+        ({"where": "prompt_id > 3"}, "compares what cannot be compared"),
+        ({"limit": 1, "seed": -1}, "--seed cannot be -1"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            run([str(source)], options)
+    with pytest.raises(UnknownName, match="did you mean 'std'"):
+        run([str(source)], {"where": "sdt > 0"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl"]
+
+
+def test_a_choice_is_described_by_plain_data(tmp_path: Path) -> None:
+    _, facts = selected(tmp_path, where="std > 0", per_group=2)
+    assert json.loads(json.dumps(facts, allow_nan=False))["kept_groups"] == 2
+    assert Wanted(limit=1).pick == "spread"
+
+
+# --- layouts of other tools --------------------------------------------------------------------------------
+
+
+def wide(folder: Path) -> tuple[Path, list[bytes]]:
+    """A prompt a line, its rollouts in lists; the second prompt is always solved."""
+    lines = [
+        json.dumps({"uuid": key, "problem": f"what is {key}?", "generations": [f"{key} one", f"{key} two"],
+                    "correctness_math_verify": list(solved), "is_reasoning_complete": [True, True]}).encode() + b"\n"
+        for key, solved in (("a", (True, False)), ("b", (True, True)), ("c", (False, True)))
+    ]  # fmt: skip
+    path = folder / "wide.jsonl"
+    path.write_bytes(b"".join(lines))
+    return path, lines
+
+
+def test_a_line_that_holds_a_whole_group_stays_as_it_is(tmp_path: Path) -> None:
+    source, lines = wide(tmp_path)
+    facts = run([str(source)], {"where": "std > 0", "output": str(tmp_path / "out.jsonl")})
+    assert (facts["rows"], facts["kept_rows"]) == (6, 4)
+    assert (tmp_path / "out.jsonl").read_bytes() == lines[0] + lines[2]
+
+
+def test_a_line_of_which_rows_are_missing_becomes_rows(tmp_path: Path) -> None:
+    source, _ = wide(tmp_path)
+    facts = run([str(source)], {"per_group": 1, "pick": "best", "output": str(tmp_path / "out.jsonl")})
+    assert [row["generations"] for row in rows_of(tmp_path / "out.jsonl")] == ["a one", "b one", "c two"]
+    assert "written as one row each" in facts["warnings"][-1]
+
+
+@pytest.mark.parametrize("name", sorted(WRITERS))
+def test_a_group_of_every_known_layout_can_be_chosen(name: str, tmp_path: Path) -> None:
+    written = WRITERS[name](tmp_path)
+    source = written.path
+    target = tmp_path / "chosen" / source.name
+    target.parent.mkdir()
+    flags = dict(normalized(flag, value) for flag, value in written.flags.items())
+    facts = run([str(source)], {**flags, "limit": 1, "output": f"{target}/" if source.is_dir() else str(target)})
+    assert (facts["kept_groups"], facts["kept_rows"]) == (1, written.sizes[0])
+    assert facts["groups"] == len(written.sizes)

@@ -1,0 +1,265 @@
+"""A pipe whose groups arrive one after the other: each leaves when it is complete, with the numbers of the whole."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.runs.compute_stream import run
+from tests.support.drawn import examples
+from tests.support.jobs import compute, job
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def lines(*groups: tuple[str, Sequence[float]], **more: Any) -> bytes:
+    rows = [{"prompt_id": name, "reward": reward, **more} for name, rewards in groups for reward in rewards]
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def streamed(data: bytes, *, pieces: int = 1, **options: Any) -> tuple[bytes, dict[str, Any]]:
+    """What comes out of a stream into which `data` is written in so many pieces."""
+    read, write = os.pipe()
+
+    def feed() -> None:
+        with suppress(BrokenPipeError), os.fdopen(write, "wb", buffering=0) as source:
+            step = max(1, len(data) // pieces)
+            for start in range(0, len(data), step):
+                source.write(data[start : start + step])
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    sink = io.BytesIO()
+    try:
+        with os.fdopen(read, "rb") as source:
+            facts = run(job("-", **({"group": "prompt_id"} | options)), source, sink)
+    finally:
+        feeder.join(timeout=30)
+    return sink.getvalue(), facts
+
+
+GROUPS = st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.5, 0.25]), min_size=1, max_size=5), min_size=1, max_size=6).map(
+    lambda groups: [(f"p{i}", rewards) for i, rewards in enumerate(groups)]
+)
+
+
+@given(groups=GROUPS, pieces=st.integers(1, 40), method=st.sampled_from(["grpo", "rloo", "maxrl"]))
+@examples(25)
+def test_a_stream_gives_the_bytes_of_the_whole(
+    groups: list[tuple[str, list[float]]], pieces: int, method: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    data, place = lines(*groups), tmp_path_factory.mktemp("stream")
+    (place / "in.jsonl").write_bytes(data)
+    compute(place / "in.jsonl", output=str(place / "out.jsonl"), method=method, singleton="zero")
+    got, facts = streamed(data, pieces=pieces, method=method)
+    assert got == (place / "out.jsonl").read_bytes()
+    assert facts["rows"] == sum(len(rewards) for _, rewards in groups)
+    assert facts["groups"] == len(groups)
+
+
+def test_the_facts_of_a_stream_are_those_of_the_whole(tmp_path: Path) -> None:
+    data = lines(("a", [0, 1, 1]), ("b", [1, 1]), ("c", [0, 0]), ("d", [1]), ("e", [0.5, 0.5]))
+    (tmp_path / "in.jsonl").write_bytes(data)
+    whole = compute(tmp_path / "in.jsonl", dry_run=True, group="prompt_id").facts
+    _, facts = streamed(data, pieces=7)
+    same = (
+        "rows",
+        "groups",
+        "group_sizes",
+        "singletons",
+        "unscorable",
+        "zero_variance",
+        "status",
+        "skipped",
+        "plan",
+        "batches",
+    )
+    assert {name: facts[name] for name in same} == {name: whole[name] for name in same}
+    assert facts["reward"]["mean"] == pytest.approx(whole["reward"]["mean"])
+    assert facts["reward"]["std"] == pytest.approx(whole["reward"]["std"])
+    assert facts["advantage"]["std"] == pytest.approx(whole["advantage"]["std"])
+    assert json.dumps(facts, allow_nan=False)
+
+
+def test_a_group_leaves_while_the_next_one_is_still_coming() -> None:
+    command = [sys.executable, "-m", "grpo_cli", "compute", "-", "--stream", "-g", "prompt_id", "-q"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(lines(("a", [0, 1]), ("b", [1])))
+        process.stdin.flush()
+        first = [process.stdout.readline() for _ in range(2)]  # would block if nothing had left
+        process.stdin.write(lines(("b", [0])))
+        process.stdin.close()
+        rest = process.stdout.read().splitlines()
+    assert [json.loads(line)["prompt_id"] for line in (*first, *rest)] == ["a", "a", "b", "b"]
+
+
+def test_blocks_of_n_rows_leave_without_a_key() -> None:
+    got, facts = streamed(lines(("x", [0, 1, 1, 1])), group=[], group_size=2, pieces=9)
+    assert [json.loads(line)["advantage"] for line in got.splitlines()] == pytest.approx([-0.7071058, 0.7071058, 0, 0])
+    assert facts["groups"] == 2
+
+
+def test_a_batch_leaves_when_its_value_changes() -> None:
+    data = b"".join(lines(("a", [0, 1]), ("b", [1, 1]), step=step) for step in (1, 2))
+    got, facts = streamed(data, group="prompt_id,step", batch_by="step", scale="batch", pieces=5)
+    values = [json.loads(line)["advantage"] for line in got.splitlines()]
+    assert values[:4] == values[4:] == pytest.approx([-0.999998, 0.999998, 0.0, 0.0])
+    assert facts["batches"] == 2
+
+
+@pytest.mark.parametrize("pieces", [1, 6, 200])
+def test_a_key_that_comes_back_is_an_error_with_its_line(pieces: int) -> None:
+    data = lines(("a", [0, 1]), ("b", [1]), ("a", [1]), ("c", [0]))
+    with pytest.raises(DataError, match=r"-:4: prompt_id comes back after its group was complete"):
+        streamed(data, pieces=pieces)
+
+
+@pytest.mark.parametrize("pieces", [1, 9, 300])
+def test_errors_name_the_line_of_the_stream(pieces: int) -> None:
+    data = (
+        lines(("a", [0, 1]), ("b", [1, 0])) + b"\n\r\n" + lines(("c", [1])) + b'{"prompt_id": "d", "reward": "good"}\n'
+    )
+    with pytest.raises(DataError, match=r"^-:8: reward is 'good'"):
+        streamed(data, pieces=pieces)
+
+
+def test_every_byte_stays_where_it_was() -> None:
+    data = b'\xef\xbb\xbf{"prompt_id":1 ,"reward":1e0}\r\n\n{ "reward" : 0.50, "prompt_id" : 1 }  \n \n{"prompt_id":2,"reward":1}'
+    got, _ = streamed(data, pieces=4, scale="none")
+    assert got == data.replace(b"1e0}", b'1e0,"advantage":0.25}').replace(b": 1 }", b': 1 ,"advantage":-0.25}').replace(
+        b'2,"reward":1}', b'2,"reward":1,"advantage":0.0}'
+    )
+
+
+def test_a_sampler_that_died_is_noticed() -> None:
+    with pytest.raises(DataError, match="b has 1 rows, not 2"):
+        streamed(lines(("a", [0, 1]), ("b", [1])), expect_size=2)
+
+
+def test_dropped_groups_are_left_out() -> None:
+    got, facts = streamed(lines(("a", [1, 1]), ("b", [0, 1])), zero_variance="drop", pieces=4)
+    assert [json.loads(line)["prompt_id"] for line in got.splitlines()] == ["b", "b"]
+    assert facts["dropped_rows"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"scale": "batch"}, "the plan needs a whole batch"),
+        ({"method": "spo"}, "needs a whole batch|looks back"),
+        ({"group": []}, "cannot look ahead for the key"),
+        ({"group_within": "file"}, "standard input is one file"),
+        ({"output": "x.jsonl"}, "--stream writes standard output"),
+        ({"gate": "rows > 1"}, "--fail-on judges before"),
+        ({"duplicate": True, "zero_variance": "drop"}, "--duplicate draws from all groups"),
+        ({"only": True}, "gives every line back"),
+        ({"dry_run": True}, "--explain looks at all groups"),
+    ],
+)
+def test_what_needs_the_whole_input_is_refused_before_the_first_row(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        streamed(lines(("a", [0, 1])), **options)
+
+
+def test_nothing_in_is_no_rows() -> None:
+    with pytest.raises(DataError, match="-: no rows"):
+        streamed(b"")
+
+
+@pytest.mark.parametrize("options", [{"group": "prompt_id"}, {"group": [], "group_size": 2}], ids=["key", "blocks"])
+@pytest.mark.parametrize("end", [b"", b"\n", b" \n\n"])
+def test_blank_lines_may_arrive_alone(options: dict[str, Any], end: bytes) -> None:
+    a, b = lines(("a", [0, 1])), lines(("b", [1, 0]))
+    arriving = [b"\n", a[:40], a[40:], b"\n", b"\r\n", b, end]
+    sink = io.BytesIO()
+    run(job("-", **options), Arriving([part for part in arriving if part]), sink)
+    once = io.BytesIO()
+    run(job("-", **options), io.BytesIO(b"".join(arriving)), once)
+    assert sink.getvalue() == once.getvalue()
+    assert without_advantages(sink.getvalue()) == b"".join(arriving)
+
+
+class Arriving(io.BytesIO):
+    """What comes in piece by piece, as each of them was written."""
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        super().__init__()
+        self._parts = iter(parts)
+
+    def read(self, size: int | None = -1, /) -> bytes:  # noqa: ARG002 - as much as was written
+        return next(self._parts, b"")
+
+
+def without_advantages(data: bytes) -> bytes:
+    return re.sub(rb',"advantage":[-0-9.e]+', b"", data)
+
+
+def test_a_key_that_comes_back_behind_blank_lines_is_an_error_with_its_own_line() -> None:
+    data = lines(("a", [0, 1])) + lines(("b", [0, 1])) + b"\n\n" + lines(("a", [1]))
+    with pytest.raises(DataError, match=r"^-:7: prompt_id comes back"):
+        streamed(data)
+
+
+def test_a_short_last_block_can_be_dropped() -> None:
+    data = lines(("a", [0, 1]), ("b", [1]))
+    out, facts = streamed(data, group=[], group_size=2, partial="drop")
+    assert without_advantages(out) == lines(("a", [0, 1]))
+    assert (facts["rows"], facts["dropped_rows"]) == (2, 1)
+    with pytest.raises(DataError, match="1 were dropped"):
+        streamed(lines(("b", [1])), group=[], group_size=2, partial="drop")
+
+
+def test_a_group_that_comes_back_in_another_batch_is_an_error_as_of_a_file() -> None:
+    one, two = lines(("a", [0, 1]), step=1), lines(("b", [0, 1]), ("a", [1, 1]), step=2)
+    with pytest.raises(DataError, match=r"^-:5: prompt_id was in an earlier batch; .*add step to --group"):
+        streamed(one + two, scale="batch", batch_by="step")
+    out, _ = streamed(one + two, scale="batch", batch_by="step", group="prompt_id,step")
+    assert without_advantages(out) == one + two
+
+
+def test_a_key_of_the_rollout_is_warned_of() -> None:
+    _, facts = streamed(lines(("a", [0]), ("b", [1])))
+    assert any("every group has a single row" in warning for warning in facts["warnings"])
+    _, meant = streamed(lines(("a", [0]), ("b", [1])), singleton="zero")
+    assert meant["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (gzip.compress(b"{}", mtime=0), "gzip"),
+        (b"PAR1....", "Parquet"),
+        (b"ARROW1..", "Arrow"),
+        (b"(\xb5/\xfd..", "zstd"),
+    ],
+)
+def test_what_is_no_text_is_named(data: bytes, told: str) -> None:
+    with pytest.raises(UsageError, match=f"this is {told}; leave out --stream"):
+        streamed(data)
+
+
+def test_a_broken_line_is_told_with_the_way_that_helps() -> None:
+    with pytest.raises(DataError, match=r"^-:2: not JSON.*without --stream, --on-error skip"):
+        streamed(lines(("a", [0])) + b"xx\n")
+    with pytest.raises(UsageError, match="--on-error skip looks at all lines first"):
+        run(replace(job("-", group="prompt_id"), skip_broken=True), io.BytesIO(), io.BytesIO())
+    with pytest.raises(UsageError, match="--resume"):
+        streamed(lines(("a", [0])), resume=True)

@@ -1,0 +1,396 @@
+"""Layouts: what stands in lists, arrays, logs and nested records is read as Python's json reads it, and written back around."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.files.inputs import Input
+from grpo_cli.formats.interface import Field, Weaving
+from grpo_cli.formats.json_document.walk import put, rows_of, steps, without, woven
+from grpo_cli.formats.registry import FORMATS, listed, nested, of
+from grpo_cli.write.verify import verify
+from tests.support.drawn import examples
+from tests.support.jobs import compute, look, write
+from tests.unit.formats.test_formats import held
+
+ROWS = [{"prompt_id": i // 2, "reward": i % 2} for i in range(6)]
+RLOO = [-1.0, 1.0] * 3
+
+
+def array(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def taken(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+# --- arrays and documents -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("indent", [None, 0, 2, "\t"])
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_an_array_is_read_and_keeps_its_shape(name: str, indent: int | str | None, tmp_path: Path) -> None:
+    path = array(tmp_path / name, json.dumps(ROWS, indent=indent))
+    out = tmp_path / f"out{path.suffix}" if name == "a.json" else tmp_path / "out.json"
+    compute(path, method="rloo", output=str(out))
+    assert taken(out) == [{**row, "advantage": a} for row, a in zip(ROWS, RLOO, strict=True)]
+    if indent:
+        assert out.read_text(encoding="utf-8") == json.dumps(taken(out), indent=indent)
+
+
+def test_an_array_under_the_name_of_lines_stays_an_array(tmp_path: Path) -> None:
+    path = array(tmp_path / "a.jsonl", json.dumps(ROWS))
+    (out,) = compute(path, method="rloo").facts["outputs"]
+    assert [row["advantage"] for row in taken(Path(out))] == RLOO
+    assert verify(Path(out), path).by == "bytes"
+
+
+@pytest.mark.parametrize("suffix", [".json.gz", ".json"])
+def test_a_packed_array_is_read_and_written_packed(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(gzip.compress(json.dumps(ROWS, indent=1).encode()))
+    (out,) = compute(path, method="rloo").facts["outputs"]
+    raw = Path(out).read_bytes()
+    text = gzip.decompress(raw) if suffix.endswith(".gz") else raw
+    assert [row["advantage"] for row in json.loads(text)] == RLOO
+
+
+@pytest.mark.parametrize("target", ["o.jsonl", "o.csv", "o.parquet", "o.arrow", "o.json", "o.json.gz"])
+def test_an_array_can_be_written_as_every_format(target: str, tmp_path: Path) -> None:
+    path = array(tmp_path / "a.json", json.dumps(ROWS))
+    compute(path, method="rloo", output=str(tmp_path / target))
+    assert look(tmp_path / target, reward=["advantage"], column="b").scored.frame[".reward"].to_list() == RLOO
+
+
+def test_one_indented_object_is_one_row_and_a_folder_of_them_is_many(tmp_path: Path) -> None:
+    for i, row in enumerate(ROWS):
+        array(tmp_path / f"{i}.json", json.dumps(row, indent=2))
+    found = compute(tmp_path, method="rloo", group_within="input", output=f"{tmp_path}/out/")
+    assert [taken(Path(path))["advantage"] for path in found.facts["outputs"]] == RLOO
+    assert found.facts["groups"] == 3
+
+
+def test_dropped_rows_leave_their_separators(tmp_path: Path) -> None:
+    rows = [{"prompt_id": i // 2, "reward": i == 1} for i in range(6)]
+    path = array(tmp_path / "a.json", json.dumps(rows, indent=2))
+    compute(path, zero_variance="drop", output=str(tmp_path / "o.json"))
+    text = (tmp_path / "o.json").read_text(encoding="utf-8")
+    assert text == json.dumps(json.loads(text), indent=2)
+    assert [row["prompt_id"] for row in json.loads(text)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{\n"reward": 1}\n{\n"reward": 2}\n', r"a\.json:3: not JSON: extra data at column 1; jq -c"),
+        (" \n", r"a\.json: no rows"),
+        ('[{"prompt_id": 1, "reward": 1},', r"a\.json:1: the document is cut short"),
+        ('[{"prompt_id": 1,\n "reward": }]', r"a\.json:2: not JSON: expecting value at column 12"),
+        ('[{"prompt_id": 1}\n,\n 3]', r"a\.json:3: item 2 of \[\] is 3, expected an object"),
+        ('[{"prompt_id": 1, "reward": 1}] x', r"a\.json:1: not JSON: extra data at column 33"),
+        ("[]", r"a\.json: no rows"),
+        ("", r"no rows; the file is empty"),
+        ('[{"prompt_id": 1, "reward": "good"}]', r"a\.json row 1: reward is 'good', expected a number"),
+        ('[{"prompt_id": 1, "reward": 1, "advantage": 0}]', r"already has a column 'advantage'"),
+    ],
+)
+def test_an_array_that_cannot_be_read_is_one_line_that_says_where(text: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises((DataError, UsageError), match=told):
+        compute(array(tmp_path / "a.json", text), output=str(tmp_path / "o.json"))
+    assert not (tmp_path / "o.json").exists()
+
+
+def test_an_outer_member_of_the_same_name_does_not_fill_a_gap(tmp_path: Path) -> None:
+    log = {"version": 2, "eval": {}, "error": "outer", "samples": [
+        {"id": 1, "epoch": k, "scores": {"m": {"value": k}}, "error": None} for k in (0, 1)
+    ]}  # fmt: skip
+    found = look(array(tmp_path / "log.json", json.dumps(log)))
+    assert found.facts["unscorable"] == 0
+
+
+json_text = st.text(st.characters(codec="utf-8"), max_size=8)
+value = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | json_text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(json_text, inner, max_size=3),
+    max_leaves=6,
+)
+item = st.dictionaries(json_text | st.just("rewards"), value, max_size=4)
+
+
+@examples(200)
+@given(
+    before=st.dictionaries(json_text, value, max_size=3),
+    groups=st.lists(st.lists(item, max_size=3), max_size=3),
+    after=st.dictionaries(json_text, value, max_size=3),
+    indent=st.none() | st.integers(0, 3),
+    ascii_only=st.booleans(),
+    data=st.data(),
+)
+def test_new_members_are_all_that_differs(
+    before: Any, groups: Any, after: Any, indent: Any, ascii_only: Any, data: Any
+) -> None:
+    outer = {name: v for name, v in before.items() if name != "traces"}
+    outer["traces"] = [{"inner": rows, "n": i} for i, rows in enumerate(groups)]
+    outer |= {name: v for name, v in after.items() if name not in outer}
+    text = json.dumps(outer, indent=indent, ensure_ascii=ascii_only)
+    rows = rows_of(text, steps("traces[].inner[]"))
+    flat = [row for inner in groups for row in inner]
+    assert [json.loads(text[row.start : row.end]) for row in rows] == flat == [row.value for row in rows]
+    new = [put(text[row.start : row.end], ["advantage"], [str(i)], replace=True) for i, row in enumerate(rows)]
+    numbered = iter(range(len(flat)))
+    wanted = [[{**row, "advantage": next(numbered)} for row in inner] for inner in groups]
+    told = json.loads(woven(text, rows, new))
+    assert [one["inner"] for one in told["traces"]] == wanted
+    assert {**told, "traces": 0} == {**outer, "traces": 0}
+    kept = data.draw(st.sets(st.sampled_from(range(len(flat)))) if flat else st.just(set()))
+    left = json.loads(without(text, rows, kept, new))
+    numbered = iter(range(len(flat)))
+    assert [one["inner"] for one in left["traces"]] == [
+        [row for row in inner if row["advantage"] in kept] for inner in wanted
+    ]
+
+
+# --- lists ----------------------------------------------------------------------------------------------------
+
+
+def wide_of(rewards: list[Any]) -> bytes:
+    return "".join(json.dumps({"k": i, "rewards": one}) + "\n" for i, one in enumerate(rewards)).encode()
+
+
+WIDE = listed(FORMATS["jsonl"], ("rewards",), keys_too=False)
+number = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | st.sampled_from(["1", "0.5", " 2 "])
+
+
+def plain(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+@examples(100)
+@given(st.lists(st.none() | st.lists(number, max_size=4), min_size=1, max_size=6))
+def test_lists_become_rows_and_new_columns_become_lists_of_the_same_lengths(rewards: list[Any]) -> None:
+    flat = [(i, x) for i, one in enumerate(rewards) for x in one or ()]
+    source = held(wide_of(rewards))
+    if not flat:
+        with pytest.raises(DataError, match="no rows"):
+            WIDE.scan(source, [Field("rewards", "number")])
+        return
+    found = WIDE.scan(source, [Field("k", "key"), Field("rewards", "number"), Field("@parent", "key")])
+    assert found["k"].to_list() == found["@parent"].to_list() == [i for i, _ in flat]
+    assert found["rewards"].to_list() == [plain(x) for _, x in flat]
+    packed = WIDE.packed
+    assert packed is not None
+    added = pl.DataFrame({"a": pl.Series(range(len(flat)), dtype=pl.Float64)})
+    lists = packed(source, Weaving(added=added, take=None, replace=False, metadata={})).added["a"].to_list()
+    assert [None if one is None else len(one) for one in lists] == [None if r is None else len(r) for r in rewards]
+    assert [x for one in lists for x in one or ()] == added["a"].to_list()
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "arrow", "json"])
+def test_a_wide_file_of_every_format_gets_a_list_column(suffix: str, tmp_path: Path) -> None:
+    records: list[dict[str, Any]] = [
+        {"prompt": "a", "completions": ["x", "y"], "rewards": [1.0, 0.0]},
+        {"prompt": "b", "completions": [], "rewards": None},
+        {"prompt": "c", "completions": ["x", "y", "z"], "rewards": [0.0, 0.0, 3.0]},
+    ]
+    path = tmp_path / f"wide.{suffix}"
+    frame = pl.DataFrame(records)
+    if suffix in {"jsonl", "json"}:
+        path.write_text("\n".join(map(json.dumps, records)) if suffix == "jsonl" else json.dumps(records))
+    else:
+        frame.write_parquet(path) if suffix == "parquet" else frame.write_ipc(path)
+    (out,) = compute(path, method="rloo").facts["outputs"]
+    written = of(out).read(Input.at(out)) if suffix != "json" else pl.DataFrame(taken(Path(out)))
+    assert written["advantage"].to_list() == [[1.0, -1.0], None, [-1.5, -1.5, 3.0]]
+    assert written["completions"].to_list() == [one["completions"] for one in records]
+
+
+def test_long_takes_lists_of_rollouts_apart_and_leaves_chats_whole(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    rows = [{"uuid": "u", "messages": chat, "generations": ["x", "y"], "correctness_math_verify": [True, False]}]
+    path = write(tmp_path / "w.jsonl", rows)
+    compute(path, method="rloo", long=True, output=str(tmp_path / "o.jsonl"))
+    told = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert [row["messages"] for row in told] == [chat, chat]
+    assert [(row["generations"], row["advantage"]) for row in told] == [("x", 1.0), ("y", -1.0)]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_packed_lines_of_nested_records_are_read_and_written_packed(suffix: str, tmp_path: Path) -> None:
+    from grpo_cli.files.compression import packing, unpacked
+
+    rows = [
+        {"group": {"id": "g"}, "task": {}, "traces": [{"rewards": {"r": {"score": s, "weight": 1}}}]} for s in (0, 1)
+    ]
+    path = tmp_path / f"traces.jsonl{suffix}"
+    with path.open("wb") as sink, packing(sink, suffix) as inside:
+        inside.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+    (out,) = compute(path, method="rloo").facts["outputs"]
+    with unpacked(Input.at(out)) as handle:
+        told = [json.loads(line) for line in handle.read().splitlines()]
+    assert [row["traces"][0]["advantage"] for row in told] == [-1.0, 1.0]
+    assert Path(out).read_bytes()[:2] == path.read_bytes()[:2]
+
+
+def test_lists_of_other_lengths_are_refused_with_their_line(tmp_path: Path) -> None:
+    rows = [{"prompt": "a", "completions": ["x", "y"], "rewards": [1, 0], "acc": [1, 0, 1]}]
+    path = write(tmp_path / "w.jsonl", rows)
+    with pytest.raises(DataError, match=r"w\.jsonl:1: rewards has 2 values, rewards or acc 3"):
+        look(path, reward=["rewards", "acc"])
+
+
+def test_a_value_that_is_no_number_is_named_by_its_line(tmp_path: Path) -> None:
+    rows = [{"prompt": "a", "completions": ["x"], "rewards": [1.0]}] * 30
+    path = write(tmp_path / "w.jsonl", [*rows, {"prompt": "a", "completions": ["x"], "rewards": ["good"]}])
+    with pytest.raises(DataError, match=r"w\.jsonl:31: rewards is \['good'\], expected a list of numbers"):
+        look(path)
+
+
+def test_whole_records_may_be_dropped_and_parts_of_them_only_with_long(tmp_path: Path) -> None:
+    rows = [{"prompt": p, "completions": ["x", "y"], "rewards": r} for p, r in (("a", [1, 0]), ("b", [1, 1]))]
+    path = write(tmp_path / "w.jsonl", rows)
+    compute(path, method="rloo", zero_variance="drop", output=str(tmp_path / "o.jsonl"))
+    assert (tmp_path / "o.jsonl").read_text() == json.dumps(rows[0])[:-1] + ',"advantage":[1.0,-1.0]}\n'
+    parts = Weaving(added=pl.DataFrame({"a": [1.0]}), take=np.array([1]), replace=False, metadata={})
+    with pytest.raises(DataError, match="--long"):
+        WIDE.packed(held(wide_of([[1, 0]])), parts)  # type: ignore[misc]
+
+
+def test_a_nested_line_without_a_kept_rollout_goes(tmp_path: Path) -> None:
+    rows = [
+        {"group": {"id": g}, "task": {}, "traces": [{"rewards": {"r": {"score": s, "weight": 1}}}]}
+        for g, s in (("a", 1), ("b", 1), ("a", 0), ("b", 1))
+    ]
+    path = write(tmp_path / "traces.jsonl", rows)
+    compute(path, method="rloo", zero_variance="drop", output=str(tmp_path / "o.jsonl"))
+    told = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert [(row["group"]["id"], row["traces"][0]["advantage"]) for row in told] == [("a", 1.0), ("a", -1.0)]
+
+
+def test_replace_rewrites_the_member_where_it_stands(tmp_path: Path) -> None:
+    trace = {"advantage": 9, "rewards": {"r": {"score": 1, "weight": 1}}}
+    rows = [{"group": {"id": "a"}, "task": {"advantage": 8}, "traces": [trace]}] * 2
+    path = write(tmp_path / "traces.jsonl", rows)
+    compute(path, replace=True, output=str(tmp_path / "o.jsonl"))
+    wanted = path.read_text().replace('"advantage": 9', '"advantage": 0.0')
+    assert (tmp_path / "o.jsonl").read_text() == wanted
+
+
+# --- messy lines ----------------------------------------------------------------------------------------------
+
+
+def test_a_broken_last_line_is_an_error_and_can_be_left_out(tmp_path: Path) -> None:
+    from dataclasses import replace as with_
+
+    from grpo_cli.runs.compute_files import run
+    from tests.support.jobs import job
+
+    good = "".join(json.dumps(row) + "\n" for row in ROWS)
+    path = array(tmp_path / "x.jsonl", f'\n{good}<PLACEHOLDER>\n{{"prompt_id": 1, "rew')
+    with pytest.raises(DataError, match=r"x\.jsonl:8: not JSON.*--on-error skip"):
+        look(path)
+    found = run(with_(job(path, method="rloo"), skip_broken=True))
+    assert found.facts["rows"] == 6
+    assert "2 lines are no JSON object and left out (line 8, 9)" in found.facts["warnings"][0]
+    text = (tmp_path / "x.advantages.jsonl").read_text()
+    assert [json.loads(line)["advantage"] for line in text.splitlines() if line] == RLOO
+    for options in ({"in_place": True}, {"output": str(path), "force": True}):
+        with pytest.raises(UsageError, match=r"leave out|is an input"):
+            run(with_(job(path, **options), skip_broken=True))
+    array(path, f'\n{good}<PLACEHOLDER>\n\n{{"prompt_id": 1, "reward": null}}\n')
+    with pytest.raises(DataError, match=r"x\.jsonl:10: reward is null"):
+        run(with_(job(path, dry_run=True), skip_broken=True))
+    array(path, "<PLACEHOLDER>\n")
+    with pytest.raises(DataError, match=r"x\.jsonl: none of its lines can be read"):
+        run(with_(job(path, dry_run=True), skip_broken=True))
+
+
+SPELLINGS = st.sampled_from([1, 0, 0.5, -2.25, True, False, "1", "0.5", "True", " 2 ", "7/8", [1], [0.5], 10**30, None])
+SPECIAL = st.sampled_from(["NaN", "Infinity", "-Infinity"])
+PROMPTS = st.sampled_from(
+    ["p", 1, "1", [{"role": "user", "content": "p"}], [{"content": "p", "role": "user"}], {"a": 1}, 2]
+)
+
+
+def by_hand(value: Any) -> float | None:
+    """A reward as a person reads it."""
+    if isinstance(value, list):
+        return by_hand(value[0])
+    if isinstance(value, str):
+        text = value.strip()
+        if text == "7/8":
+            return 0.875
+        return {"True": 1.0, "False": 0.0}[text] if text in {"True", "False"} else float(text)
+    return None if value is None else float(value)
+
+
+@examples(150)
+@given(
+    rows=st.lists(st.tuples(PROMPTS, SPELLINGS | SPECIAL, st.booleans()), min_size=2, max_size=12),
+    ending=st.sampled_from(["\n", "\r\n"]),
+    flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+)
+def test_any_mix_of_messy_features_gives_the_rows_that_python_reads(
+    rows: Any, ending: str, flags: tuple[bool, bool, bool], tmp_path_factory: Any
+) -> None:
+    mark, blank, final = flags
+    texts = []
+    for at, (prompt, reward, late) in enumerate(rows):
+        raw = reward if isinstance(reward, str) and reward in {"NaN", "Infinity", "-Infinity"} else json.dumps(reward)
+        extra = f',"late{at}":{{"reward":9,"prompt":[]}}' if late else ""
+        texts.append(f'{{"reward": {raw}, "prompt": {json.dumps(prompt)}{extra}}}')
+    lines = ending.join(texts[:1] + ([""] if blank else []) + texts[1:]) + (ending if final else "")
+    path = tmp_path_factory.getbasetemp() / "messy.jsonl"
+    path.write_bytes((b"\xef\xbb\xbf" if mark else b"") + lines.encode())
+    parsed = [json.loads(line) for line in lines.split(ending) if line.strip()]
+    found = look(path, group=["prompt"], missing="exclude", singleton="zero")
+    wanted = [by_hand(row["reward"]) for row in parsed]
+    scorable = [x is not None and math.isfinite(x) for x in wanted]
+    assert found.scored.frame[".scorable"].to_list() == scorable
+    got = found.narrow.table["reward.0"].to_list()
+    assert [x for x, ok in zip(got, scorable, strict=True) if ok] == [
+        x for x, ok in zip(wanted, scorable, strict=True) if ok
+    ]
+    keys = [json.dumps(row["prompt"], sort_keys=True) for row in parsed]
+    order = {key: code for code, key in enumerate(dict.fromkeys(keys))}
+    assert found.narrow.table["group"].to_list() == [order[key] for key in keys]
+    whole = path.with_name("messy.json")
+    whole.write_text(f"\n[{', '.join(texts)}]", encoding="utf-8")
+    again = look(whole, group=["prompt"], missing="exclude", singleton="zero")
+    assert again.narrow.table.equals(found.narrow.table)
+
+
+def test_a_reward_of_parts_is_refused_with_the_flags_that_name_them(tmp_path: Path) -> None:
+    rows = [{"prompt_id": 1, "reward": {"accuracy": k, "format": 0.5}} for k in (0, 1)]
+    path = write(tmp_path / "x.jsonl", rows)
+    with pytest.raises(DataError, match=r"--reward reward\.accuracy --reward reward\.format"):
+        look(path)
+    assert look(path, reward=["reward.accuracy", "reward.format"]).scored.frame[".reward"].to_list() == [0.5, 1.5]
+
+
+def test_an_empty_folder_and_a_folder_of_empty_files_say_so(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no file to read"):
+        look(tmp_path)
+    (tmp_path / "a.jsonl").touch()
+    with pytest.raises(DataError, match=r"a\.jsonl: no rows"):
+        look(tmp_path)
+
+
+def test_nested_documents_are_not_read_from_the_middle_of_other_things() -> None:
+    kind = nested("traces[]", lined=True)
+    with pytest.raises(DataError, match="no rows"):
+        kind.scan(held(b'{"traces": null}\n{"traces": {}}\n{"other": []}\n'), [Field("r", "number")])
+    twice = b'{"traces": [{"r": 1}], "traces": [{"r": 2}, {"r": 3}]}\n'
+    assert kind.scan(held(twice), [Field("r", "number")])["r"].to_list() == [2.0, 3.0]

@@ -1,0 +1,285 @@
+"""Every schema reads what its tool writes, is recognised alone, and puts advantages into the file's own layout."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.read.apply_schema import laid_out
+from grpo_cli.read.tables import Binding
+from grpo_cli.runs.compute_files import opened
+from grpo_cli.schemas.table import REFUSED as REFUSED_LAYOUTS
+from grpo_cli.schemas.table import parsed, schemas
+from grpo_cli.write.verify import verify
+from tests.support.jobs import compute
+from tests.support.schema_files import REFUSED, WRITERS, Written, lines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from grpo_cli.runs.compute_files import Done
+
+READ = sorted(WRITERS)
+
+
+def done(written: Written, **more: Any) -> Done:
+    """What `compute` finds; without an output it writes nothing."""
+    given = {**written.flags, **more}
+    return compute(written.path, dry_run="output" not in given, **given)
+
+
+def expected(rewards: Sequence[float | None], codes: Sequence[int]) -> list[float | None]:
+    """GRPO by hand: (r - mean) / (std + 1e-6), ddof 1, 0 where there is nothing to compare."""
+    groups: dict[int, list[float]] = {}
+    for reward, code in zip(rewards, codes, strict=True):
+        groups.setdefault(code, []).extend([] if reward is None else [reward])
+
+    def one(reward: float, others: list[float]) -> float:
+        mean = math.fsum(others) / len(others)
+        if len(others) == 1 or min(others) == max(others):
+            return 0.0
+        spread = math.sqrt(math.fsum((r - mean) ** 2 for r in others) / (len(others) - 1))
+        return (reward - mean) / (spread + 1e-6)
+
+    return [None if r is None else one(r, groups[code]) for r, code in zip(rewards, codes, strict=True)]
+
+
+def close(found: Sequence[float | None], wanted: Sequence[float | None]) -> bool:
+    return len(found) == len(wanted) and all(
+        a == b if a is None or b is None else math.isclose(a, b, abs_tol=1e-9)
+        for a, b in zip(found, wanted, strict=True)
+    )
+
+
+def test_every_schema_has_a_writer_and_every_writer_a_schema() -> None:
+    refused = {name for name, one in schemas().items() if one.layout in REFUSED_LAYOUTS}
+    assert {*WRITERS} == {*schemas()} - refused
+    assert {*REFUSED} == refused
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_file_as_its_tool_writes_it_is_recognised_and_read_without_flags(name: str, tmp_path: Path) -> None:
+    written = WRITERS[name](tmp_path)
+    found = done(written)
+    assert found.facts["schema"] == schemas()[name].title
+    assert found.facts["notes"][0].startswith(f"read as {schemas()[name].title}: group = ")
+    assert found.facts["rows"] == len(written.rewards)
+    codes = found.narrow.table["group"].to_list()
+    assert [codes.count(code) for code in dict.fromkeys(codes)] == list(written.sizes)
+    rewards = found.scored.frame.with_columns(
+        pl.when(pl.col(".scorable")).then(pl.col(".reward")).alias("r")
+    )["r"].to_list()  # fmt: skip
+    assert close(rewards, written.rewards)
+    assert close(found.scored.frame[".advantage"].to_list(), expected(written.rewards, codes))
+
+
+@pytest.mark.parametrize("name", READ)
+def test_an_output_has_every_byte_of_its_input_and_can_be_verified(name: str, tmp_path: Path) -> None:
+    written = WRITERS[name](tmp_path)
+    out = tmp_path / "out"
+    found = done(written, output=f"{out}/")
+    inputs = [found.facts["inputs"]] if isinstance(found.facts["inputs"], str) else found.facts["inputs"]
+    for new, old in zip(found.facts["outputs"], inputs, strict=True):
+        assert verify(type(out)(new), type(out)(old)).added == (found.facts["advantage_column"],)
+
+
+@pytest.mark.parametrize("name", READ)
+def test_long_gives_one_row_per_rollout_where_a_record_holds_several(name: str, tmp_path: Path) -> None:
+    written = WRITERS[name](tmp_path)
+    if schemas()[name].layout == "long":
+        with pytest.raises(DataError, match="leave out --long"):
+            done(written, output=f"{tmp_path}/out/", long=True)
+        return
+    found = done(written, output=f"{tmp_path}/out/", long=True)
+    rows: list[Mapping[str, Any]] = []
+    for path in found.facts["outputs"]:
+        if path.endswith(".parquet"):
+            rows += pl.read_parquet(path).to_dicts()
+        else:
+            text = type(tmp_path)(path).read_text(encoding="utf-8")
+            rows += json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines()]
+    codes = found.narrow.table["group"].to_list()
+    assert close([row["advantage"] for row in rows], expected(written.rewards, codes))
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_has_no_reward_per_rollout_is_refused_with_what_it_is(name: str, tmp_path: Path) -> None:
+    path = lines(tmp_path / "data.jsonl", [REFUSED[name]] * 3)
+    with pytest.raises(DataError) as told:
+        compute(path)
+    assert str(told.value) == f"{path}: {schemas()[name].title}: {schemas()[name].refusal}; {schemas()[name].hint}"
+    assert "\n" not in str(told.value)
+
+
+def test_a_reward_beside_a_pass_rate_is_no_aggregate(tmp_path: Path) -> None:
+    rows = [{**REFUSED["polaris"], "prompt_id": 1, "reward": k} for k in (0, 1)]
+    found = done(Written(lines(tmp_path / "data.jsonl", rows), [2], [0.0, 1.0]))
+    assert found.facts["schema"] is None
+    assert found.facts["rows"] == 2
+
+
+# --- flags and choice -----------------------------------------------------------------------------------------
+
+
+def test_flags_override_what_the_schema_says(tmp_path: Path) -> None:
+    written = WRITERS["verl"](tmp_path)
+    found = done(written, group=["output"], reward=["acc"])
+    assert found.facts["groups"] == 3
+    assert found.facts["reward_columns"] == ["acc"]
+    assert found.scored.frame[".reward"].to_list() == [1.0] * 6
+
+
+def test_schema_none_reads_plain_columns(tmp_path: Path) -> None:
+    found = done(WRITERS["verl"](tmp_path), schema="none", group=["input"])
+    assert found.facts["schema"] is None
+    assert found.facts["reward_columns"] == ["score"]
+
+
+def test_a_schema_that_is_named_is_not_guessed(tmp_path: Path) -> None:
+    rows = [{"input": "q", "output": "o", "score": k, "step": 1, "uid": f"a_{k}_0"} for k in (0, 1)]
+    written = Written(lines(tmp_path / "x.jsonl", rows), [2], [0.0, 1.0])
+    assert done(written).facts["schema"] == schemas()["verl-v1"].title
+    assert done(written, schema="verl").facts["schema"] == schemas()["verl"].title
+    with pytest.raises(UnknownName, match="did you mean 'verl'"):
+        done(written, schema="ver1")
+
+
+def test_two_schemas_that_fit_equally_well_are_an_error_with_both_names(tmp_path: Path) -> None:
+    twin = {"uuid": "u", "generations": [], "correctness_math_verify": [True, False]}
+    path = lines(tmp_path / "y.jsonl", [{**twin, "prompt": "p", "completions": [], "rewards": [1.0, 0.5]}])
+    with pytest.raises(DataError, match=r"two schemas fit: openr1 .* and wide .*--schema NAME, or --schema none"):
+        opened([str(path)])
+    assert done(Written(path, [2], []), schema="wide").scored.frame[".reward"].to_list() == [1.0, 0.5]
+
+
+def test_files_of_different_schemas_are_not_mixed(tmp_path: Path) -> None:
+    WRITERS["verl"](tmp_path)
+    WRITERS["slime"](tmp_path)
+    with pytest.raises(DataError, match=r"the files are of different schemas: .*--schema NAME"):
+        opened([str(tmp_path)])
+
+
+def test_a_key_that_does_not_look_as_the_schema_says_names_the_row(tmp_path: Path) -> None:
+    rows = [{"input": "q", "output": "o", "score": 1, "step": 1, "uid": uid} for uid in ("a_0_0", "plain")]
+    with pytest.raises(DataError, match=r"x.jsonl:2: uid is 'plain', which has no uid without its last two parts"):
+        done(Written(lines(tmp_path / "x.jsonl", rows), [], []))
+
+
+def test_blocks_need_their_size(tmp_path: Path) -> None:
+    written = WRITERS["nemo-rl"](tmp_path)
+    with pytest.raises(DataError, match="--group-size N"):
+        done(Written(written.path, [], []))
+
+
+def test_several_scorers_are_the_users_choice_and_letters_are_numbers_there_too(tmp_path: Path) -> None:
+    scores = {"match": {"value": "C"}, "model": {"value": 0.25}}
+    log = {"version": 2, "eval": {}, "samples": [{"id": 1, "epoch": k, "scores": scores} for k in (1, 2)]}
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(log), encoding="utf-8")
+    with pytest.raises(DataError, match=r"match, model; choose one with --reward scores.NAME.value"):
+        done(Written(path, [], []))
+    found = done(Written(path, [], []), reward=["scores.match.value", "scores.model.value=2"])
+    assert found.scored.frame[".reward"].to_list() == [1.5, 1.5]
+
+
+def test_rows_of_one_rollout_are_not_taken_for_several(tmp_path: Path) -> None:
+    rows = [{"eid": {"batch": 0, "task": 0, "run": r, "step": s}, "reward": float(r)} for r in (0, 1) for s in (0, 1)]
+    written = Written(lines(tmp_path / "e.jsonl", rows), [4], [])
+    with pytest.raises(DataError, match=r"--rollout eid\.run counts each once"):
+        done(written)
+    assert done(written, rollout="eid.run").facts["rollouts"] == 2
+
+
+@pytest.mark.parametrize(("name", "lengths"), [("tinker", [2.0, 3.0] * 4), ("open-instruct", [2.0, 3.0, 4.0, 5.0] * 2)])
+def test_a_method_that_needs_lengths_finds_them(name: str, lengths: list[float], tmp_path: Path) -> None:
+    found = done(WRITERS[name](tmp_path), whiten="token")
+    assert found.narrow.table["length"].to_list() == lengths
+
+
+# --- second copies --------------------------------------------------------------------------------------------
+
+
+def test_second_copies_are_passed_over_in_a_directory_and_named(tmp_path: Path) -> None:
+    effective = WRITERS["prime-rl"](tmp_path).path
+    text = effective.read_text(encoding="utf-8")
+    for part in ("train/all", "eval/effective"):
+        path = tmp_path / "rollouts" / "step_1" / part / "traces.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text(text, encoding="utf-8")
+    tables, skipped = opened([str(tmp_path)])
+    assert [table.name for table in tables] == [str(effective)]
+    assert len(skipped) == 2
+    assert len(opened([str(tmp_path / "rollouts/step_1/train/all/traces.jsonl")])[0]) == 1
+
+
+def test_a_copy_is_read_when_nothing_stands_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "all" / "traces.jsonl"
+    path.parent.mkdir()
+    path.write_text(WRITERS["prime-rl"](tmp_path / "other").path.read_text(encoding="utf-8"), encoding="utf-8")
+    assert len(opened([str(tmp_path / "all")])[0]) == 1
+
+
+# --- the table itself -----------------------------------------------------------------------------------------
+
+ENTRY = """
+[mine]
+title = "mine"
+tool = "mine"
+layout = "long"
+source = "here"
+fields = { a = "number" }
+group = ["a"]
+reward = ["b"]
+"""
+
+
+def test_a_schema_is_data_and_unknown_words_in_it_are_errors() -> None:
+    assert parsed(ENTRY)["mine"].group == ("a",)
+    for wrong in (
+        ENTRY + 'colour = "red"\n',
+        ENTRY.replace('"number"', '"numbr"'),
+        ENTRY.replace('"long"', '"lnog"'),
+        ENTRY + 'unscorable = { error = "fill" }\n',
+        ENTRY + "[mine.derive.x]\nfrm = 'a'\nmeans = 'm'\n",
+        ENTRY + "rewards = { shpe = 'float' }\n",
+    ):
+        with pytest.raises(UnknownName):
+            parsed(wrong)
+
+
+@pytest.mark.parametrize("key", ["title", "fields", "group", "reward"])
+def test_a_schema_that_lacks_a_fact_is_an_error(key: str) -> None:
+    with pytest.raises(UsageError):
+        parsed(re.sub(rf"^{key} = .*\n", "", ENTRY, flags=re.MULTILINE))
+
+
+def test_detection_does_not_depend_on_the_order_of_rows_or_keys(tmp_path: Path) -> None:
+    for name in ("verl", "slime", "tinker", "open-instruct", "verifiers"):
+        folder = tmp_path / name
+        folder.mkdir()
+        written = WRITERS[name](folder)
+        rows = [json.loads(line) for line in written.path.read_text(encoding="utf-8").splitlines()]
+        turned = [dict(reversed(list(row.items()))) for row in reversed(rows)]
+        (table,) = laid_out(opened([str(lines(written.path, turned))])[0], Binding())
+        assert table.schema is schemas()[name]  # type: ignore[attr-defined]
+
+
+def test_a_folder_of_steps_keeps_its_steps_apart_and_knows_its_batches(tmp_path: Path) -> None:
+    for step in (7, 8):
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        path = WRITERS["trl"](folder).path
+        frame = pl.read_parquet(path).with_columns(pl.lit(step).alias("step"))
+        path.unlink()
+        frame.write_parquet(path.with_name(f"completions_{step:05d}.parquet"))
+    found = compute(tmp_path, dry_run=True, column="mine", scale="batch")
+    assert found.facts["groups"] == 4
+    assert found.facts["batches"] == 2
+    assert found.facts["batch_key"] == "step"

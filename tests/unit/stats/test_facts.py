@@ -1,0 +1,97 @@
+"""The numbers that summaries speak of, against plain Python and numpy."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_cli.errors import GateError
+from grpo_cli.runs.compute_files import run
+from grpo_cli.stats.facts import BINS, distribution, sizes, worst_and_best
+from tests.support.jobs import job, look, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FEW = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0]), min_size=1, max_size=40)
+MANY = st.lists(st.integers(-1000, 1000).map(lambda i: i / 8), min_size=BINS + 1, max_size=80, unique=True)
+
+
+@given(values=FEW | MANY)
+def test_a_distribution_is_that_of_the_values(values: list[float]) -> None:
+    found = distribution(pl.Series(values))
+    assert found["count"] == len(values)
+    assert found["mean"] == pytest.approx(statistics.fmean(values))
+    assert found["std"] == (pytest.approx(statistics.stdev(values)) if len(values) > 1 else None)
+    assert (found["min"], found["max"]) == (min(values), max(values))
+    assert found["quartiles"] == pytest.approx(np.quantile(values, [0.25, 0.5, 0.75]).tolist())
+    assert sum(found["histogram"]["counts"]) == len(values)
+
+
+@given(values=MANY)
+def test_a_bin_counts_the_values_between_its_edges(values: list[float]) -> None:
+    histogram = distribution(pl.Series(values))["histogram"]
+    counts, _ = np.histogram(values, bins=histogram["edges"])
+    # A value on an edge may fall on either side of it by rounding.
+    assert np.abs(np.cumsum(histogram["counts"]) - np.cumsum(counts)).max() <= 1
+
+
+def test_what_is_not_finite_is_left_out() -> None:
+    found = distribution(pl.Series([1.0, None, float("nan"), float("inf")]))
+    assert (found["count"], found["mean"]) == (1, 1.0)
+    assert distribution(pl.Series([None], dtype=pl.Float64))["histogram"] is None
+
+
+@given(numbers=st.lists(st.integers(1, 9), min_size=1, max_size=30))
+def test_sizes_are_those_of_the_groups(numbers: list[int]) -> None:
+    found = sizes([(size, numbers.count(size)) for size in sorted(set(numbers))])
+    assert (found["min"], found["median"], found["max"]) == (min(numbers), statistics.median(numbers), max(numbers))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [(0.0, 1.0, (0.0, 1.0)), (0.25, 0.5, (0.0, 1.0)), (-1.0, 1.0, (-1.0, 1.0)), (0.0, 5.0, (0.0, 5.0))],
+)
+def test_best_and_worst_are_one_and_zero_inside_that_range(
+    low: float, high: float, wanted: tuple[float, float]
+) -> None:
+    assert worst_and_best(low, high) == wanted
+
+
+def test_constant_groups_are_split_by_what_they_are(tmp_path: Any) -> None:
+    groups: dict[str, list[float]] = {
+        "best": [1, 1],
+        "worst": [0, 0, 0],
+        "other": [0.5, 0.5],
+        "near": [0.5, 0.5 + 1e-12],
+        "alive": [0, 1],
+        "lone": [1],
+    }
+    rows = [{"prompt_id": name, "reward": reward} for name, rewards in groups.items() for reward in rewards]
+    found = look(write(tmp_path / "a.jsonl", rows)).facts
+    seen = found["zero_variance"]
+    assert (seen["groups"], seen["all_best"], seen["all_worst"], seen["other"], seen["nearly"]) == (3, 1, 1, 1, 1)
+    assert (seen["rows"], seen["share"], found["singletons"]) == (7, 3 / 5, 1)
+
+
+def test_facts_that_nobody_is_told_are_not_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "in.jsonl", [{"prompt_id": "a", "reward": reward} for reward in (0, 1, 1)])
+    loud = run(job(source, output=str(tmp_path / "loud.jsonl")))
+    monkeypatch.setattr("grpo_cli.stats.facts.summarize", lambda *_: pytest.fail("somebody summed up"))
+    silent = run(replace(job(source, output=str(tmp_path / "silent.jsonl")), silent=True))
+    assert (tmp_path / "silent.jsonl").read_bytes() == (tmp_path / "loud.jsonl").read_bytes()
+    assert set(silent.facts) == {"outputs", "kept_outputs", "warnings", "seconds"} < set(loud.facts)
+
+
+def test_a_gate_is_asked_of_silent_runs_too(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", [{"prompt_id": "a", "reward": 1}, {"prompt_id": "a", "reward": 1}])
+    with pytest.raises(GateError):
+        run(replace(job(source, gate="zero_variance_share > 0.5"), silent=True))
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]

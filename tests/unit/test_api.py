@@ -1,0 +1,230 @@
+"""What Python users call: frames of every kind in, the same kind out, the options of the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import grpo_cli
+from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.options.table import ON_FRAMES, OPTIONS
+from tests.support.jobs import NAN, frame
+
+REWARDS, KEYS = [0.0, 2.0, 5.0, 5.0], ["a", "a", "b", "b"]
+CENTRED = [-1.0, 1.0, 0.0, 0.0]
+FRAME = frame(REWARDS, KEYS)
+
+
+def refused() -> pl.LazyFrame:
+    """A lazy frame with a column that must not be computed."""
+
+    def boom(_: pl.Series, **_given: Any) -> pl.Series:
+        raise AssertionError("a column that is not needed was collected")
+
+    return FRAME.lazy().with_columns(completion=pl.col("reward").map_batches(boom, return_dtype=pl.Float64))
+
+
+# --- kinds of frames ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [FRAME, FRAME.lazy()], ids=["eager", "lazy"])
+def test_polars_comes_back_as_a_polars_series(data: Any) -> None:
+    got = grpo_cli.advantages(data, method="dr-grpo")
+    assert isinstance(got, pl.Series) and got.name == "advantage" and got.dtype == pl.Float64
+    assert got.to_list() == CENTRED
+
+
+def test_of_a_lazy_frame_only_the_needed_columns_are_collected() -> None:
+    assert grpo_cli.advantages(refused(), method="dr-grpo").to_list() == CENTRED
+    with pytest.raises(AssertionError, match="was collected"):
+        grpo_cli.advantages(refused(), method="remax", baseline_column="completion")
+
+
+@pytest.mark.parametrize("index", [[9, 7, 5, 3], ["w", "x", "y", "z"], [0, 0, 1, 1]])
+def test_pandas_keeps_its_index(index: list[Any]) -> None:
+    data = pd.DataFrame({"prompt_id": KEYS, "reward": REWARDS}, index=index)
+    result = grpo_cli.compute(data, method="dr-grpo")
+    for series, values, name in (
+        (result.advantages, CENTRED, "advantage"),
+        (result.status, ["scored"] * 4, "status"),
+    ):
+        assert isinstance(series, pd.Series) and series.name == name
+        assert series.index.equals(data.index) and series.tolist() == values
+
+
+def test_pandas_rows_without_an_advantage_are_nan_of_a_float_column() -> None:
+    data = pd.DataFrame({"prompt_id": KEYS, "reward": REWARDS})
+    got = grpo_cli.advantages(data, method="dr-grpo", zero_variance="drop")
+    assert got.dtype == "float64" and got.isna().tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize("dtype", ["Float64", "float32", "object", "float64[pyarrow]"])
+def test_pandas_rewards_of_any_dtype(dtype: str) -> None:
+    data = pd.DataFrame({"prompt_id": pd.Categorical(KEYS), "reward": pd.Series(REWARDS).astype(dtype)})
+    assert grpo_cli.advantages(data, method="dr-grpo").tolist() == CENTRED
+
+
+def test_pandas_columns_need_not_be_named_by_text() -> None:
+    data = pd.DataFrame({0: KEYS, 1: REWARDS})
+    assert grpo_cli.advantages(data, group="0", reward="1", method="dr-grpo").tolist() == CENTRED
+    with pytest.raises(DataError, match="columns: 0, 1"):
+        grpo_cli.advantages(data)
+
+
+WHOLE = pa.table({"prompt_id": KEYS, "reward": REWARDS})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [WHOLE, pa.concat_tables([WHOLE.slice(0, 3), WHOLE.slice(3)]), WHOLE.to_batches()[0]],
+    ids=["table", "chunks", "batch"],
+)
+def test_pyarrow_comes_back_as_an_array(data: Any) -> None:
+    result = grpo_cli.compute(data, method="dr-grpo")
+    assert isinstance(result.advantages, pa.Array) and result.advantages.type == pa.float64()
+    assert result.advantages.to_pylist() == CENTRED and result.status.to_pylist() == ["scored"] * 4
+
+
+@pytest.mark.parametrize(
+    "data", [{"prompt_id": KEYS, "reward": REWARDS}, REWARDS, "rewards.jsonl", None, FRAME["reward"]], ids=type
+)
+def test_anything_else_is_refused(data: Any) -> None:
+    with pytest.raises(UsageError, match="give a polars, pandas or pyarrow table"):
+        grpo_cli.advantages(data)
+
+
+def test_the_frame_is_left_as_it_was() -> None:
+    data = pd.DataFrame({"prompt_id": KEYS, 1: REWARDS, "reward": REWARDS})
+    before = data.copy()
+    grpo_cli.advantages(data)
+    pd.testing.assert_frame_equal(data, before)
+
+
+# --- options -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"method": "rloo"}, [-2.0, 2.0, 0.0, 0.0]),
+        ({"scale": "none", "clip": "-0.5:"}, [-0.5, 1.0, 0.0, 0.0]),
+        ({"scale": "none", "reward_clip": ":1"}, [-0.5, 0.5, 0.0, 0.0]),
+        ({"scale": "none", "set": {"shape.affine.scale": 2}}, [-2.0, 2.0, 0.0, 0.0]),
+        ({"scale": "none", "set": "shape.affine.scale=2"}, [-2.0, 2.0, 0.0, 0.0]),
+        ({"method": "asymre", "param": {"shift": 1}}, [-2.0, 0.0, -1.0, -1.0]),
+        ({"scale": "none", "group": ["prompt_id"], "reward": {"reward": 3}}, [-3.0, 3.0, 0.0, 0.0]),
+        ({"scale": "none", "group": ("prompt_id", "reward")}, [0.0] * 4),
+        ({"scale": "none", "zero_variance": "null"}, [-1.0, 1.0, None, None]),
+        ({"scale": "none", "std_threshold": None, "batch_by": None}, CENTRED),
+        ({"expr": "reward - min"}, [0.0, 2.0, 0.0, 0.0]),
+    ],
+)
+def test_options_are_those_of_the_command_line(options: dict[str, Any], wanted: list[float | None]) -> None:
+    assert grpo_cli.advantages(FRAME, **options).to_list() == wanted
+
+
+@pytest.mark.parametrize("name", sorted(set(OPTIONS) - set(ON_FRAMES)))
+def test_options_about_files_and_messages_are_refused_on_frames(name: str) -> None:
+    options: dict[str, Any] = {name: "x"}
+    with pytest.raises(UsageError, match=f"the option '{name}' is about files and messages"):
+        grpo_cli.advantages(FRAME, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"metod": "rloo"}, UnknownName, "no option named 'metod'; did you mean 'method'"),
+        ({"method": "rlo"}, UnknownName, "did you mean 'rloo'"),
+        ({"epsilon": "small"}, UsageError, "epsilon cannot be 'small'"),
+        ({"ddof": 1.5}, UsageError, "ddof cannot be 1.5"),
+        ({"scale": "rows"}, UsageError, "choose from group, batch, none"),
+        ({"clip": 5}, UsageError, "has no two bounds"),
+        ({"param": "k"}, UsageError, "--param 'k' sets nothing"),
+        ({"method": "rloo", "epsilon": 1.0}, UsageError, "belongs to a divisor"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as told:
+        grpo_cli.advantages(FRAME, **options)
+    assert message in str(told.value)
+
+
+def test_our_errors_are_value_errors_too() -> None:
+    with pytest.raises(ValueError, match="no column looks like the reward"):
+        grpo_cli.advantages(FRAME.drop("reward"))
+
+
+# --- a plan ------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_does_what_its_options_do() -> None:
+    plan = grpo_cli.Plan.of({"estimator.name": "rloo", "divisor.level": "batch"})
+    assert (
+        grpo_cli.advantages(FRAME, plan).to_list() == grpo_cli.advantages(FRAME, method="rloo", scale="batch").to_list()
+    )
+    assert grpo_cli.compute(FRAME, plan).plan is plan
+
+
+def test_beside_a_plan_columns_may_be_named() -> None:
+    data = FRAME.rename({"prompt_id": "p", "reward": "r"}).with_columns(
+        n=pl.Series([1, 3, 1, 1]), s=pl.Series([1, 1, 2, 2])
+    )
+    plan = grpo_cli.Plan.of({"estimator.name": "opo"})
+    got = grpo_cli.advantages(data, plan, group="p", reward="r", length_column="n", batch_by="s", expect_size=2)
+    assert got.to_list() == [-1.5, 0.5, 0.0, 0.0]
+
+
+PLAN_OPTIONS = [
+    {"method": "rloo"}, {"scale": "none"}, {"epsilon": 0.1}, {"missing": "exclude"}, {"singleton": "null"}, {"clip": "0:1"},
+    {"set": "divisor.ddof=0"}, {"param": "k=1"}, {"expr": "reward"}, {"zero_variance": "drop"}, {"reward": "reward=5"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", PLAN_OPTIONS, ids=str)
+def test_beside_a_plan_no_option_may_change_the_arithmetic(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="the plan is given, and so is"):
+        grpo_cli.advantages(FRAME, grpo_cli.Plan.of({}), **options)
+
+
+# --- results -----------------------------------------------------------------------------------------------
+
+
+def test_rows_of_dropped_groups_and_blocks_have_null_and_keep_their_place() -> None:
+    got = grpo_cli.compute(FRAME, method="dr-grpo", zero_variance="drop")
+    assert got.advantages.to_list() == [-1.0, 1.0, None, None]
+    assert got.status.to_list() == ["scored", "scored", "zero-variance", "zero-variance"]
+    cut = grpo_cli.compute(frame([0.0, 2.0, 9.0]), method="dr-grpo", group_size=2, partial="drop")
+    assert cut.advantages.to_list() == [-1.0, 1.0, None] and cut.status.to_list() == ["scored", "scored", None]
+
+
+def test_there_is_one_line_of_facts_for_every_group_with_its_key() -> None:
+    data = frame([0.0, 2.0, 5.0, 5.0, None, 7.0], [*KEYS, "c", "c"])
+    groups = grpo_cli.compute(data, missing="exclude", zero_variance="drop").groups
+    assert groups["prompt_id"].to_list() == ["a", "b", "c"]
+    assert groups["size"].to_list() == [2, 2, 2] and groups["scored"].to_list() == [2, 2, 1]
+    assert groups["mean"].to_list() == [1.0, 5.0, 7.0]
+    assert groups["std"].to_list()[:2] == pytest.approx([2**0.5, 0.0])
+    assert groups["min"].to_list() == [0.0, 5.0, 7.0] and groups["max"].to_list() == [2.0, 5.0, 7.0]
+    assert groups["constant"].to_list() == [False, True, False]
+    assert groups["kept"].to_list() == [True, False, True]
+
+
+def test_the_facts_of_a_composite_key_have_a_column_for_each_part() -> None:
+    groups = grpo_cli.compute(FRAME.with_columns(run=pl.Series([1, 1, 1, 2])), group="prompt_id,run").groups
+    assert groups.select("prompt_id", "run").rows() == [("a", 1), ("b", 1), ("b", 2)]
+
+
+def test_a_result_says_which_plan_made_it() -> None:
+    result = grpo_cli.compute(FRAME, method="rloo", scale="batch", epsilon=0.5)
+    assert (result.plan.method, result.plan.divisor.level, result.plan.divisor.epsilon) == ("rloo", "batch", 0.5)
+    assert grpo_cli.advantages(FRAME, result.plan).to_list() == result.advantages.to_list()
+
+
+def test_nan_and_null_are_told_apart() -> None:
+    got = grpo_cli.advantages(frame([0.0, NAN, 1.0, None], [0, 0, 1, 1]), missing="propagate")
+    assert got.null_count() == 0 and got.is_nan().all()
+    assert grpo_cli.advantages(frame([0.0, 1.0, None]), missing="exclude").null_count() == 1

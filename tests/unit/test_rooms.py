@@ -1,0 +1,144 @@
+"""The rooms of the house: each imports only from the rooms below it, and the front door stays light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent.parent / "grpo_cli"
+
+# The floor plan: from which other rooms each may import. `docs/architecture.md` prints it.
+RULES: dict[str, str] = {
+    "errors": "",
+    "parallel": "",
+    "files": "errors",
+    "formats": "errors parallel files",
+    "schemas": "errors files formats",
+    "engine": "errors parallel",
+    "options": "errors engine",
+    "read": "errors parallel files formats schemas engine",
+    "stats": "errors formats engine read",
+    "auditing": "errors formats engine read stats",
+    "write": "errors files formats engine read",
+    "runs": "errors files formats schemas engine options read stats auditing write",
+    "render": "errors files formats schemas engine read stats runs",
+    "api": "errors engine options read stats auditing runs render",
+    "twinkle": "errors engine write",
+    "cli": "errors files schemas engine options read stats auditing write runs render",
+}
+# `read` asks the engine only what a plan needs, never to compute.
+READ_OF_ENGINE = {"plan", "plan_parts", "extra_columns", "column_stats", "group_stats", "moments"}
+DOORS = {"__init__", "__main__"}  # they load the rooms, and nothing loads them
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[tuple[str, ...]]:
+    """Modules of this package that a module imports, anywhere in it, by their path below the package."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        found |= {tuple(name.split(".")[1:]) for name in names if name.startswith("grpo_cli.")}
+    return {name for name in found if name != ("__version__",)}
+
+
+def test_every_module_has_a_room() -> None:
+    assert {room(path) for path in MODULES} == {*RULES, *DOORS}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_room_imports_only_from_the_rooms_below_it(name: str) -> None:
+    above = {
+        f"{path.relative_to(PACKAGE)} imports {'.'.join(target)}"
+        for path in MODULES
+        if room(path) == name
+        for target in imported(path)
+        if target[0] not in {name, *RULES[name].split()}
+    }
+    assert not above
+
+
+def test_the_rules_have_no_circle() -> None:
+    seen: set[str] = set()
+    for name, below in RULES.items():
+        assert {*below.split()} <= seen
+        seen.add(name)
+
+
+def test_reading_does_not_compute() -> None:
+    parts = {
+        target[1] for path in MODULES if room(path) == "read" for target in imported(path) if target[0] == "engine"
+    }
+    assert parts <= READ_OF_ENGINE
+
+
+def public(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    """A knot of files can only be understood as one: each module is understood after those that it imports."""
+    known = {public(path): path for path in MODULES}
+    below = {
+        name: {".".join(target[:size]) for target in imported(path) for size in (len(target) - 1, len(target))} & {*known} - {name}
+        for name, path in known.items() if name not in DOORS
+    }  # fmt: skip
+    left = {name: {other for other in others if other in below} for name, others in below.items()}
+    while free := {name for name, others in left.items() if not others & {*left}}:
+        left = {name: others for name, others in left.items() if name not in free}
+    assert not left
+
+
+def loaded_by(statement: str) -> set[str]:
+    script = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
+
+
+HEAVY = {"polars", "pyarrow", "numpy", "pandas", "torch"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import grpo_cli",
+        "import grpo_cli.cli.app",
+        "import grpo_cli.engine.estimators.registry, grpo_cli.engine.plan; grpo_cli.engine.plan.Plan.of({'estimator.name': 'gigpo'})",
+    ],
+)
+def test_the_front_door_loads_nothing_heavy(statement: str) -> None:
+    assert not HEAVY & loaded_by(statement)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["compute", "--help"], ["methods"], ["methods", "rloo"]]
+)
+def test_help_and_listings_load_nothing_heavy(arguments: list[str]) -> None:
+    statement = f"import sys; sys.argv = ['grpo-adv', *{arguments!r}]\nfrom grpo_cli.cli.app import app\ntry:\n    app(standalone_mode=False)\nexcept SystemExit:\n    pass\n"
+    script = statement + "print()\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not HEAVY & {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
+
+
+@pytest.mark.parametrize("room_name", ["engine", "read", "write", "runs", "twinkle"])
+def test_the_core_knows_neither_typer_nor_rich(room_name: str) -> None:
+    names = [path for path in MODULES if room(path) == room_name]
+    for path in names:
+        text = path.read_text(encoding="utf-8")
+        assert "import typer" not in text
+        assert "rich" not in {
+            node.module.split(".")[0]
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.ImportFrom) and node.module
+        }

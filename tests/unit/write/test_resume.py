@@ -1,0 +1,157 @@
+"""In place, and going on after an interruption."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.write.resume import NAME, Ledger
+from grpo_cli.write.verify import verify
+from tests.support.jobs import compute, rows_of, write
+from tests.support.readme import samples_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def files(place: Path) -> list[Path]:
+    rows = [{"prompt_id": name, "reward": i % 2} for name in "ab" for i in range(4)]
+    return [
+        write(place / f"step_{n}.jsonl", [{**row, "prompt_id": f"{n}{row['prompt_id']}"} for row in rows])
+        for n in (1, 2, 10)
+    ]
+
+
+def marks(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in folder.glob("*.jsonl")}
+
+
+def again(files: list[Path], **options: Any) -> dict[str, int]:
+    compute(*files, output="out/", resume=True, **options)
+    return marks(files[0].parent / "out")
+
+
+def test_finished_outputs_of_the_same_run_are_left_alone(files: list[Path], place: Path) -> None:
+    before = again(files)
+    (place / "out" / "step_2.jsonl").unlink()
+    after = again(files)
+    assert {name for name in before if before[name] == after[name]} >= {"step_1.jsonl", "step_10.jsonl"}
+    assert [row["advantage"] for row in rows_of(place / "out" / "step_2.jsonl")] == pytest.approx(
+        [-0.8660239, 0.8660239] * 4
+    )
+
+
+@pytest.mark.parametrize("change", ["plan", "file", "set", "output"])
+def test_another_plan_file_or_set_of_files_redoes_everything(change: str, files: list[Path], place: Path) -> None:
+    before = again(files)
+    options: dict[str, Any] = {}
+    if change == "plan":
+        options = {"method": "rloo"}
+    elif change == "file":
+        write(files[2], rows_of(files[2]))
+    elif change == "set":
+        files = [*files, write(place / "more.jsonl", [{"prompt_id": "z", "reward": i} for i in range(2)])]
+    else:
+        (place / "out" / "step_1.jsonl").write_text("touched")
+        with pytest.raises(
+            UsageError, match=r"out/step_1.jsonl exists; no run with --resume"
+        ):  # somebody else's work now
+            again(files)
+        options = {"force": True}
+    after = again(files, **options)
+    redone = {name for name in before if before[name] != after[name]}
+    assert redone == ({"step_1.jsonl"} if change == "output" else set(before))
+
+
+def test_a_cut_note_counts_as_not_done(files: list[Path], place: Path) -> None:
+    before = again(files)
+    ledger = place / "out" / NAME
+    ledger.write_text(ledger.read_text()[:-10])
+    with pytest.raises(UsageError, match=r"out/step_10.jsonl exists"):
+        again(files)
+    assert {name for name, mark in again(files, force=True).items() if mark != before[name]} == {"step_10.jsonl"}
+
+
+def test_a_run_that_was_killed_can_be_resumed_by_another_plan_and_from_another_place(
+    files: list[Path], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = again(files)
+    finished = Ledger.finished
+
+    def killed(self: Ledger, target: Path, temporary: Path) -> None:
+        finished(self, target, temporary)
+        if target.name == "step_2.jsonl":  # noted, and then it has not got its name
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ledger, "finished", killed)
+    with pytest.raises(KeyboardInterrupt):
+        again(files, method="rloo")
+    monkeypatch.undo()
+    half = marks(place / "out")
+    assert {name for name in before if before[name] != half[name]} == {"step_1.jsonl"}
+    monkeypatch.chdir(place / "out")
+    facts = compute(*files, output="../out/", resume=True, method="rloo").facts
+    whole = marks(place / "out")
+    assert (facts["kept_outputs"], whole["step_1.jsonl"]) == (1, half["step_1.jsonl"])
+    assert {name for name in before if half[name] != whole[name]} == {"step_2.jsonl", "step_10.jsonl"}
+
+
+def test_a_file_that_somebody_holds_is_not_rewritten_in_place(files: list[Path]) -> None:
+    before = files[0].read_bytes()
+    with files[0].open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        with pytest.raises(DataError, match="another process holds it"):
+            compute(files[0], in_place=True)
+    assert files[0].read_bytes() == before
+    compute(files[0], in_place=True)
+
+
+def test_resume_needs_a_directory(files: list[Path]) -> None:
+    with pytest.raises(UsageError, match="--resume keeps its notes in the output directory"):
+        compute(files[0], output="one.jsonl", resume=True)
+
+
+@pytest.mark.parametrize("name", ["rewards.jsonl", "rewards.parquet"])
+def test_in_place_the_input_gains_the_column(name: str, place: Path) -> None:
+    samples_in(place)
+    samples_in(place / "before")
+    compute(place / name, in_place=True)
+    assert verify(place / name, place / "before" / name).added == ("advantage",)
+    with pytest.raises(DataError, match="--replace"):
+        compute(place / name, in_place=True)
+    compute(place / name, in_place=True, replace=True, method="rloo")
+    assert verify(place / name, place / "before" / name).by == "bytes"
+
+
+def test_in_place_with_dropped_rows_rewrites_the_file(place: Path) -> None:
+    samples_in(place)
+    compute(place / "rewards.jsonl", in_place=True, zero_variance="drop")
+    assert len((place / "rewards.jsonl").read_text().splitlines()) == 37
+
+
+@pytest.mark.parametrize(
+    "options", [{"output": "x.jsonl"}, {"only": True}, {"resume": True}, {"duplicate": True, "zero_variance": "drop"}]
+)
+def test_in_place_is_one_place(options: dict[str, Any], files: list[Path]) -> None:
+    before = files[0].read_bytes()
+    with pytest.raises(UsageError, match="two places"):
+        compute(files[0], in_place=True, **options)
+    assert files[0].read_bytes() == before
+
+
+def test_the_ledger_is_lines_of_json_behind_a_digest(files: list[Path], place: Path) -> None:
+    again(files)
+    key, *lines = (place / "out" / NAME).read_text().splitlines()
+    assert len(key) == 64
+    assert [json.loads(line)[0] for line in lines] == [f"step_{n}.jsonl" for n in (1, 2, 10)]

@@ -1,0 +1,184 @@
+"""`verify`: the output without the added columns is the input, or the first difference is told."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.write.verify import verify
+from tests.support.jobs import compute
+from tests.support.readme import samples_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+if TYPE_CHECKING:
+    from typing import Any
+
+SUFFIXES = ["jsonl", "csv", "tsv", "parquet", "arrow"]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    samples_in(tmp_path)
+    frame = pl.read_parquet(tmp_path / "rewards.parquet")
+    frame.write_csv(tmp_path / "rewards.csv")
+    frame.write_csv(tmp_path / "rewards.tsv", separator="\t")
+    frame.write_ipc(tmp_path / "rewards.arrow")
+    return tmp_path
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_compute_wrote_is_the_input_plus_its_columns(suffix: str, place: Path) -> None:
+    source, out = place / f"rewards.{suffix}", place / f"out.{suffix}"
+    compute(source, output=str(out), facts=True)
+    found = verify(out, source)
+    assert found.added == tuple(f"advantage{end}" for end in ("", "_mean", "_std", "_size", "_status"))
+    assert found.by == ("values" if suffix == "arrow" else "bytes")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_replaced_column_has_to_be_named(suffix: str, place: Path) -> None:
+    first, second = place / f"first.{suffix}", place / f"second.{suffix}"
+    compute(place / f"rewards.{suffix}", output=str(first))
+    compute(first, output=str(second), replace=True, method="rloo")
+    assert verify(second, first, ["advantage"]).added == ("advantage",)
+    with pytest.raises(DataError):
+        verify(second, first)
+
+
+def test_a_name_that_late_lines_of_the_input_hold_is_no_new_one(tmp_path: Path) -> None:
+    rows = [{"prompt_id": at // 4, "reward": at % 4 == 0, **({"late": 1} if at > 2000 else {})} for at in range(2400)]
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(data))
+    compute(tmp_path / "in.jsonl.gz", output=str(tmp_path / "out.jsonl"))
+    assert verify(tmp_path / "out.jsonl", tmp_path / "in.jsonl.gz").added == ("advantage",)
+
+
+def test_a_changed_byte_of_a_line_is_found(place: Path) -> None:
+    compute(place / "rewards.jsonl", output=str(place / "out.jsonl"))
+    lines = (place / "out.jsonl").read_text().splitlines(keepends=True)
+    lines[4] = lines[4].replace('"reward": ', '"reward":  ')
+    (place / "out.jsonl").write_text("".join(lines))
+    with pytest.raises(DataError, match=r"out\.jsonl:5: the text around the values differs"):
+        verify(place / "out.jsonl", place / "rewards.jsonl")
+
+
+def test_a_missing_line_and_one_too_many_are_found(place: Path) -> None:
+    compute(place / "rewards.jsonl", output=str(place / "out.jsonl"))
+    lines = (place / "out.jsonl").read_text().splitlines(keepends=True)
+    (place / "short.jsonl").write_text("".join(lines[:-1]))
+    (place / "long.jsonl").write_text("".join([*lines, lines[0]]))
+    with pytest.raises(DataError, match=r"rewards\.jsonl:46: a line that the other file does not have"):
+        verify(place / "short.jsonl", place / "rewards.jsonl")
+    with pytest.raises(DataError, match=r"long\.jsonl:47"):
+        verify(place / "long.jsonl", place / "rewards.jsonl")
+
+
+def test_a_line_without_the_new_member_is_found(place: Path) -> None:
+    source, out = place / "rewards.jsonl", place / "out.jsonl"
+    compute(source, output=str(out))
+    lines = source.read_text().splitlines(keepends=True)[:2] + out.read_text().splitlines(keepends=True)[2:]
+    out.write_text("".join(lines))
+    with pytest.raises(DataError, match=r"out\.jsonl:1: no advantage in this line$"):
+        verify(out, source)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_column_that_the_output_does_not_have_cannot_be_left_out(suffix: str, place: Path) -> None:
+    source, out = place / f"rewards.{suffix}", place / f"out.{suffix}"
+    compute(source, output=str(out))
+    with pytest.raises(UsageError, match=rf"out\.{suffix} has no advantages; --column takes .*advantage"):
+        verify(out, source, ["advantages"])
+
+
+def test_a_directory_is_no_output(place: Path) -> None:
+    with pytest.raises(DataError, match="is a directory; name a file in it"):
+        verify(place, place / "rewards.jsonl")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "arrow"])
+def test_another_value_in_a_table_is_found_with_its_row(suffix: str, place: Path) -> None:
+    out = place / f"out.{suffix}"
+    frame = pl.read_parquet(place / "rewards.parquet").with_columns(advantage=0.5)
+    frame = frame.with_columns(length=pl.when(pl.int_range(pl.len()) == 6).then(999).otherwise("length"))
+    writers: dict[str, Any] = {"csv": frame.write_csv, "parquet": frame.write_parquet, "arrow": frame.write_ipc}
+    writers[suffix](out)
+    with pytest.raises(DataError, match="row 7: length differs"):
+        verify(out, place / f"rewards.{suffix}")
+
+
+def test_dropped_rows_are_another_table(place: Path) -> None:
+    compute(place / "rewards.parquet", output=str(place / "out.parquet"), zero_variance="drop")
+    with pytest.raises(DataError, match="37 rows"):
+        verify(place / "out.parquet", place / "rewards.parquet")
+
+
+def test_two_formats_are_not_compared(place: Path) -> None:
+    with pytest.raises(UsageError, match="verify compares one format"):
+        verify(place / "rewards.jsonl", place / "rewards.parquet")
+
+
+def test_the_first_member_that_differs_is_named(place: Path) -> None:
+    source, out = place / "rewards.jsonl", place / "out.jsonl"
+    compute(source, output=str(out))
+    text = out.read_text()
+    for change, told in [
+        (('"length": 13', '"length": 14'), r"out\.jsonl:1: length differs from"),
+        (('"sample": 0, ', ""), r"out\.jsonl:1: sample differs"),
+        (('"sample": 0, ', '"sample": 0,  '), r"out\.jsonl:1: the text around the values differs"),
+        (('{"prompt_id"', "{prompt_id"), r"out\.jsonl:1: the line differs|not JSON"),
+    ]:
+        out.write_text(text.replace(*change, 1))
+        with pytest.raises(DataError, match=told):
+            verify(out, source)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_a_record_keeps_every_byte(suffix: str, place: Path) -> None:
+    source, out = place / f"rewards.{suffix}", place / f"out.{suffix}"
+    compute(source, output=str(out))
+    whole = out.read_bytes()
+    lines = whole.split(b"\n")
+    changed = {
+        "line ends": whole.replace(b"\n", b"\r\n"),
+        "quotes": whole.replace(b"\nadd-17-25", b'\n"add-17-25"', 1),
+        "a row less": b"\n".join([*lines[:3], *lines[4:]]),
+        "a row more": whole + lines[3] + b"\n",
+        "a cell more": b"\n".join([*lines[:3], lines[3] + (b"," if suffix == "csv" else b"\t"), *lines[4:]]),
+        "two rows swapped": b"\n".join([*lines[:3], lines[4], lines[3], *lines[5:]]),
+    }
+    for what, data in changed.items():
+        out.write_bytes(data)
+        with pytest.raises(DataError, match=r"out\.[ct]sv row \d+: [a-z_ ]+ differs"):
+            pytest.fail(f"{what}: {verify(out, source, ['advantage'])}")
+    out.write_bytes(whole)
+    assert verify(out, source).by == "bytes"
+
+
+def test_a_column_that_cannot_be_read_is_not_verified(place: Path) -> None:
+    source, out = place / "rewards.parquet", place / "out.parquet"
+    compute(source, output=str(out))
+    chunk = pq.read_metadata(out).row_group(0).column(pq.read_schema(out).names.index("advantage"))
+    start = min(at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at)
+    data = bytearray(out.read_bytes())
+    data[start : start + chunk.total_compressed_size] = bytes(chunk.total_compressed_size)
+    out.write_bytes(data)
+    with pytest.raises(DataError, match="advantage cannot be read"):
+        verify(out, source)
+
+
+def test_a_replaced_column_of_another_type_has_to_be_named(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    nested = [{"a": 1, "b": 2}] * 4
+    pl.DataFrame({"prompt_id": [1, 1, 2, 2], "reward": [0, 1, 0, 1], "advantage": nested}).write_parquet(source)
+    compute(source, output=str(out), replace=True)
+    with pytest.raises(DataError, match="advantage is Float64, and Struct"):
+        verify(out, source)
+    assert verify(out, source, ["advantage"]).by == "bytes"
