@@ -20,7 +20,7 @@ from grpo_cli.engine.presets import differences
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.formats.interface import Field
 from grpo_cli.read import build_table
-from grpo_cli.read.group_keys import STEP_LIKE
+from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.stats.correlations import LENGTHS
 
 if TYPE_CHECKING:

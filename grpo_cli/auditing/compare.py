@@ -15,7 +15,7 @@ import polars as pl
 from grpo_cli.engine.compile import Scored, score
 from grpo_cli.errors import UsageError
 from grpo_cli.read.build_table import read, refuse_singletons, refuse_unscorable
-from grpo_cli.read.choose_columns import roles_of
+from grpo_cli.read.choose_columns import columns_of_roles
 from grpo_cli.stats.facts import plain, spread_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def compare(tables: Sequence[Table], binding: Binding, plans: Mapping[str, Plan]
         raise UsageError("a comparison needs two plans", "give --preset or --method twice")
     narrow = read(tables, binding, max(plans.values(), key=lambda plan: (plan.uses_batch, len(plan.needs))))
     for plan in plans.values():
-        roles_of(replace(binding, roles=narrow.roles), plan)
+        columns_of_roles(replace(binding, roles=narrow.roles), plan)
     scored = {name: score(plan, narrow.table) for name, plan in plans.items()}
     for one in scored.values():
         refuse_unscorable(one.plan, one.frame[".scorable"], narrow)

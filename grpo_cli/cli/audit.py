@@ -25,15 +25,15 @@ def audit(typed: dict[str, Any]) -> None:
     from grpo_cli.auditing import audit
     from grpo_cli.cli.screen import Screen
     from grpo_cli.options.conditions import Filter
+    from grpo_cli.read.open_tables import find_inputs, open_tables
     from grpo_cli.read.tables import Binding
     from grpo_cli.render import audit as view
-    from grpo_cli.runs.compute_files import opened
 
     given = with_config(typed)
     claim = _claim(given)
     gate = Filter.parse(given["fail_on"], audit.GATES) if "fail_on" in given else None
     weights = settings({"reward": given.get("reward", [])}).get("rewards.weights", ())
-    tables, _ = opened(given["inputs"], Binding(**binding_fields(given)))
+    tables = open_tables(find_inputs(given["inputs"])[0], Binding(**binding_fields(given)))
     facts = audit.audit(tables, Binding(**binding_fields(given)), given.get("column"), weights, claim)
     if given.get("json"):
         print(json.dumps(facts, indent=2, default=str, allow_nan=False))

@@ -30,9 +30,9 @@ def compare(given: dict[str, Any]) -> None:
     """
     from grpo_cli.auditing import compare
     from grpo_cli.cli.screen import Screen
+    from grpo_cli.read.open_tables import find_inputs, open_tables
     from grpo_cli.read.tables import Binding
     from grpo_cli.render import compare as view
-    from grpo_cli.runs.compute_files import opened
 
     plans = _plans(given)
     if not given.get("write"):
@@ -40,7 +40,7 @@ def compare(given: dict[str, Any]) -> None:
             if name in given:
                 raise UsageError(f"{OPTIONS[name].flag} is about a file, and nothing is written", "add --write")
     binding = Binding(**binding_fields(given))
-    tables, _ = opened(given["inputs"], binding)
+    tables = open_tables(find_inputs(given["inputs"])[0], binding)
     if given.get("write"):
         facts, stream = _written(given, tables, binding, plans)
     else:

@@ -12,10 +12,10 @@ from grpo_cli.formats import registry
 from grpo_cli.formats.cells import canonical
 from grpo_cli.formats.interface import PARENT
 from grpo_cli.read.derived_columns import FILE, OWN
-from grpo_cli.read.detect_schema import recognised
+from grpo_cli.read.detect_schema import with_schema
 from grpo_cli.read.tables import FileTable
 from grpo_cli.schemas.sample import Sample, reward_names
-from grpo_cli.schemas.table import LISTED
+from grpo_cli.schemas.table import LISTED, NONE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -27,19 +27,39 @@ if TYPE_CHECKING:
 _EMPTY: Final = ("", "[]", "{}")
 
 
+def recognise(files: Sequence[FileTable], binding: Binding) -> list[FileTable]:
+    """The files as their schema reads them, one row per rollout also where a record holds a list of them."""
+    tables = with_schema(files, binding.schema)
+    schema = tables[0].schema
+    if schema is None or schema.layout not in LISTED:
+        return tables
+    rewards = binding.rewards or _rewards(schema, tables[0])
+    items = tuple(name for name in rewards if name not in schema.derive)
+    made = []
+    for table in tables:
+        if table.format.packed is None:
+            if not items:
+                raise UsageError(f"a {schema.title} needs the column of its rewards", "name it with --reward")
+            nested = registry.listed(table.format, items, keys_too=schema.layout != "wide")
+            made.append(table.of_schema(schema, nested))
+        else:
+            made.append(table)
+    return made
+
+
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """Tables and flags after the schema has had its say."""
+class Layout:
+    """Tables and flags after the schema has filled in what the flags leave open."""
 
     tables: Sequence[Table]
     binding: Binding
     schema: Schema | None = None
     notes: tuple[str, ...] = ()
-    words: str = ""  # the key as the schema calls it
+    key_words: str = ""  # the key as the schema calls it
     marks: tuple[Unscorable, ...] = ()  # those whose column there is
 
     @property
-    def looked_for(self) -> list[str]:
+    def beside(self) -> list[str]:
         """Columns that are read beside the key and the rewards, where there are any."""
         if self.schema is None:
             return []
@@ -47,79 +67,73 @@ class Bound:
 
     @property
     def logged(self) -> str:
-        """The column of the trainer's own advantage, where it tells the baseline."""
+        """The column of the trainer's own advantage, where it tells the baseline; otherwise empty."""
         return self.schema.advantage if self.schema is not None and self.schema.centred else ""
 
-    def declared(self, columns: Mapping[str, pl.Series], rewards: Sequence[str]) -> pl.Series | None:
-        """The rows that the schema says have no reward."""
+    def declared_unscorable(self, columns: Mapping[str, pl.Series], rewards: Sequence[str]) -> pl.Series | None:
+        """The rows of which the schema says that they have no reward; None where it says nothing of the kind."""
         if self.schema is None:
             return None
-        found = [_in_state(columns[one.column], one) for one in self.marks if one.column in columns]
+        rows = [_in_state(columns[one.column], one) for one in self.marks if one.column in columns]
         if self.schema.missing:
-            found += [pl.DataFrame([columns[name] for name in rewards]).select(_no_number()).to_series()]
-        return None if not found else pl.DataFrame(found).select(pl.any_horizontal(pl.all())).to_series()
+            no_number = pl.all_horizontal(pl.all().is_null() | ~pl.all().is_finite())
+            rows += [pl.DataFrame([columns[name] for name in rewards]).select(no_number).to_series()]
+        return None if not rows else pl.DataFrame(rows).select(pl.any_horizontal(pl.all())).to_series()
+
+    def refuse_steps(self, columns: Mapping[str, pl.Series], codes: pl.Series, plan: Plan) -> None:
+        """Several rows of one rollout must not be taken for several rollouts."""
+        name = "" if self.schema is None else self.schema.rollout
+        if not name or name not in columns or plan.unit.take != "each" or "rollout" in self.binding.roles:
+            return
+        known = pl.DataFrame({"code": codes, "rollout": canonical(columns[name])}).drop_nulls()
+        if known.n_unique() < len(known):
+            cure = f"--rollout {name} counts each once (add --rollout-reward each to count rows)"
+            raise DataError(f"several rows are of one rollout ({name})", cure)
 
 
-def _no_number() -> pl.Expr:
-    return pl.all_horizontal(pl.all().is_null() | ~pl.all().is_finite())
-
-
-def laid_out(tables: Sequence[Table], binding: Binding) -> Sequence[Table]:
-    """The tables as the schema of their files reads them, one row per rollout."""
-    seen = recognised(tables, binding.schema)
-    first = next((one for one in seen if isinstance(one, FileTable)), None)
-    if first is None or first.schema is None or first.schema.layout not in LISTED:
-        return seen
-    rewards = binding.rewards or _rewards(first.schema, first)
-    return [_listed(one, first.schema, rewards) if isinstance(one, FileTable) else one for one in seen]
-
-
-def bound(given: Sequence[Table], binding: Binding, plan: Plan) -> Bound:
+def apply_schema(tables: Sequence[Table], binding: Binding, plan: Plan) -> Layout:
     """Fill in what the flags leave open, from the schema that the files are of."""
-    tables = laid_out(given, binding)
     files = [one for one in tables if isinstance(one, FileTable)]
+    if not files and binding.schema not in {None, NONE}:
+        raise UsageError("a schema says how a file is read", "name the columns of a frame: group=..., reward=...")
     schema = files[0].schema if files else None
     if schema is None:
-        return Bound(tables, binding)
+        return Layout(tables, binding)
     names = set(files[0].columns())
     rewards = binding.rewards or _rewards(schema, files[0])
     group = binding.group or _group(schema, binding, names, alone=len(files) == 1)
-    filled = replace(
-        binding,
-        group=group,
-        rewards=rewards,
-        group_within=binding.group_within or (schema.within or None if not binding.group else None),
-        batch_by=binding.batch_by or (_batch(schema, names) if plan.uses_batch else None),
-        roles={**_roles(schema, plan, names), **binding.roles},
-    )
-    words = "" if binding.group else _words(schema, binding)
+    roles = dict(binding.roles)
+    if "length" in plan.needs and schema.length and _there(schema, schema.length, names):
+        roles.setdefault("length", schema.length)
+    within, batch = binding.group_within, binding.batch_by
+    if within is None and not binding.group:
+        within = schema.within or None
+    if batch is None and plan.uses_batch and (schema.batch in {"file", "input"} or _there(schema, schema.batch, names)):
+        batch = schema.batch
+    filled = replace(binding, group=group, rewards=rewards, group_within=within, batch_by=batch, roles=roles)
+    key_words = "" if binding.group else _key_words(schema, binding)
     reward = f"reward = {' + '.join(map(schema.words, rewards))}"
-    notes = (
-        f"read as {schema.title}: group = {words or ', '.join(group)}, {reward}",
-        *([schema.note] if _noted(schema, binding) else []),
-    )
+    notes = [f"read as {schema.title}: group = {key_words or ', '.join(group)}, {reward}"]
+    if schema.note and not (binding.rewards if schema.rewards is not None else binding.group_size):
+        notes.append(schema.note)
     marks = tuple(one for one in schema.unscorable if one.column.split(".")[0] in names)
-    return Bound(tables, filled, schema, notes, words, marks)
+    return Layout(tables, filled, schema, tuple(notes), key_words, marks)
 
 
-def _words(schema: Schema, binding: Binding) -> str:
+def _key_words(schema: Schema, binding: Binding) -> str:
     if schema.blocks:
         return schema.grouping.replace("--group-size", str(binding.group_size))
-    cut = "" if binding.group_size is None else f", in blocks of {binding.group_size} rows"
-    return schema.grouping + cut
-
-
-def _noted(schema: Schema, binding: Binding) -> bool:
-    return bool(schema.note) and not (binding.rewards if schema.rewards is not None else binding.group_size)
+    blocks = "" if binding.group_size is None else f", in blocks of {binding.group_size} rows"
+    return schema.grouping + blocks
 
 
 def _rewards(schema: Schema, table: FileTable) -> tuple[str, ...]:
-    found = schema.reward or reward_names(schema, Sample.of(table.source, table.format, table.columns()))
-    if not found:
+    names = schema.reward or reward_names(schema, Sample.of(table.source, table.format, table.columns()))
+    if not names:
         raise DataError(
             f"{table.name}: no column that could be the reward of a {schema.title}", "name it with --reward"
         )
-    return found
+    return names
 
 
 def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: bool) -> tuple[str, ...]:
@@ -132,29 +146,10 @@ def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: b
 
 
 def _there(schema: Schema, name: str, names: Collection[str]) -> bool:
-    made = schema.derive.get(name)
-    source = name if made is None else made.source
+    """Whether the files have a column, or what the schema makes it of."""
+    derived = schema.derive.get(name)
+    source = name if derived is None else derived.source
     return source in OWN or source == PARENT or source in names or source.split(".")[0] in names
-
-
-def _batch(schema: Schema, names: Collection[str]) -> str | None:
-    return schema.batch if schema.batch in {"file", "input"} or _there(schema, schema.batch, names) else None
-
-
-def _roles(schema: Schema, plan: Plan, names: Collection[str]) -> dict[str, str]:
-    """Extra columns that the plan needs and the schema knows."""
-    known = {"length": schema.length}
-    return {role: known[role] for role in plan.needs if known.get(role) and _there(schema, known[role], names)}
-
-
-def _listed(table: FileTable, schema: Schema, rewards: Sequence[str]) -> FileTable:
-    """A file whose lists become rows: those of its rewards say how many."""
-    if table.format.packed is not None:
-        return table
-    items = tuple(name for name in rewards if name not in schema.derive)
-    if not items:
-        raise UsageError(f"a {schema.title} needs the column of its rewards", "name it with --reward")
-    return table.of_schema(schema, registry.listed(table.format, items, keys_too=schema.layout != "wide"))
 
 
 def _in_state(column: pl.Series, mark: Unscorable) -> pl.Series:
@@ -169,14 +164,3 @@ def _in_state(column: pl.Series, mark: Unscorable) -> pl.Series:
     if mark.state == "zero":
         return (text.cast(pl.Float64, strict=False) == 0).fill_null(value=False) | (text.str.to_lowercase() == "false")
     return text.str.to_lowercase() == mark.state
-
-
-def refuse_steps(bound_: Bound, columns: Mapping[str, pl.Series], codes: pl.Series, plan: Plan) -> None:
-    """Several rows of one rollout must not be taken for several rollouts."""
-    name = "" if bound_.schema is None else bound_.schema.rollout
-    if not name or name not in columns or plan.unit.take != "each" or "rollout" in bound_.binding.roles:
-        return
-    known = pl.DataFrame({"code": codes, "rollout": canonical(columns[name])}).drop_nulls()
-    if known.n_unique() < len(known):
-        cure = f"--rollout {name} counts each once (add --rollout-reward each to count rows)"
-        raise DataError(f"several rows are of one rollout ({name})", cure)

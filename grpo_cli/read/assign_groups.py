@@ -1,13 +1,13 @@
 """Which of the rows that were read belong together: the rules of groups and batches, and their refusals.
 
-`grouping` numbers keys; here is what a plan and a binding ask of them, in words that name rows and flags.
+`group_keys` numbers keys; here is what a plan and a binding require of them, in words that name rows and flags.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,9 @@ from grpo_cli.engine.column_stats import over
 from grpo_cli.engine.plan_parts import Alone
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats.cells import canonical
+from grpo_cli.read.choose_columns import named_columns
 from grpo_cli.read.group_keys import Coded, blocks, encode, refuse_merge, refuse_missing, sizes, spanning, within
+from grpo_cli.read.known_names import OWN_STEP
 from grpo_cli.read.tables import label
 
 if TYPE_CHECKING:
@@ -25,12 +27,10 @@ if TYPE_CHECKING:
     from grpo_cli.engine.plan import Plan
     from grpo_cli.read.tables import Binding, Table
 
-OWN_STEP: Final = "step"  # the one step-like name that may also count the steps of a rollout
-
 
 @dataclass(frozen=True)
-class Looked:
-    """What the scan of all files brought, and the names it goes by."""
+class Scan:
+    """What was read of all tables, and which of the columns are what."""
 
     tables: Sequence[Table]
     lengths: tuple[int, ...]
@@ -38,7 +38,7 @@ class Looked:
     group: tuple[str, ...]
     steps: Sequence[str]
     roles: Mapping[str, str]
-    words: str = ""  # the key as its schema calls it
+    key_words: str = ""  # the key as its schema calls it
 
     @property
     def rows(self) -> int:
@@ -69,68 +69,58 @@ class Looked:
         return self.tables[file].place(row - (int(ends[file - 1]) if file else 0))
 
 
-def named_columns(binding: Binding) -> list[str]:
-    """Columns that --group-within and --batch-by name."""
-    given = [binding.group_within, *_batch_names(binding)]
-    return [name for name in given if name not in {None, "file", "input"}]
-
-
-def _batch_names(binding: Binding) -> list[str]:
-    return [] if binding.batch_by is None else [name.strip() for name in binding.batch_by.split(",")]
-
-
-def refuse_rivals(looked: Looked, rivals: Sequence[str]) -> None:
+def refuse_rivals(scan: Scan, rivals: Sequence[str]) -> None:
     """A text is the key only if no id beside it repeats: equal texts need not be one prompt."""
     for name in rivals:
-        if encode([looked.columns[name]], looked.rows).size < looked.rows:
-            told = ", ".join((*looked.group, name))
+        if encode([scan.columns[name]], scan.rows).size < scan.rows:
+            told = ", ".join((*scan.group, name))
             raise DataError(f"several columns could be the group key: {told}", "choose with --group NAME")
 
 
-def grouped(looked: Looked, binding: Binding) -> tuple[Coded, np.ndarray[tuple[int], np.dtype[np.bool_]] | None]:
+def assign_groups(scan: Scan, binding: Binding) -> tuple[Coded, np.ndarray[tuple[int], np.dtype[np.bool_]] | None]:
     """The group of every row; which rows are a remainder that goes, if any are."""
-    for name in (*looked.group, *named_columns(binding)):
-        refuse_missing(name, looked.columns[name], looked.place)
-    coded = encode([looked.columns[name] for name in looked.group], looked.rows, keep=True)
-    if binding.group_within == "file" or (not looked.group and len(looked.tables) > 1):
-        coded = within(coded, [looked.file])
+    for name in (*scan.group, *named_columns(binding)):
+        refuse_missing(name, scan.columns[name], scan.place)
+    coded = encode([scan.columns[name] for name in scan.group], scan.rows, keep=True)
+    if binding.group_within == "file" or (not scan.group and len(scan.tables) > 1):
+        coded = within(coded, [scan.file])
     elif binding.group_within not in {None, "input"}:
-        coded = within(coded, [looked.columns[str(binding.group_within)]])
-    if binding.group_within is None and looked.group:
-        _refuse_silent_merge(looked, coded)
+        coded = within(coded, [scan.columns[str(binding.group_within)]])
+    if binding.group_within is None and scan.group:
+        _refuse_silent_merge(scan, coded)
     if binding.group_size is None:
         return coded, None
     if binding.group_size < 1:
         raise UsageError(f"a block cannot have {binding.group_size} rows", "--group-size takes 1 or more")
     cut = blocks(coded, binding.group_size)
-    return cut, _partial(looked, cut, binding)
+    return cut, _partial(scan, cut, binding)
 
 
-def _refuse_silent_merge(looked: Looked, coded: Coded) -> None:
-    key = ",".join(looked.group)
-    for name in _comparable_steps(looked):
-        if name not in looked.group and (codes := spanning(coded, looked.columns[name])):
+def _refuse_silent_merge(scan: Scan, coded: Coded) -> None:
+    key = ",".join(scan.group)
+    for name in _comparable_steps(scan):
+        if name not in scan.group and (codes := spanning(coded, scan.columns[name])):
             cures = f"--group {key},{name} if ids restart, --group-within input if {name} does not separate groups"
-            raise refuse_merge(f"values of {name!r}", codes, looked.labels(coded, codes), cures)
-    if len(looked.tables) > 1 and (codes := spanning(coded, looked.file)):
+            raise refuse_merge(f"values of {name!r}", codes, scan.labels(coded, codes), cures)
+    if len(scan.tables) > 1 and (codes := spanning(coded, scan.file)):
         cures = (
             "--group-within file if ids restart in each, --group-within input if they are shards of one sampling round"
         )
-        raise refuse_merge("files", codes, looked.labels(coded, codes), cures)
+        raise refuse_merge("files", codes, scan.labels(coded, codes), cures)
 
 
-def _comparable_steps(looked: Looked) -> list[str]:
+def _comparable_steps(scan: Scan) -> list[str]:
     """Step-like columns that tell training steps apart; a `step` that varies inside rollouts counts their own."""
-    rollout = looked.roles.get("rollout")
-    varying = [name for name in looked.steps if looked.columns[name].n_unique() > 1]
+    rollout = scan.roles.get("rollout")
+    varying = [name for name in scan.steps if scan.columns[name].n_unique() > 1]
     if rollout is None or OWN_STEP not in varying:
         return varying
-    coded = encode([looked.columns[name] for name in (*looked.group, rollout)], looked.rows)
-    own = spanning(coded, looked.columns[OWN_STEP])
+    coded = encode([scan.columns[name] for name in (*scan.group, rollout)], scan.rows)
+    own = spanning(coded, scan.columns[OWN_STEP])
     return [name for name in varying if name != OWN_STEP or not own]
 
 
-def _partial(looked: Looked, coded: Coded, binding: Binding) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+def _partial(scan: Scan, coded: Coded, binding: Binding) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
     short = sizes(coded) < (binding.group_size or 0)
     if not short.any() or binding.partial == "keep":
         return None
@@ -139,36 +129,36 @@ def _partial(looked: Looked, coded: Coded, binding: Binding) -> np.ndarray[tuple
     code = int(np.argmax(short))
     row = int(coded.first[code])
     raise DataError(
-        f"{looked.place(row)}: the last block is of {sizes(coded)[code]}, not of {binding.group_size} rows",
+        f"{scan.place(row)}: the last block is of {sizes(coded)[code]}, not of {binding.group_size} rows",
         "--partial keep or --partial drop says what to do with it",
     )
 
 
-def batched(looked: Looked, binding: Binding, plan: Plan, coded: Coded) -> tuple[Coded, str]:
+def assign_batches(scan: Scan, binding: Binding, plan: Plan, coded: Coded) -> tuple[Coded, str]:
     """The batch of every row, and what cuts the batches."""
     if binding.batch_by is None and plan.uses_batch:
-        _refuse_unclear_batch(looked)
+        _refuse_unclear_batch(scan)
     by = binding.batch_by or "input"
-    names = [name for name in _batch_names(binding) if name != "input"]
-    keys = [looked.file if name == "file" else looked.columns[name] for name in names]
-    batch = encode(keys, looked.rows)
+    names = [name for name in binding.batch_names if name != "input"]
+    keys = [scan.file if name == "file" else scan.columns[name] for name in names]
+    batch = encode(keys, scan.rows)
     if not plan.estimator.spans_batches and (codes := spanning(coded, batch.codes)):
         cure = f"a group belongs to one batch: add {by} to --group, or use --batch-by input"
-        raise refuse_merge(f"batches of {by!r}", codes, looked.labels(coded, codes), cure)
+        raise refuse_merge(f"batches of {by!r}", codes, scan.labels(coded, codes), cure)
     return batch, by
 
 
-def _refuse_unclear_batch(looked: Looked) -> None:
+def _refuse_unclear_batch(scan: Scan) -> None:
     cure = "--batch-by {0} normalises each on its own, --batch-by input takes all rows as one batch"
-    for name in _comparable_steps(looked):
-        count = looked.columns[name].n_unique()
+    for name in _comparable_steps(scan):
+        count = scan.columns[name].n_unique()
         raise DataError(f"the plan needs a batch, and the rows have {count} values of {name!r}", cure.format(name))
-    if len(looked.tables) > 1:
-        raise DataError(f"the plan needs a batch, and there are {len(looked.tables)} files", cure.format("file"))
+    if len(scan.tables) > 1:
+        raise DataError(f"the plan needs a batch, and there are {len(scan.tables)} files", cure.format("file"))
 
 
 def check_sizes(
-    looked: Looked,
+    scan: Scan,
     binding: Binding,
     plan: Plan,
     coded: Coded,
@@ -176,10 +166,10 @@ def check_sizes(
 ) -> None:
     """Refuse groups of another size than expected, and a key that has one row everywhere."""
     if binding.expect_size is not None:
-        _refuse_other_sizes(looked, binding, coded, partial)
-    lone = coded.size == _units(looked, plan, coded) > 1 and plan.estimator.min_group > 1
+        _refuse_other_sizes(scan, binding, coded, partial)
+    lone = coded.size == _units(scan, plan, coded) > 1 and plan.estimator.min_group > 1
     if lone and plan.baseline_level == "group" and not binding.singletons_meant and plan.alone == Alone():
-        key = looked.words or ", ".join(looked.group) or "the block size"
+        key = scan.key_words or ", ".join(scan.group) or "the block size"
         raise DataError(
             f"every group has a single {'row' if plan.unit.take == 'each' else 'rollout'}: "
             f"{key} may be an id of the rollout, not of the prompt",
@@ -188,7 +178,7 @@ def check_sizes(
 
 
 def _refuse_other_sizes(
-    looked: Looked, binding: Binding, coded: Coded, partial: np.ndarray[tuple[int], np.dtype[np.bool_]] | None
+    scan: Scan, binding: Binding, coded: Coded, partial: np.ndarray[tuple[int], np.dtype[np.bool_]] | None
 ) -> None:
     counts = sizes(coded)
     dropped = (counts < (binding.group_size or 0)) if partial is not None else np.zeros(len(counts), dtype=bool)
@@ -196,21 +186,21 @@ def _refuse_other_sizes(
     if len(wrong):
         first = int(coded.first[int(wrong[0])])
         raise DataError(
-            f"{looked.place(first)}: {looked.label(first)} has {counts[wrong[0]]} rows, not {binding.expect_size} "
+            f"{scan.place(first)}: {scan.label(first)} has {counts[wrong[0]]} rows, not {binding.expect_size} "
             f"({len(wrong)} such groups of {coded.size})",
             "the sampler may have stopped early; leave out --expect-size to go on",
         )
 
 
-def _units(looked: Looked, plan: Plan, coded: Coded) -> int:
+def _units(scan: Scan, plan: Plan, coded: Coded) -> int:
     """How many rewards there are to compare: rows, or rollouts where they count once."""
-    rollout = looked.roles.get("rollout")
+    rollout = scan.roles.get("rollout")
     if plan.unit.take == "each" or rollout is None:
-        return looked.rows
-    return encode([coded.codes, looked.columns[rollout]], looked.rows).size
+        return scan.rows
+    return encode([coded.codes, scan.columns[rollout]], scan.rows).size
 
 
-def duplicates(coded: Coded, sample: pl.Series) -> tuple[str, ...]:
+def repeated_samples(coded: Coded, sample: pl.Series) -> tuple[str, ...]:
     """A warning when a group holds the same sample twice."""
     if _ascending(coded, sample):
         return ()

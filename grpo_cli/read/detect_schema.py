@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import pinned
 from grpo_cli.formats import registry
 from grpo_cli.read.tables import FileTable
@@ -21,7 +21,6 @@ from grpo_cli.schemas.table import LISTED, NONE, REFUSED, schema, schemas
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from grpo_cli.read.tables import Table
     from grpo_cli.schemas.table import Schema
 
 _NEAR: Final = 3  # schemas that nearly fit
@@ -39,13 +38,10 @@ class Match:
     by: tuple[str, ...] = ()  # what speaks for it
 
 
-def recognised(tables: Sequence[Table], choice: str | None) -> list[Table]:
-    """The tables as the schema of their files reads them; those that have been recognised stay as they are."""
-    files = [one for one in tables if isinstance(one, FileTable)]
-    if choice == NONE or any(one.looked for one in files):
-        return list(tables)
-    if len(files) < len(tables):
-        return _named_on_frames(tables, choice)
+def with_schema(files: Sequence[FileTable], choice: str | None) -> list[FileTable]:
+    """The files as the schema that all of them are of reads them; `choice` names one, or says that there is none."""
+    if choice == NONE:
+        return list(files)
     found = {one.name: _schema_of(one, choice) for one in files}
     kinds = {None if one is None else one.name: name for name, one in found.items()}
     if len(kinds) > 1:
@@ -55,12 +51,6 @@ def recognised(tables: Sequence[Table], choice: str | None) -> list[Table]:
             "name the files of one, or choose with --schema NAME, or --schema none",
         )
     return [_laid(one, found[one.name]) for one in files]
-
-
-def _named_on_frames(tables: Sequence[Table], choice: str | None) -> list[Table]:
-    if choice is not None:
-        raise UsageError("a schema says how a file is read", "name the columns of a frame: group=..., reward=...")
-    return list(tables)
 
 
 def _schema_of(table: FileTable, choice: str | None) -> Schema | None:
@@ -133,7 +123,6 @@ def _told(one: Match) -> dict[str, Any]:
 def _laid(table: FileTable, found: Schema | None) -> FileTable:
     """A file whose format knows the layout of its schema."""
     if found is None:
-        table.looked.add(NONE)
         return table
     kind = table.format
     if found.layout == "nested":

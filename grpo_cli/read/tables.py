@@ -13,7 +13,7 @@ from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.formats.cells import typed
 from grpo_cli.formats.jsonl.lines import line_of
 from grpo_cli.read.derived_columns import Made
-from grpo_cli.read.group_keys import STEP_LIKE
+from grpo_cli.read.known_names import STEP_LIKE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,6 +42,11 @@ class Binding:
     singletons_meant: bool = False
     schema: str | None = None  # the name of one, or "none"; without it the files are looked at
     parquet_key: str | None = None  # a file with the key of encrypted ones
+
+    @property
+    def batch_names(self) -> list[str]:
+        """The parts of --batch-by: columns, `file` or `input`."""
+        return [] if self.batch_by is None else [name.strip() for name in self.batch_by.split(",")]
 
 
 class Table(Protocol):
@@ -94,15 +99,9 @@ class FileTable:
     def _refused(self) -> set[str]:
         return set()
 
-    @cached_property
-    def looked(self) -> set[str]:
-        """What it was found to be of, once that was asked: the name of a schema, or nothing."""
-        return set()
-
     def of_schema(self, schema: Schema, format_: Format) -> FileTable:
         """The file as a schema reads it; what no row may hold stays refused."""
         made = replace(self, schema=schema, format=format_)
-        made.looked.add(schema.name)
         made.refuse(self._refused)
         return made
 
@@ -191,7 +190,7 @@ class Narrow:
     rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
     carried: pl.DataFrame = field(default_factory=pl.DataFrame)  # row by row as `table`
     schema: str | None = None  # its title
-    declared: pl.Series | None = None  # rows that the schema says have no reward
+    declared_unscorable: pl.Series | None = None  # rows of which the schema says that they have no reward
 
     @cached_property
     def ends(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

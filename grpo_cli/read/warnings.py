@@ -11,7 +11,7 @@ from grpo_cli.read.group_keys import sizes
 if TYPE_CHECKING:
     import polars as pl
 
-    from grpo_cli.read.assign_groups import Looked
+    from grpo_cli.read.assign_groups import Scan
     from grpo_cli.read.group_keys import Coded
     from grpo_cli.read.tables import Binding
 
@@ -23,18 +23,18 @@ _SURE: Final = 4  # a smaller common size has to be that of several groups
 _NEAR: Final = 1e-4  # two baselines that differ by less are one, rounded
 
 
-def suspicions(looked: Looked, binding: Binding, coded: Coded, baseline: pl.Series | None) -> tuple[str, ...]:
+def suspicions(scan: Scan, binding: Binding, coded: Coded, baseline: pl.Series | None) -> tuple[str, ...]:
     """Groups that may be several in one; `baseline` is the one that the trainer logged, row by row."""
-    if binding.group_size is not None or not looked.group:
+    if binding.group_size is not None or not scan.group:
         return ()
-    key = looked.words or ", ".join(looked.group)
+    key = scan.key_words or ", ".join(scan.group)
     rows = sizes(coded)
     told, size = _baselines(coded, baseline) or _again(coded, rows) or _multiples(coded, rows) or ("", 0)
     if told:
-        named = "" if binding.group else f"--group {','.join(looked.group)} "
+        named = "" if binding.group else f"--group {','.join(scan.group)} "
         return (f"{told} {named}--group-size {size} cuts them",)
-    if coded.size == 1 and looked.rows >= _GIANT:
-        return (f"all {looked.rows:,} rows are one group: is {key} the same everywhere? --group names another key",)
+    if coded.size == 1 and scan.rows >= _GIANT:
+        return (f"all {scan.rows:,} rows are one group: is {key} the same everywhere? --group names another key",)
     return ()
 
 

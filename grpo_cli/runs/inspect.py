@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import binding_fields
+from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable
-from grpo_cli.runs.compute_files import opened
 from grpo_cli.stats.inspection import SORT, TOP, Asked, Inspection, look
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ def of_files(
 ) -> Inspection:
     """Look at files."""
     phase("reading")
-    tables, skipped = opened(names, Binding(**binding_fields(given)), skip_broken=given.get("on_error") == "skip")
+    binding = Binding(**binding_fields(given))
+    inputs, skipped = find_inputs(names)
+    tables = open_tables(inputs, binding, skip_broken=given.get("on_error") == "skip")
     found = of_tables(tables, plan, given, by_steps=by_steps, cheap=size_of(tables) <= CHEAP)
     for table in tables:
         table.source.check()

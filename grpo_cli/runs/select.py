@@ -20,8 +20,8 @@ from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, settings
+from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable
-from grpo_cli.runs.compute_files import opened
 from grpo_cli.runs.inspect import of_skipped
 from grpo_cli.stats import facts
 from grpo_cli.stats.inspection import Asked, gathered
@@ -323,7 +323,9 @@ def run(
     started = time.perf_counter()
     wanted = wanted_of(given)
     phase("reading")
-    tables, skipped = opened(names, Binding(**binding_fields(given)), skip_broken=given.get("on_error") == "skip")
+    binding = Binding(**binding_fields(given))
+    inputs, skipped = find_inputs(names)
+    tables = open_tables(inputs, binding, skip_broken=given.get("on_error") == "skip")
     output = Output(to=given.get("output"), force=given.get("force", False), word="selected")
     aims = targets(tables, output)
     if "summary" in given:

@@ -178,7 +178,7 @@ def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None
         "group_sizes": sizes(_counted(groups["size"])),
         "singletons": int((groups["scored"] == 1).sum()),
         "unscorable": len(frame) - int(frame[".scorable"].sum()),
-        "declared_unscorable": 0 if narrow.declared is None else int(narrow.declared.sum()),
+        "declared_unscorable": 0 if narrow.declared_unscorable is None else int(narrow.declared_unscorable.sum()),
         "zero_variance": zero_variance(groups),
         "reward": rewards,
         "advantage": {

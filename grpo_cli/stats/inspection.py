@@ -13,7 +13,7 @@ import polars as pl
 from grpo_cli.engine.compile import score
 from grpo_cli.engine.plan import Plan
 from grpo_cli.read.build_table import read
-from grpo_cli.read.group_keys import STEP_LIKE
+from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.stats import correlations, difficulty, facts
 from grpo_cli.stats.extremes import listed
 from grpo_cli.stats.trends import spanning, trend

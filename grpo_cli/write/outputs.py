@@ -70,9 +70,7 @@ class Target:
         return str(self.path) if self.path else "stdout"
 
 
-def targets(
-    tables: Sequence[FileTable], output: Output, owned: Callable[[Path], bool] = lambda _: False
-) -> list[Target]:
+def targets(tables: Sequence[FileTable], output: Output, owned: Callable[[Path], bool] | None = None) -> list[Target]:
     """One target per input, checked before anything is computed; what is `owned` may be replaced."""
     if output.in_place:
         return _themselves(tables, output)
@@ -85,7 +83,7 @@ def targets(
     for path in (target.path for target in found if target.path is not None):
         if not folder and not path.absolute().parent.is_dir():
             raise UsageError(f"{path}: there is no directory {path.parent}", f"mkdir -p {path.parent}")
-        _refuse_existing(path, inputs, force=output.force or owned(path), resume=output.resume)
+        _refuse_existing(path, inputs, force=output.force or (owned is not None and owned(path)), resume=output.resume)
     return found
 
 

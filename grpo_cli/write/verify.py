@@ -20,7 +20,7 @@ from grpo_cli.formats.jsonl import members
 from grpo_cli.formats.jsonl.lines import BOM, is_blank, raw_lines
 from grpo_cli.formats.parquet import splice
 from grpo_cli.formats.parquet.sealed import seal_of
-from grpo_cli.read.apply_schema import laid_out
+from grpo_cli.read.apply_schema import recognise
 from grpo_cli.read.choose_columns import LISTED
 from grpo_cli.read.tables import Binding, FileTable
 
@@ -85,9 +85,7 @@ def _added(kind: Format, new: Input, old: Input) -> tuple[str, ...]:
 def _laid_out(old: Input, kind: Format) -> Format:
     """The format as the schema of the file reads it, where rollouts are inside of records."""
     with suppress(DataError):
-        (table,) = laid_out([FileTable(old, kind)], Binding())
-        if isinstance(table, FileTable):
-            return table.format
+        return recognise([FileTable(old, kind)], Binding())[0].format
     return kind
 
 

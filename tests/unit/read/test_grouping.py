@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import grpo_cli
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.read.assign_groups import duplicates
-from grpo_cli.read.group_keys import STEP_LIKE, blocks, encode, sizes, spanning, within
+from grpo_cli.read.assign_groups import repeated_samples
+from grpo_cli.read.group_keys import blocks, encode, sizes, spanning, within
+from grpo_cli.read.known_names import STEP_LIKE
 from tests.support.jobs import frame, look, write
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def repeated(codes: list[int], samples: list[int]) -> bool:
     """Whether there is a warning, with pieces of seven rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("grpo_cli.engine.column_stats.PIECE", 7)
-        return bool(duplicates(encode([pl.Series(codes)], len(codes)), pl.Series("sample", samples)))
+        return bool(repeated_samples(encode([pl.Series(codes)], len(codes)), pl.Series("sample", samples)))
 
 
 @given(pairs=st.lists(st.tuples(KEYS, st.integers(0, 2)), min_size=1, max_size=40))

@@ -10,7 +10,7 @@ import pytest
 
 import grpo_cli
 from grpo_cli.errors import DataError, UnknownName, UsageError
-from grpo_cli.read.choose_columns import GROUP_TIERS, REWARD_TIERS, SAMPLE_IDS
+from grpo_cli.read.known_names import GROUP_TIERS, REWARD_TIERS, SAMPLE_IDS
 from tests.support.jobs import NAN, frame, look, near, write
 
 if TYPE_CHECKING:

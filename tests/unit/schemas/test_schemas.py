@@ -11,9 +11,8 @@ import polars as pl
 import pytest
 
 from grpo_cli.errors import DataError, UnknownName, UsageError
-from grpo_cli.read.apply_schema import laid_out
+from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding
-from grpo_cli.runs.compute_files import opened
 from grpo_cli.schemas.table import REFUSED as REFUSED_LAYOUTS
 from grpo_cli.schemas.table import parsed, schemas
 from grpo_cli.write.verify import verify
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from grpo_cli.read.tables import FileTable
     from grpo_cli.runs.compute_files import Done
 
 READ = sorted(WRITERS)
@@ -33,6 +33,12 @@ def done(written: Written, **more: Any) -> Done:
     """What `compute` finds; without an output it writes nothing."""
     given = {**written.flags, **more}
     return compute(written.path, dry_run="output" not in given, **given)
+
+
+def opened(path: Path) -> tuple[list[FileTable], list[str]]:
+    """The tables of a file or folder, and what was passed over."""
+    inputs, skipped = find_inputs([str(path)])
+    return open_tables(inputs, Binding()), skipped
 
 
 def expected(rewards: Sequence[float | None], codes: Sequence[int]) -> list[float | None]:
@@ -155,7 +161,7 @@ def test_two_schemas_that_fit_equally_well_are_an_error_with_both_names(tmp_path
     twin = {"uuid": "u", "generations": [], "correctness_math_verify": [True, False]}
     path = lines(tmp_path / "y.jsonl", [{**twin, "prompt": "p", "completions": [], "rewards": [1.0, 0.5]}])
     with pytest.raises(DataError, match=r"two schemas fit: openr1 .* and wide .*--schema NAME, or --schema none"):
-        opened([str(path)])
+        opened(path)
     assert done(Written(path, [2], []), schema="wide").scored.frame[".reward"].to_list() == [1.0, 0.5]
 
 
@@ -163,7 +169,7 @@ def test_files_of_different_schemas_are_not_mixed(tmp_path: Path) -> None:
     WRITERS["verl"](tmp_path)
     WRITERS["slime"](tmp_path)
     with pytest.raises(DataError, match=r"the files are of different schemas: .*--schema NAME"):
-        opened([str(tmp_path)])
+        opened(tmp_path)
 
 
 def test_a_key_that_does_not_look_as_the_schema_says_names_the_row(tmp_path: Path) -> None:
@@ -213,17 +219,17 @@ def test_second_copies_are_passed_over_in_a_directory_and_named(tmp_path: Path) 
         path = tmp_path / "rollouts" / "step_1" / part / "traces.jsonl"
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")
-    tables, skipped = opened([str(tmp_path)])
+    tables, skipped = opened(tmp_path)
     assert [table.name for table in tables] == [str(effective)]
     assert len(skipped) == 2
-    assert len(opened([str(tmp_path / "rollouts/step_1/train/all/traces.jsonl")])[0]) == 1
+    assert len(opened(tmp_path / "rollouts/step_1/train/all/traces.jsonl")[0]) == 1
 
 
 def test_a_copy_is_read_when_nothing_stands_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "all" / "traces.jsonl"
     path.parent.mkdir()
     path.write_text(WRITERS["prime-rl"](tmp_path / "other").path.read_text(encoding="utf-8"), encoding="utf-8")
-    assert len(opened([str(tmp_path / "all")])[0]) == 1
+    assert len(opened(tmp_path / "all")[0]) == 1
 
 
 # --- the table itself -----------------------------------------------------------------------------------------
@@ -267,8 +273,8 @@ def test_detection_does_not_depend_on_the_order_of_rows_or_keys(tmp_path: Path) 
         written = WRITERS[name](folder)
         rows = [json.loads(line) for line in written.path.read_text(encoding="utf-8").splitlines()]
         turned = [dict(reversed(list(row.items()))) for row in reversed(rows)]
-        (table,) = laid_out(opened([str(lines(written.path, turned))])[0], Binding())
-        assert table.schema is schemas()[name]  # type: ignore[attr-defined]
+        (table,), _ = opened(lines(written.path, turned))
+        assert table.schema is schemas()[name]
 
 
 def test_a_folder_of_steps_keeps_its_steps_apart_and_knows_its_batches(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""From the names on a command line to pinned files, and from those to tables whose format and schema are known."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from grpo_cli.errors import UsageError
+from grpo_cli.files.inputs import expand, pinned, spool
+from grpo_cli.formats import registry
+from grpo_cli.formats.jsonl.broken import without_broken
+from grpo_cli.read.apply_schema import recognise
+from grpo_cli.read.tables import FileTable
+from grpo_cli.schemas.second_copies import without_copies
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from grpo_cli.files.inputs import Input
+    from grpo_cli.read.tables import Binding
+
+STDIN: Final = "-"
+
+
+def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple[list[Input], list[str]]:
+    """Pin the files that are meant, and list those that were passed over.
+
+    Passed over are own outputs, hidden and empty files, a schema's second copies, and whatever is in the output folder;
+    a file that is named itself is always meant.
+    """
+    if STDIN in names:
+        if len(names) > 1:
+            raise UsageError("standard input cannot be read together with files", "name it alone")
+        if sys.stdin is None:
+            raise UsageError("standard input is closed", "pipe something in, or name a file")
+        return [spool(sys.stdin.buffer)], []
+    found = expand(names)
+    named = {Path(name) for name in names}
+    folder = None if output_folder is None else Path(os.path.realpath(output_folder))
+    unmeant = {
+        path
+        for path in found.files
+        if path not in named
+        and (not path.stat().st_size or (folder is not None and folder in Path(os.path.realpath(path)).parents))
+    }
+    if len(unmeant) == len(found.files):
+        unmeant = set()
+    files, copies = without_copies([path for path in found.files if path not in unmeant], named)
+    return [pinned(path) for path in files], [str(path) for path in (*found.skipped, *sorted(unmeant), *copies)]
+
+
+def open_tables(inputs: Sequence[Input], binding: Binding, *, skip_broken: bool = False) -> list[FileTable]:
+    """The files as tables: format and schema recognised, one row per rollout; nothing but a sample is read yet."""
+    tables = []
+    for source in inputs:
+        known = registry.of(source)
+        if skip_broken and known.name == "jsonl":
+            kept, gone = without_broken(source)
+            tables.append(FileTable(kept, known, gone=gone))
+        else:
+            tables.append(FileTable(source, known))
+    return recognise(tables, binding)
