@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import pinned
 from grpo_cli.formats import registry
-from grpo_cli.read.tables import FileTable
 from grpo_cli.schemas.sample import Sample, misfit, reward_names
 from grpo_cli.schemas.table import LISTED, NONE, REFUSED, schema, schemas
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from grpo_cli.read.tables import FileTable
     from grpo_cli.schemas.table import Schema
 
 _NEAR: Final = 3  # schemas that nearly fit
