@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from grpo_cli.errors import UnknownName, UsageError
@@ -31,6 +32,29 @@ NAMES: Final[Mapping[str, str]] = {
 }
 EXAMPLE: Final = "try '(reward - mean) / (std + epsilon)'"
 ROLES: Final = ("length", "logprob", "baseline", "kl", "truncated", "input_length", "turns")
+# The SQL that a formula may hold. Whatever else polars understands (queries, functions that read files or addresses,
+# casts, texts) is refused before polars sees it.
+WORDS: Final = (
+    "AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE", "CASE", "WHEN", "THEN", "ELSE", "END",
+)  # fmt: skip
+FUNCTIONS: Final = (
+    "ABS", "CEIL", "CEILING", "FLOOR", "ROUND", "TRUNC", "SIGN", "SQRT", "CBRT", "EXP", "LN", "LOG", "LOG2", "LOG10", "LOG1P",
+    "POW", "POWER", "MOD", "SIN", "COS", "TAN", "ASIN", "ACOS", "ATAN", "ATAN2", "LEAST", "GREATEST", "COALESCE", "NULLIF",
+    "IFNULL", "IF", "AVG", "SUM", "MIN", "MAX", "COUNT", "MEDIAN", "STDDEV", "VARIANCE", "FIRST", "LAST", "QUANTILE_CONT",
+)  # fmt: skip
+SHOWN: Final = 120  # characters of a formula in a message
+MOST_TOKENS: Final = 2000
+MOST_DEPTH: Final = 50  # parentheses and CASE inside each other
+_TOKEN: Final = re.compile(
+    r"""\s*(?:
+        (?P<comment> -- | /\* )
+      | (?P<number> (?: \d+ (?: \.\d* )? | \.\d+ ) (?: [eE][-+]?\d+ )? (?![\w.]) )
+      | (?P<name> [^\W\d]\w* | "[^"]*" )
+      | (?P<operator> <= | >= | <> | != | == | [-+*/%=<>(),] )
+      | (?P<other> \S )
+    )""",
+    re.VERBOSE,
+)
 
 
 def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
@@ -68,21 +92,55 @@ def _refuse_other_types(sql: str, formula: pl.Expr, names: Sequence[str]) -> Non
     try:
         found = probe.select(formula.alias("value"))["value"]
     except (pl.exceptions.PolarsError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"--expr {sql!r} cannot be computed ({reason})", EXAMPLE) from None
+        reason = shortened(str(error).splitlines()[0])
+        raise UsageError(f"--expr {shortened(sql)!r} cannot be computed ({reason})", EXAMPLE) from None
     if not (found.dtype.is_numeric() or found.dtype == pl.Boolean) or len(found) not in {1, 2}:
-        raise UsageError(f"--expr {sql!r} gives {found.dtype}, not a number for each row", EXAMPLE)
+        raise UsageError(f"--expr {shortened(sql)!r} gives {found.dtype}, not a number for each row", EXAMPLE)
 
 
 def parsed(sql: str) -> pl.Expr:
     """The formula as an expression; a usage error shows what polars could not read."""
     import polars as pl
 
+    _refuse_more_than_arithmetic(sql)
     try:
         return pl.sql_expr(sql)
     except pl.exceptions.PolarsError as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"--expr {sql!r} is not a formula ({reason})", EXAMPLE) from None
+        reason = shortened(str(error).splitlines()[0])
+        raise UsageError(f"--expr {shortened(sql)!r} is not a formula ({reason})", EXAMPLE) from None
+
+
+def _refuse_more_than_arithmetic(sql: str) -> None:
+    """A usage error for any token that is no number, quantity, listed function, operator or keyword of a formula."""
+    tokens = [(str(found.lastgroup), found[str(found.lastgroup)]) for found in _TOKEN.finditer(sql)]
+    if len(tokens) > MOST_TOKENS:
+        raise UsageError(f"--expr has {len(tokens):,} tokens", f"a formula has at most {MOST_TOKENS:,}")
+    depth = 0
+    for (kind, text), (_, after), (_, second) in zip(
+        tokens, [*tokens[1:], ("", "")], [*tokens[2:], ("", ""), ("", "")], strict=False
+    ):
+        word = text.upper()
+        depth += (text == "(" or word == "CASE") - (text == ")" or word == "END")
+        if depth > MOST_DEPTH:
+            raise UsageError(f"--expr is nested more than {MOST_DEPTH} deep", "shorten the formula")
+        if kind in {"comment", "other"}:
+            raise UsageError(f"--expr {shortened(sql)!r}: {text!r} has no place in a formula", EXAMPLE)
+        if kind != "name" or word in WORDS:
+            continue
+        if after != "(":
+            name = text.strip('"')
+            if name not in NAMES and name not in ROLES:
+                known = [*NAMES, *ROLES]
+                raise UnknownName.among("quantity", name, known, "(grpo-adv methods expression lists them)")
+        elif word not in FUNCTIONS:
+            raise UnknownName.among("function", text, FUNCTIONS, "(a formula may use these)")
+        elif second == ")" and word != "COUNT":
+            raise UsageError(f"--expr {shortened(sql)!r}: {text} takes a value", EXAMPLE)
+
+
+def shortened(sql: str) -> str:
+    """The beginning of a formula, as a message shows it."""
+    return sql if len(sql) <= SHOWN else f"{sql[: SHOWN - 3]}..."
 
 
 def _quantities(t: Terms, ddof: int, epsilon: float) -> Mapping[str, Callable[[], pl.Expr]]:

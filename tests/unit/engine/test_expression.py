@@ -1,0 +1,114 @@
+"""A formula is arithmetic over named quantities; no part of SQL that reads, queries or recurses reaches polars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+import grpo_cli
+from grpo_cli.engine.estimators.expression import FUNCTIONS, MOST_DEPTH, MOST_TOKENS, NAMES, parsed
+from grpo_cli.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FRAME = pl.DataFrame({"prompt_id": ["a"] * 3 + ["b"] * 2, "reward": [0.25, 0.5, 1.0, 0.5, 0.75]})
+ARGUMENTS = {
+    "LOG": "reward, 2", "POW": "reward, 2", "POWER": "reward, 2", "MOD": "reward, 2", "ATAN2": "reward, 2",
+    "NULLIF": "reward, 9", "IFNULL": "reward, 0", "IF": "reward > 0.5, 1, 0", "QUANTILE_CONT": "reward, 0.5",
+}  # fmt: skip
+
+
+def computed(sql: str) -> list[float]:
+    values: list[float] = grpo_cli.advantages(FRAME, expr=sql).to_list()
+    return values
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_listed_function_computes(name: str) -> None:
+    values = computed(f"{name}({ARGUMENTS.get(name, 'reward')})")
+    assert len(values) == len(FRAME)
+    assert all(value is not None for value in values)
+    assert computed(f"{name.lower()}({ARGUMENTS.get(name, 'reward')})") == values
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_quantity_computes_also_in_quotes(name: str) -> None:
+    assert computed(f'"{name}" + 0') == computed(f"{name} + 0")
+
+
+def test_conditions_and_cases_are_part_of_a_formula() -> None:
+    case = (
+        "CASE WHEN reward BETWEEN 0.5 AND 0.75 OR reward IN (9, 10) THEN 1.5e0 WHEN NOT reward > .3 THEN -1 ELSE 0 END"
+    )
+    assert computed(case) == [-1.0, 1.5, 0.0, 1.5, 1.5]
+    assert computed("case when reward is null or reward <> 0.5 then 2 else reward % 2 end") == [2.0, 0.5, 2.0, 0.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("sql", "name"),
+    [
+        ("read_csv('{0}')", "read_csv"), ("READ_PARQUET('http://127.0.0.1:1/x')", "READ_PARQUET"),
+        ("reward + (SELECT 1)", "SELECT"), ("(select x from read_csv('{0}'))", "select"),
+        ("CAST(reward AS INT)", "CAST"), ("reward::int", ":"), ("reward || 'x'", "|"), ("'{0}'", "'"),
+        ("reward -- mean", "--"), ("reward /* mean */", "/*"), ("reward; SELECT 1", ";"), ("UNNEST(reward)", "UNNEST"),
+        ("reward OVER (PARTITION BY mean)", "OVER"), ("prompt_id", "prompt_id"), ("$1", "$"), ("`reward`", "`"),
+    ],
+)  # fmt: skip
+def test_everything_else_is_refused_by_name_before_polars_sees_it(
+    sql: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("top secret line\n1\n", encoding="utf-8")
+    monkeypatch.setattr(pl, "sql_expr", lambda _: pytest.fail("polars has seen it"))
+    with pytest.raises((UsageError, UnknownName)) as error:
+        computed(sql.format(secret))
+    assert repr(name) in str(error.value)
+    assert "top secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("sql", ["LEAST()", "greatest( )", "SUM()"])
+def test_a_function_without_a_value_is_refused(sql: str) -> None:
+    with pytest.raises(UsageError, match="takes a value"):
+        computed(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "reward + " * 20_000 + "reward",
+        "-" * 20_000 + "reward",
+        "(" * 5_000 + "reward" + ")" * 5_000,
+        "CASE WHEN reward > 1 THEN 1 ELSE " * (MOST_DEPTH + 1) + "0" + " END" * (MOST_DEPTH + 1),
+        "(" * (MOST_DEPTH + 1) + "reward" + ")" * (MOST_DEPTH + 1),
+        "- " * (MOST_TOKENS - 1) + "reward",
+        "NOT " * (MOST_TOKENS - 1) + "reward",
+    ],
+    ids=["long sum", "comments", "parentheses", "cases", "one too deep", "signs", "not"],
+)
+def test_a_formula_too_long_or_too_deep_is_one_short_line(sql: str) -> None:
+    with pytest.raises(UsageError) as error:
+        computed(sql)
+    assert len(str(error.value)) < 400
+
+
+def test_the_longest_formula_computes() -> None:
+    terms = MOST_TOKENS // 2
+    assert computed(" + ".join(["reward"] * terms)) == pytest.approx([terms * r for r in FRAME["reward"]])
+
+
+def test_a_config_file_is_held_to_the_same(tmp_path: Path) -> None:
+    from tests.support.command import adv
+
+    (tmp_path / "own.toml").write_text('expr = "reward + (SELECT 1)"\n', encoding="utf-8")
+    FRAME.write_ndjson(tmp_path / "rewards.jsonl")
+    done = adv("compute", "rewards.jsonl", "--config", "own.toml", cwd=tmp_path)
+    assert done.status == 2
+    assert "no quantity named 'SELECT'" in done.err
+
+
+def test_what_cannot_be_parsed_is_told() -> None:
+    with pytest.raises(UsageError, match="is not a formula"):
+        parsed("reward +")
