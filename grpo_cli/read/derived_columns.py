@@ -27,7 +27,7 @@ OWN: Final = frozenset({FILE, PATH})
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class DerivedColumns:
     """A table's columns with those that its schema makes of them."""
 
     schema: Schema
@@ -35,41 +35,40 @@ class Made:
     place: Place
 
     def scan(self, scan: Scan, fields: Sequence[Field]) -> pl.DataFrame:
-        """The asked columns, made ones among them; `scan` reads those of the file."""
-        wants = {one.name: self._source(one) for one in fields}
-        asked = _distinct([want for want in wants.values() if want.name not in OWN])
-        frames = [scan(part) for part in asked if part] or [scan([])]
+        """The columns that are wanted, derived ones among them; `scan` reads those of the file."""
+        sources = {one.name: self._source(one) for one in fields}
+        scans = _distinct([source for source in sources.values() if source.name not in OWN])
+        frames = [scan(part) for part in scans if part] or [scan([])]
         height = frames[0].height
         columns = []
         for one in fields:
-            want = wants[one.name]
-            found = self._constant(want.name, height) if want.name in OWN else _among(frames, want)
-            columns.append(self._column(one, found).alias(one.name))
+            source = sources[one.name]
+            if source.name in OWN:
+                values = pl.repeat(self.path, height, dtype=pl.String, eager=True).alias(source.name)
+            else:
+                values = _among(frames, source)
+            columns.append(self._column(one, values).alias(one.name))
         return pl.DataFrame(columns)
 
     def _source(self, field: Field) -> Field:
+        """The column of the file that a wanted one is made of, or itself."""
         made = self.schema.derive.get(field.name)
         if made is not None:
             return Field(made.source, "numbers" if made.total else "key")
         return Field(field.name, "key") if field.kind == "number" and self.schema.letters else field
 
-    def _constant(self, name: str, height: int) -> pl.Series:
-        return pl.repeat(self.path, height, dtype=pl.String, eager=True).alias(name)
-
-    def _column(self, field: Field, found: pl.Series) -> pl.Series:
+    def _column(self, field: Field, values: pl.Series) -> pl.Series:
         made = self.schema.derive.get(field.name)
         if made is None:
-            return self._letters(field, found) if self._source(field) != field else found
-        if made.total:
-            return _total(found)
+            return self._each(field.name, values, self._number) if self._source(field) != field else values
+        if made.total:  # of a list that is not null, not empty and holds no null
+            whole = (values.list.len() > 0) & (values.list.len() == values.list.drop_nulls().list.len())
+            return pl.select(pl.when(whole).then(values.list.sum())).to_series().cast(pl.Float64)
         if made.count:
-            return self._each(field.name, found, lambda value: float(len(value)))
+            return self._each(field.name, values, lambda value: float(len(value)))
         if made.value:
-            return self._each(made.source, found, lambda value: self._parts(made, value))
-        return self._matched(made, found)
-
-    def _letters(self, field: Field, found: pl.Series) -> pl.Series:
-        return self._each(field.name, found, self._number)
+            return self._each(made.source, values, lambda value: self._parts(made, value))
+        return self._matched(made, values)
 
     def _number(self, value: Any) -> float | None:
         letter = self.schema.letters.get(value) if isinstance(value, str) else None
@@ -93,52 +92,42 @@ class Made:
         weight = as_number(part.get(made.weight))
         return number * (1.0 if weight is None else weight)
 
-    def _each(self, name: str, found: pl.Series, number: Callable[[Any], float | None]) -> pl.Series:
-        """A number of every value that is there, worked out once for each that occurs."""
+    def _each(self, name: str, column: pl.Series, number: Callable[[Any], float | None]) -> pl.Series:
+        """A number for every value that is not null, computed once for each that occurs."""
+        values = column.to_list()
+        if isinstance(column.dtype, pl.Categorical):  # of JSON: values that are nested or of several types are text
+            values = [None if value is None else json.loads(value) for value in values]
         known: dict[Any, float | None] = {}
         numbers: list[float | None] = []
-        for row, value in enumerate(_python(found)):
+        for row, value in enumerate(values):
             key = value if isinstance(value, str) else json.dumps(value, default=str)
             if value is not None and key not in known:
-                known[key] = self._asked(name, number, value, row)
+                try:
+                    known[key] = number(value)
+                except DataError as error:
+                    raise DataError(f"{self.place(row)}: {error.message}", error.hint) from None
+                except (ValueError, TypeError, AttributeError):
+                    raise DataError(
+                        f"{self.place(row)}: {name} is {str(value)[:40]}, which the schema {self.schema.name} does not expect",
+                        "name the column with --reward, or read the file without it: --schema none",
+                    ) from None
             numbers.append(None if value is None else known[key])
         return pl.Series(name, numbers, dtype=pl.Float64)
 
-    def _asked(self, name: str, number: Callable[[Any], float | None], value: Any, row: int) -> float | None:
-        try:
-            return number(value)
-        except DataError as error:
-            raise DataError(f"{self.place(row)}: {error.message}", error.hint) from None
-        except (ValueError, TypeError, AttributeError):
-            text = str(value)
-            told = f"{self.place(row)}: {name} is {text[:40]}, which the schema {self.schema.name} does not expect"
-            raise DataError(told, "name the column with --reward, or read the file without it: --schema none") from None
-
-    def _matched(self, made: Derived, found: pl.Series) -> pl.Series:
-        text = found if found.dtype == pl.String else canonical(found)
+    def _matched(self, made: Derived, column: pl.Series) -> pl.Series:
+        """The part of a text that the pattern of the schema takes out of it."""
+        text = column if column.dtype == pl.String else canonical(column)
         part = text.str.extract(made.pattern)
         if made.otherwise is not None:
             return part.fill_null(made.otherwise)
         wrong = part.is_null() & text.is_not_null()
         if wrong.any():
             row = wrong.arg_max() or 0
-            told = f"{self.place(row)}: {made.source} is {text[row]!r}, which has no {made.means}"
-            raise DataError(told, "name the key with --group, or read the file without a schema: --schema none")
+            raise DataError(
+                f"{self.place(row)}: {made.source} is {text[row]!r}, which has no {made.means}",
+                "name the key with --group, or read the file without a schema: --schema none",
+            )
         return part
-
-
-def _total(found: pl.Series) -> pl.Series:
-    """The sum of each list; null where a list is null, empty or holds a null."""
-    whole = (found.list.len() > 0) & (found.list.len() == found.list.drop_nulls().list.len())
-    return pl.select(pl.when(whole).then(found.list.sum())).to_series().cast(pl.Float64)
-
-
-def _python(found: pl.Series) -> list[Any]:
-    """The values of a key column as Python has them; those of JSON are text when they are nested or mixed."""
-    values = found.to_list()
-    if not isinstance(found.dtype, pl.Categorical):
-        return values
-    return [None if value is None else json.loads(value) for value in values]
 
 
 def _distinct(fields: Sequence[Field]) -> list[list[Field]]:
@@ -153,9 +142,8 @@ def _distinct(fields: Sequence[Field]) -> list[list[Field]]:
     return [[Field(name, kind) for name, kind in part.items()] for part in parts]
 
 
-def _among(frames: Sequence[pl.DataFrame], want: Field) -> pl.Series:
-    having = [frame[want.name] for frame in frames if want.name in frame.columns]
-    if len(having) == 1:
-        return having[0]
+def _among(frames: Sequence[pl.DataFrame], field: Field) -> pl.Series:
+    """The column as it was read for its kind."""
+    candidates = [frame[field.name] for frame in frames if field.name in frame.columns]
     kinds = {"number": pl.Float64, "numbers": pl.List(pl.Float64)}
-    return next((one for one in having if one.dtype == kinds.get(want.kind)), having[0])
+    return next((one for one in candidates if one.dtype == kinds.get(field.kind)), candidates[0])

@@ -12,7 +12,7 @@ import polars as pl
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.formats.cells import typed
 from grpo_cli.formats.jsonl.lines import line_of
-from grpo_cli.read.derived_columns import Made
+from grpo_cli.read.derived_columns import DerivedColumns
 from grpo_cli.read.known_names import STEP_LIKE
 
 if TYPE_CHECKING:
@@ -121,10 +121,10 @@ class FileTable:
         self._refused.update(names)
 
     def scan(self, fields: Sequence[Field]) -> pl.DataFrame:
-        """The asked columns of the file, those among them that the schema makes of others."""
+        """The wanted columns of the file, those among them that the schema makes of others."""
         if self.schema is None:
             return self._scanned(fields)
-        return Made(self.schema, self.name, self.place).scan(self._scanned, fields)
+        return DerivedColumns(self.schema, self.name, self.place).scan(self._scanned, fields)
 
     def _scanned(self, fields: Sequence[Field]) -> pl.DataFrame:
         if self.format.late is None:
