@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats.interface import Field
-from grpo_cli.read.known_names import GROUP_TIERS, REWARD_TIERS, ROW_IDS, SAMPLE_IDS, STEP_LIKE
+from grpo_cli.read.known_names import (
+    GROUP_TIERS,
+    LIKELY_GROUP,
+    LIKELY_REWARD,
+    REWARD_TIERS,
+    ROW_IDS,
+    SAMPLE_IDS,
+    STEP_LIKE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,9 +47,8 @@ class Columns(NamedTuple):
 def choose_columns(layout: Layout, plan: Plan, names: Sequence[str]) -> Columns:
     """Choose among the names that the tables have."""
     binding = layout.binding
-    group, note = _group_names(binding, names)
+    group, note, rewards = _named_or_found(binding, names)
     note = f"group = {layout.key_words}" if layout.key_words else note
-    rewards = binding.rewards or (_by_name("reward", REWARD_TIERS, names, "--reward"),)
     _check_weights(plan, rewards)
     roles = columns_of_roles(binding, plan)
     repeats = () if layout.schema is None else layout.schema.repeats
@@ -79,27 +87,42 @@ def columns_of_roles(binding: Binding, plan: Plan) -> dict[str, str]:
     return roles
 
 
-def _group_names(binding: Binding, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """The key, and how it was found in words."""
-    if binding.group:
-        group = tuple(dict.fromkeys(binding.group))
-        return group, f"group = {', '.join(group)}"
-    if binding.group_size is not None:
-        return (), f"group = blocks of {binding.group_size} rows"
-    name = _by_name("group key", GROUP_TIERS, names, "--group")
-    return (name,), f"group = {name} {BY_TEXT if name in GROUP_TIERS[-1] else '(found by name)'}"
+def _named_or_found(binding: Binding, names: Sequence[str]) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+    """The key, how it was found in words, and the rewards; one error for all that is missing."""
+    group, note = tuple(dict.fromkeys(binding.group)), f"group = {', '.join(dict.fromkeys(binding.group))}"
+    rewards = binding.rewards
+    missing = {}
+    if not group and binding.group_size is not None:
+        note = f"group = blocks of {binding.group_size} rows"
+    elif not group and (key := _by_name("group key", GROUP_TIERS, names, "--group")):
+        group, note = (key,), f"group = {key} {BY_TEXT if key in GROUP_TIERS[-1] else '(found by name)'}"
+    elif not group:
+        missing["--group NAME"] = ("the group key", LIKELY_GROUP)
+    if not rewards and (name := _by_name("reward", REWARD_TIERS, names, "--reward")):
+        rewards = (name,)
+    elif not rewards:
+        missing["--reward NAME"] = ("the reward", LIKELY_REWARD)
+    if missing:
+        likely = "|".join(pattern for _, pattern in missing.values())
+        ordered = sorted(names, key=lambda name: re.search(likely, name, re.IGNORECASE) is None)
+        shown = ", ".join(ordered[:LISTED]) + (", ..." if len(names) > LISTED else "")
+        raise DataError(
+            f"no column looks like {' or '.join(what for what, _ in missing.values())} (columns: {shown})",
+            f"name {'it' if len(missing) == 1 else 'them'} with {' and '.join(missing)}"
+            "; grpo-adv schemas FILE tells which known layout a file is near",
+        )
+    return group, note, rewards
 
 
-def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag: str) -> str:
-    """The one known name in the first tier that has any; ambiguity is the user's to resolve."""
+def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag: str) -> str | None:
+    """The one known name in the first tier that has any, or None; ambiguity is the user's to resolve."""
     for tier in tiers:
         candidates = [name for name in tier if name in names]
         if len(candidates) > 1:
             raise DataError(f"several columns could be the {what}: {', '.join(candidates)}", f"choose with {flag} NAME")
         if candidates:
             return candidates[0]
-    shown = ", ".join(names[:LISTED]) + (", ..." if len(names) > LISTED else "")
-    raise DataError(f"no column looks like the {what} (columns: {shown})", f"name it with {flag} NAME")
+    return None
 
 
 def _check_weights(plan: Plan, rewards: Sequence[str]) -> None:

@@ -8,17 +8,30 @@ from typing import Final
 GROUP_TIERS: Final = (
     (
         "prompt_id", "group_id", "uid", "prompt_uid", "task_id", "problem_id", "question_id", "example_id",
-        "prompt_idx", "group_idx", "group_index", "prompt_index", "doc_id", "row_id",
+        "prompt_idx", "group_idx", "group_index", "prompt_index", "doc_id", "row_id", "instance_id", "scenario_id",
+        "task_idx", "puzzle_id", "qid",
     ),
     ("prompt", "input", "question", "problem", "messages"),
 )  # fmt: skip
 REWARD_TIERS: Final = (
     ("reward",),
-    ("rewards", "score", "total_reward", "final_reward", "reward_score"),
-    ("acc", "is_correct", "correct"),
+    (
+        "rewards",
+        "score",
+        "total_reward",
+        "final_reward",
+        "reward_score",
+        "reward_total",
+        "episode_return",
+        "final_score",
+    ),
+    ("acc", "is_correct", "correct", "is_solved", "solved", "resolved"),
 )
 # Often the id of a row, sometimes that of a prompt: beside a key that is only text it has to be looked at.
-ROW_IDS: Final = ("id", "uuid", "idx", "index", "qid", "sample_uid")
+ROW_IDS: Final = ("id", "uuid", "idx", "index", "sample_uid")
+# What a name that could be meant often holds: such columns are listed first where none is known.
+LIKELY_GROUP: Final = r"id$|idx|uid|index|key|prompt|question|problem|task|group|input|params"
+LIKELY_REWARD: Final = r"reward|score|return|correct|solved|resolved|pass|success|acc|grade|metric|value"
 SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
 STEP_LIKE: Final = (
     "step", "global_step", "training_step", "train_step", "gen_step", "iteration", "iter", "epoch",

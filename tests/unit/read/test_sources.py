@@ -295,3 +295,21 @@ def test_rows_that_repeat_a_sample_of_their_group_are_counted_and_warned_about(n
 def test_a_sample_id_that_is_missing_repeats_nothing(tmp_path: Path) -> None:
     data = [{"prompt_id": 0, "reward": 0.0, "sample": sample} for sample in (None, None, 1)]
     assert look(write(tmp_path / "a.jsonl", data)).narrow.warnings == ()
+
+
+def test_everything_that_is_missing_is_one_error_with_the_likely_columns_first(tmp_path: Path) -> None:
+    row = {"colour": "red", **{f"note_{i}": "x" for i in range(20)}, "my_prompt": "a", "my_score": 1.0}
+    with pytest.raises(DataError) as error:
+        look(write(tmp_path / "a.jsonl", [row, row]))
+    message, hint = error.value.args
+    assert message.startswith(
+        "no column looks like the group key or the reward (columns: my_prompt, my_score, colour, note_0"
+    )
+    assert hint.startswith("name them with --group NAME and --reward NAME; grpo-adv schemas FILE")
+
+
+def test_a_file_without_a_reward_says_so_and_nothing_of_the_key(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"^no column looks like the reward \(columns: uid, colour\); name it with --reward"
+    ):
+        look(write(tmp_path / "a.jsonl", [{"uid": "x", "colour": "red"}] * 2))
