@@ -1,4 +1,4 @@
-"""The README tells the truth: its generated parts are fresh, and its code blocks run."""
+"""The documentation tells the truth: generated parts are fresh, code blocks run, names exist, and nothing is left out."""
 
 from __future__ import annotations
 
@@ -10,17 +10,36 @@ from typing import TYPE_CHECKING
 import pytest
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.options.table import OPTIONS
-from tests.support.readme import README, ROOT, regenerated, samples_in, shell
+from grpo_cli.engine.presets import presets
+from grpo_cli.options.table import EVERY
+from grpo_cli.schemas.table import schemas
+from tests.support.command import adv
+from tests.support.documents import (
+    BLOCK,
+    DOCS,
+    PAGES,
+    ROOT,
+    TABLES,
+    command_line,
+    regenerated,
+    run,
+    samples_in,
+    shell,
+)
+from tests.unit.test_rooms import PACKAGE, RULES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TEXT = README.read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(sh|python|toml)\n(.*?)```", TEXT, re.DOTALL)
-# Both start by making a venv and installing the project: `.ci/run` and the wheel check run them.
-COMMANDS = [body.strip() for kind, body in BLOCKS if kind == "sh" and "pip install" not in body]
+TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
+WRITTEN = {name: BLOCK.sub("", text) for name, text in TEXTS.items()}  # by people, not generated
+README = TEXTS["README.md"]
+ALL = "\n".join(TEXTS.values())
+BLOCKS = [found for text in WRITTEN.values() for found in re.findall(r"```(sh|python|toml)\n(.*?)```", text, re.DOTALL)]
+# What begins by making a venv is run by `.ci/run`.
+COMMANDS = [line for kind, body in BLOCKS if kind == "sh" and "pip install" not in body for line in body.splitlines()]
 SCRIPTS = [body for kind, body in BLOCKS if kind == "python"]
+GUIDES = {**WRITTEN, "CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")}
 
 
 @pytest.fixture
@@ -29,45 +48,70 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_generated_parts_are_what_the_tool_says() -> None:
-    assert regenerated(TEXT) == TEXT, "run: python -m tests.readme"
+# --- what is shown is what happens --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_generated_parts_of_a_page_are_fresh(name: str) -> None:
+    assert regenerated(TEXTS[name]) == TEXTS[name], "run: make docs"
+
+
+def test_every_generated_table_is_on_a_page() -> None:
+    used = {what for _, kind, what in BLOCK.findall(ALL) if kind == "table"}
+    assert used == {*TABLES}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_readme_runs(command: str, place: Path) -> None:
-    done = shell(command, place)
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_command_of_the_documentation_runs(command: str, place: Path) -> None:
+    first = place / "logged.jsonl"
+    if "audit logged.jsonl" in command:  # the line above it made the file
+        adv("compute", "sample_data/rewards.jsonl", "--preset", "verl-grpo", "-q", "-o", str(first), cwd=place)
+    if "verify scored.parquet" in command:
+        adv("compute", "sample_data/rewards.parquet", "-q", "-o", "scored.parquet", cwd=place)
+    done = run(command, place)
+    assert done.status == 0, done.err
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=range(len(SCRIPTS)))
-def test_a_python_block_of_the_readme_runs(script: str, place: Path) -> None:
-    (place / "block.py").write_text(script, encoding="utf-8")
-    done = shell(f"{sys.executable} block.py", place)
-    assert done.returncode == 0, done.stderr
+def test_a_python_block_of_the_documentation_runs(script: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    exec(compile(script, "block.py", "exec"), {"__name__": "block"})  # noqa: S102 - that it runs is the point
 
 
-def test_the_configuration_of_the_readme_is_read(place: Path) -> None:
+def test_the_configuration_of_the_documentation_is_read(place: Path) -> None:
     (block,) = [body for kind, body in BLOCKS if kind == "toml"]
     assert tomllib.loads(block)
     (place / "grpo.toml").write_text(block, encoding="utf-8")
-    done = shell("grpo-adv compute sample_data/two_rewards.jsonl --config grpo.toml --json", place)
-    assert done.returncode == 0, done.stderr
-    assert '"method": "gdpo"' in done.stdout
+    done = adv("compute", "sample_data/two_rewards.jsonl", "--config", "grpo.toml", "--json", cwd=place)
+    assert done.status == 0, done.err
+    assert '"method": "gdpo"' in done.out
 
 
 def test_both_installing_commands_stand_in_the_readme_as_agreed() -> None:
     install = "python3 -m venv .venv && .venv/bin/pip install"
     main = ". && .venv/bin/grpo-adv compute sample_data/rewards.jsonl --method rloo --scale batch"
-    assert f"```sh\n{install} {main}\n```" in TEXT
-    assert f"```sh\n{install} -e '.[test]' && .venv/bin/pytest\n```" in TEXT
+    assert f"```sh\n{install} {main}\n```" in README
+    assert f"```sh\n{install} -e '.[test]' && .venv/bin/pytest\n```" in README
 
 
-def test_every_method_and_option_is_documented() -> None:
-    for name in ESTIMATORS:
-        assert f"| `{name}` |" in TEXT
-    for option in OPTIONS.values():
-        assert f"`{option.flag}`" in TEXT
+# --- nothing is left out ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("README.md", [f"grpo-adv {name}" for name in command_line()]),
+        ("docs/commands.md", [f"grpo-adv {name}" for name in command_line()]),
+        ("docs/options.md", [row.flag for row in EVERY.values()]),
+        ("docs/methods.md", [*ESTIMATORS]),
+        ("docs/presets.md", [*presets()]),
+        ("docs/schemas.md", [*schemas()]),
+    ],
+)
+def test_every_name_is_documented(page: str, names: list[str]) -> None:
+    rows = set(re.findall(r"^\| `([^`]+)`", TEXTS[page], re.MULTILINE))
+    assert not {*names} - rows
 
 
 @pytest.mark.parametrize("row", ESTIMATORS.values(), ids=lambda row: row.name)
@@ -84,9 +128,74 @@ def test_the_changelog_names_the_version() -> None:
     assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 250
+
+
+# --- what is named exists -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_paths_and_modules_that_are_named_exist(name: str) -> None:
+    """A path is one of the project, of the package or of docs/; a name with dots is one of `grpo_cli`."""
+    words = re.findall(r"`([\w./-]+)`", GUIDES[name])
+    paths = [word for word in words if re.search(r"\w/[\w.]|\w/$|\.(py|md|yml)$", word) and not word.startswith("-")]
+    gone = [path for path in paths if not any((home / path).exists() for home in (ROOT, PACKAGE, DOCS))]
+    gone += [word for word in words if word.startswith("grpo_cli.") and not is_known(word)]
+    assert not gone
+
+
+def is_known(dotted: str) -> bool:
+    import grpo_cli
+
+    _, *rest = dotted.split(".")
+    home = PACKAGE.joinpath(*rest)
+    return hasattr(grpo_cli, rest[0]) or home.is_dir() or home.with_suffix(".py").is_file()
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_options_that_are_named_exist(name: str) -> None:
+    known = {flag for one in command_line().values() for param in one.params for flag in param.opts}
+    known |= {"--help", "--version", "--install-completion", "--show-completion"}
+    assert not {*re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", TEXTS[name])} - known
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_links_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", GUIDES[name]):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        page = (ROOT / name).parent / file if file else ROOT / name
+        assert page.exists(), target
+        assert not anchor or anchor in anchors(page), target
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+def test_what_the_readme_links_to_is_in_the_source_archive() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packed = settings["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    linked = {target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", README)}
+    assert {target.split("/")[0] for target in linked if not target.startswith("https://")} <= {*packed}
+
+
+def test_the_picture_shows_the_rooms_that_there_are() -> None:
+    picture = (DOCS / "rooms.svg").read_text(encoding="utf-8")
+    assert {*re.findall(r'class="room"[^>]*>(\w+)<', picture)} == {*RULES}
+
+
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    menu = re.findall(r"([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(menu) == sorted(page.name for page in DOCS.glob("*.md"))
+
+
 def test_the_toy_learns_through_a_real_pipe(tmp_path: Path) -> None:
     done = shell(f"{sys.executable} {ROOT / 'examples' / 'toy.py'}", tmp_path)
-    assert done.returncode == 0, done.stderr
-    means = [float(line.split()[1]) for line in done.stdout.splitlines() if line.split()[0].isdigit()]
+    assert done.status == 0, done.err
+    means = [float(line.split()[1]) for line in done.out.splitlines() if line.split()[0].isdigit()]
     assert means[-1] > 2 * means[0]
     assert means[-1] > 0.8

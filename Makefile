@@ -1,0 +1,26 @@
+# The commands people use; `python3 -m venv .venv && .venv/bin/pip install -e '.[dev,docs]'` once before.
+# Another environment: make test BIN=/path/to/bin/
+BIN ?= .venv/bin/
+
+.PHONY: test lint types docs bench nightly
+
+test: ## what must pass before a commit
+	$(BIN)pytest
+
+lint: ## style; `ruff check --fix` and `ruff format` do most of the work
+	$(BIN)ruff check .
+	$(BIN)ruff format --check .
+
+types:
+	$(BIN)mypy
+
+docs: ## make the generated tables anew, then build the site into build/site
+	$(BIN)python -m tests.support.documents
+	$(BIN)mkdocs build --strict
+
+bench: ## needs about 12 GB below build/; see benchmarks/README.md
+	mkdir -p build/bench
+	$(BIN)python benchmarks/run.py --scratch build/bench
+
+nightly: ## what takes long or needs other programs
+	$(BIN)pytest tests/nightly -m "slow or not slow" -n 0

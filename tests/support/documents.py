@@ -1,0 +1,373 @@
+"""The generated parts of the README and of docs/: `python -m tests.support.documents` writes them, a test compares them.
+
+A page marks what is generated:
+
+    <!-- table: NAME -->             one of TABLES, made from the tables of the code
+    <!-- output: COMMAND -->         what the command prints on the sample data
+    <!-- source: FILE#NAME -->       a function, a row or a section of that file, as it stands there
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import tomllib
+from dataclasses import MISSING, fields
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+import typer.main
+
+from grpo_cli import errors
+from grpo_cli.auditing import audit
+from grpo_cli.cli.app import app
+from grpo_cli.engine import plan_parts
+from grpo_cli.engine.estimators import expression
+from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.engine.presets import presets as known_presets
+from grpo_cli.formats.registry import FORMATS
+from grpo_cli.options.table import EVERY, Option
+from grpo_cli.render.methods import as_dict as method_facts
+from grpo_cli.render.presets import as_dict as preset_facts
+from grpo_cli.render.schemas import reward_of
+from grpo_cli.schemas.table import LAYOUTS, REFUSED
+from grpo_cli.schemas.table import schemas as known_schemas
+from grpo_cli.stats.facts import GATES
+from tests.support.command import Done, adv
+from tests.unit.test_rooms import PACKAGE, RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+ROOT = PACKAGE.parent
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+# Inside of a list the markers and what is between them are indented.
+BLOCK = re.compile(r"^( *)<!-- (output|table|source): (.+?) -->\n.*?<!-- end -->\n", re.DOTALL | re.MULTILINE)
+SHELL = frozenset("|<>&;$`*")
+SINGLE = re.compile(r'(?:"[^"]*"|\'[^\']*\')')
+
+
+# --- running what a page shows ------------------------------------------------------------------------------
+
+
+def samples_in(folder: Path) -> None:
+    """Copy the samples as they are in the repository, without what somebody computed beside them."""
+    shutil.copytree(
+        ROOT / "sample_data", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.advantages.*", "__*")
+    )
+
+
+def shell(command: str, cwd: Path) -> Done:
+    """Run a line as a user would in a shell, 80 columns wide, with this interpreter's commands first."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "COLUMNS": "80", "NO_COLOR": "1"}
+    done = subprocess.run(command, shell=True, cwd=cwd, env=env, capture_output=True, text=True, check=False)  # noqa: S602
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def run(command: str, cwd: Path) -> Done:
+    """Run a command: in this process where it is `grpo-adv` alone, in a shell where it has pipes or redirections."""
+    done = Done(0, "", "")
+    for part in command.split(" && "):
+        in_process = part.startswith("grpo-adv ") and not SHELL & {*SINGLE.sub("", part)}
+        done = adv(*shlex.split(part)[1:], cwd=cwd) if in_process else shell(part, cwd)
+        if done.status:
+            break
+    return done
+
+
+def captured(command: str) -> str:
+    """What a command prints, without the time it took."""
+    with tempfile.TemporaryDirectory() as scratch:
+        samples_in(Path(scratch, "sample_data"))
+        done = run(command, Path(scratch))
+    if done.status:
+        raise RuntimeError(done.err)
+    printed = re.sub(r"[0-9.]+ s$", "0.03 s", done.out, flags=re.MULTILINE)
+    return fenced("text", f"$ {command}\n{printed}")
+
+
+# --- Markdown ------------------------------------------------------------------------------------------------
+
+
+def fenced(kind: str, text: str) -> str:
+    return f"```{kind}\n{text.rstrip()}\n```\n"
+
+
+def plain(text: str) -> str:
+    """Text in which Markdown sees no mark-up."""
+    return re.sub(r"([*_|])", r"\\\1", text).replace("<", "&lt;")
+
+
+def code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def table(header: str, rows: Iterable[Iterable[str]]) -> str:
+    titles = header.split(" | ")
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def sections(parts: Mapping[str, str]) -> str:
+    return "\n".join(f"## {title}\n\n{body}" for title, body in parts.items())
+
+
+def first_line(doc: str | None) -> str:
+    return (doc or "").strip().splitlines()[0]
+
+
+# --- the command line ----------------------------------------------------------------------------------------
+
+
+@cache
+def command_line() -> Mapping[str, Any]:
+    """The commands as typer has them, in the order of `--help`."""
+    return typer.main.get_command(app).commands  # type: ignore[attr-defined, no-any-return]
+
+
+def commands() -> str:
+    return table("command | what it does", ([f"`grpo-adv {name}`", row.help.split("\n\n")[0].replace("\n", " ")] for name, row in command_line().items()))  # fmt: skip
+
+
+def options() -> str:
+    """A section for each panel of `--help`, a row for each option."""
+    panels: dict[str, list[Option]] = {}
+    for row in EVERY.values():
+        panels.setdefault(row.panel, []).append(row)
+    header = "option | takes | meaning | in"
+    return sections({title: table(header, map(_option, rows)) for title, rows in panels.items()})
+
+
+def _option(row: Option) -> list[str]:
+    flags = ", ".join(code(flag) for flag in (row.flag, row.short, row.other) if flag)
+    takes = (row.metavar or " ".join(map(str, get_args(row.type)))).replace("|", " ")
+    inside = [
+        name
+        for name, one in command_line().items()
+        if any((p.opts[0], p.help) == (row.flag, row.help) for p in one.params)
+    ]
+    return [flags, code(takes), plain(row.help), ", ".join(inside)]
+
+
+def own_options() -> str:
+    """What the commands take that is not in the table of options: arguments, and options of one command."""
+    shared = {(row.flag, row.help) for row in EVERY.values()}
+    rows: dict[tuple[str, str], list[str]] = {}
+    for name, one in command_line().items():
+        for p in one.params:
+            if (p.opts[0], p.help) not in shared:
+                flag = p.opts[0] if p.opts[0].startswith("-") else p.metavar.strip("[]")
+                rows.setdefault((flag, p.help), []).append(name)
+    return table("takes | meaning | in", ([code(flag), plain(text), ", ".join(names)] for (flag, text), names in rows.items()))  # fmt: skip
+
+
+def exits() -> str:
+    classes: dict[int, list[type[errors.GrpoError]]] = {}
+    for one in vars(errors).values():
+        if isinstance(one, type) and issubclass(one, errors.GrpoError) and one is not errors.GrpoError:
+            classes.setdefault(one.status, []).append(one)
+    meaning = {
+        0: "done",
+        1: "the data cannot be used, or the system refused a file: the message names file, row or group, and the flag that helps",
+        2: "the command line means nothing",
+        3: "a `--fail-on` condition holds; nothing was written",
+        130: "interrupted (128 + the signal's number: 143 terminated, 129 the terminal was closed)",
+        141: "the reader of a pipe has left",
+    }
+    rows = [
+        [str(status), text, ", ".join(code(one.__name__) for one in classes.pop(status, []))]
+        for status, text in meaning.items()
+    ]
+    if classes:
+        raise RuntimeError(f"no words for the exit statuses {[*classes]}")
+    return table("status | meaning | in Python", rows)
+
+
+# --- the plan, methods, presets, schemas -----------------------------------------------------------------------
+
+
+def plan_fields() -> str:
+    """Every field that `--set` knows, part by part in the order of the arithmetic."""
+    parts = [
+        *((name, part) for name, part in plan_parts.PARTS.items() if name in {"unit", "rewards"}),
+        *((f"shape.{name}", op) for name, op in plan_parts.SHAPE.items()),
+        *((name, part) for name, part in plan_parts.PARTS.items() if name not in {"unit", "rewards"}),
+        *((f"post.{name}", op) for name, op in plan_parts.POST.items()),
+    ]
+    rows = [
+        [code(f"{name}.{one.name}"), _values(get_type_hints(part)[one.name]), code(_default(one))]
+        for name, part in parts for one in fields(part)
+    ]  # fmt: skip
+    return table("field | takes | default", rows)
+
+
+def _values(kind: Any) -> str:
+    choices = [value for value in get_args(kind) if isinstance(value, str)]
+    if choices:
+        return code(" ".join(choices))
+    return {bool: "true or false", int: "a whole number"}.get(kind, "numbers" if "tuple" in str(kind) else "a number")
+
+
+def _default(one: Any) -> str:
+    if one.default is MISSING or one.default is None or one.default == ():
+        return ""
+    return str(one.default).lower() if isinstance(one.default, bool) else f"{one.default}"
+
+
+def methods() -> str:
+    rows = []
+    for name in ESTIMATORS:
+        facts = method_facts(name)
+        scales = ", ".join([f"**{facts['scale']}**", *(scale for scale in facts["scales"] if scale != facts["scale"])])
+        needs = ", ".join(code(need["flag"]) for need in facts["needs"])
+        rows.append([f"`{name}`", plain(facts["summary"]), scales, needs])
+    return table("method | what it is | scale | needs", rows)
+
+
+def method_details() -> str:
+    """A section for each method: formula, limit cases and source, then its parameters."""
+    return sections({f"`{name}`": _method(method_facts(name)) for name in ESTIMATORS})
+
+
+def _method(facts: Mapping[str, Any]) -> str:
+    _, formula, *rest = facts["doc"].split("\n\n")
+    body = fenced("text", "\n".join(line.strip() for line in formula.splitlines()))
+    body += f"\n{plain(' '.join(rest).replace(chr(10), ' '))}\n"
+    if facts["params"]:
+        body += "\n" + table("parameter | default | takes | meaning", map(_parameter, facts["params"]))
+    return body
+
+
+def _parameter(param: Mapping[str, Any]) -> list[str]:
+    takes = " ".join(param["choices"]) if param["choices"] else param["type"]
+    return [code(param["name"]), code(str(param["default"])), takes, plain(param["help"])]
+
+
+def presets() -> str:
+    """A table for each framework."""
+    frameworks: dict[str, list[list[str]]] = {}
+    for name, row in known_presets().items():
+        facts = preset_facts(name)
+        formula = f"refused: {row.refused}" if row.refused else "; ".join(facts["formula"]).replace(":;", ":")
+        singletons = "" if row.refused else "; ".join(facts["rules"]["singletons"])
+        frameworks.setdefault(row.framework, []).append([f"`{name}`", plain(formula), plain(singletons)])
+    header = "preset | computes | groups of one row"
+    return sections({framework: table(header, rows) for framework, rows in frameworks.items()})
+
+
+def schemas() -> str:
+    rows = []
+    for row in known_schemas().values():
+        refused = row.layout in REFUSED
+        group, reward = (f"refused: {row.refusal}", "") if refused else (row.grouping, reward_of(row))
+        rows.append([f"`{row.name}`", *map(plain, (row.tool, row.layout, group, reward))])
+    return table("schema | written by | layout | group | reward", rows)
+
+
+def layouts() -> str:
+    return table("layout | what it is", ([code(name), text] for name, text in LAYOUTS.items()))
+
+
+def formats() -> str:
+    return table("format | suffixes", ([row.name, " ".join(map(code, row.suffixes))] for row in FORMATS.values()))
+
+
+def names(known: Iterable[str]) -> str:
+    return ", ".join(map(code, known)) + "\n"
+
+
+def formula_names() -> str:
+    columns = {name: f"{ROLES[name].meaning} (needs `{ROLES[name].flag}`)" for name in expression.ROLES}
+    return table("name | meaning", ([code(name), text] for name, text in {**expression.NAMES, **columns}.items()))
+
+
+# --- the house -------------------------------------------------------------------------------------------------
+
+
+def rooms() -> str:
+    """The rules of the test on imports, with what each room says of itself."""
+    rows = []
+    for name, below in RULES.items():
+        home = PACKAGE / name / "__init__.py" if (PACKAGE / name).is_dir() else PACKAGE / f"{name}.py"
+        doc = first_line(ast.get_docstring(ast.parse(home.read_text(encoding="utf-8"))))
+        label = f"{name}/" if (PACKAGE / name).is_dir() else f"{name}.py"
+        rows.append([code(label), doc, ", ".join(below.split()) or "nothing"])
+    return table("room | what it is for | imports from", rows)
+
+
+def measured() -> str:
+    """Seconds of the last complete run, as benchmarks/README.md has them."""
+    cases = {
+        "wide-parquet": "Parquet, 200k rows with 4 KB of text",
+        "narrow-parquet": "Parquet, 10M rows, 1.25M string keys",
+        "wide-jsonl": "JSON lines, 200k with 4 KB of text",
+        "narrow-jsonl": "JSON lines, 4M short ones of one size",
+        "mixed-jsonl": "JSON lines, 4M short ones of many sizes",
+    }
+    who = {"grpo-adv": "grpo-adv", "polars": "polars", "duckdb": "DuckDB", "pandas": "pandas", "loop": "Python loop", "cp": "`cp`"}  # fmt: skip
+    text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    seconds = {(case, one): wall for case, one, wall in re.findall(r"^\| ([\w-]+) \| ([\w-]+) \| ([\d.]+) \|", text, re.MULTILINE)}  # fmt: skip
+    if {case for case, _ in seconds} != {*cases}:
+        raise RuntimeError(f"benchmarks/README.md has the cases {sorted({case for case, _ in seconds})}")
+    rows = ([label, *(seconds.get((case, one), "") for one in who)] for case, label in cases.items())
+    return table(" | ".join(["seconds", *who.values()]), rows)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "commands": commands, "options": options, "own options": own_options, "exits": exits, "plan fields": plan_fields,
+    "methods": methods, "method details": method_details, "presets": presets, "schemas": schemas, "layouts": layouts,
+    "formats": formats, "gates": lambda: names(GATES), "audit gates": lambda: names(audit.GATES),
+    "formula names": formula_names, "rooms": rooms, "measured": measured,
+}  # fmt: skip
+
+
+def source(place: str) -> str:
+    """A piece of the project as it stands: a function, a row with that name, or a section of a TOML file."""
+    file, name = place.split("#")
+    text = (ROOT / file).read_text(encoding="utf-8")
+    if file.endswith(".toml"):
+        if name not in tomllib.loads(text):
+            raise RuntimeError(f"{file} has no [{name}]")
+        found = re.search(rf"^\[{name}\]\n(.+\n|\n(?=\[{name}\.))+", text, re.MULTILINE)
+        return fenced("toml", found[0] if found else "")
+    node = next(node for node in ast.walk(ast.parse(text)) if _is_called(node, name))
+    lines = text.splitlines()[node.lineno - 1 : node.end_lineno]
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    return fenced("python", "\n".join(line[indent:] for line in lines))
+
+
+def _is_called(node: Any, name: str) -> bool:
+    if isinstance(node, ast.Call):
+        return any(one.arg == "name" and isinstance(one.value, ast.Constant) and one.value.value == name for one in node.keywords)  # fmt: skip
+    return isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
+
+
+def regenerated(text: str) -> str:
+    """A page with its generated parts made anew."""
+
+    def fresh(found: re.Match[str]) -> str:
+        indent, kind, what = found.groups()
+        body = {"output": captured, "source": source, "table": lambda name: TABLES[name]()}[kind](what)
+        return textwrap.indent(f"<!-- {kind}: {what} -->\n\n{body}\n<!-- end -->\n", indent)
+
+    return BLOCK.sub(fresh, text)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        before = page.read_text(encoding="utf-8")
+        after = regenerated(before)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+            print(page.relative_to(ROOT))  # noqa: T201 - says what it wrote
