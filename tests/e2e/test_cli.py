@@ -16,7 +16,7 @@ import pytest
 
 from grpo_cli.options.table import OPTIONS, Option
 from tests.support.command import adv, process
-from tests.support.readme import samples_in
+from tests.support.samples import samples_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

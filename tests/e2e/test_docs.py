@@ -12,7 +12,7 @@ import pytest
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.options.table import EVERY
-from grpo_cli.schemas.table import schemas
+from grpo_cli.schemas.table import REFUSED, schemas
 from tests.support.command import adv
 from tests.support.documents import (
     BLOCK,
@@ -23,9 +23,10 @@ from tests.support.documents import (
     command_line,
     regenerated,
     run,
-    samples_in,
     shell,
 )
+from tests.support.goldens import cases
+from tests.support.samples import samples_in
 from tests.unit.test_rooms import PACKAGE, RULES
 
 if TYPE_CHECKING:
@@ -132,6 +133,20 @@ def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= 250
 
 
+def test_the_numbers_of_methods_presets_and_layouts_are_right() -> None:
+    frameworks = {row.framework for row in presets().values()}
+    layouts = [row for row in schemas().values() if row.layout not in REFUSED]
+    introduction = " ".join(README.split())
+    assert f"GRPO, RLOO and {len(ESTIMATORS) - 2} more critic-free estimators" in introduction
+    assert (
+        f"{len(presets())} presets have the exact arithmetic of TRL, verl, OpenRLHF and {len(frameworks) - 3} more"
+        in introduction
+    )
+    assert f"{len(cases())} cases" in introduction
+    assert f"{len(cases())} cases" in TEXTS["docs/trainers.md"]
+    assert f"[{len(layouts)} layouts]" in TEXTS["docs/getting-started.md"]
+
+
 # --- what is named exists -----------------------------------------------------------------------------------
 
 
@@ -155,7 +170,8 @@ def is_known(dotted: str) -> bool:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_options_that_are_named_exist(name: str) -> None:
-    known = {flag for one in command_line().values() for param in one.params for flag in param.opts}
+    known = {taken.flag for one in command_line().values() for taken in one.takes}
+    known |= {row.other for row in EVERY.values()}
     known |= {"--help", "--version", "--install-completion", "--show-completion"}
     assert not {*re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", TEXTS[name])} - known
 

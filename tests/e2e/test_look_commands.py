@@ -14,7 +14,7 @@ import grpo_cli
 from grpo_cli.errors import UnknownName
 from grpo_cli.options.table import CHOICE, EVERY, INSPECT, LOOK, REPORT, SELECT
 from tests.support.command import adv, process
-from tests.support.readme import samples_in
+from tests.support.samples import samples_in
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,13 +13,12 @@ import ast
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
 import textwrap
 import tomllib
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
@@ -43,6 +42,7 @@ from grpo_cli.schemas.table import LAYOUTS, REFUSED
 from grpo_cli.schemas.table import schemas as known_schemas
 from grpo_cli.stats.facts import GATES
 from tests.support.command import Done, adv
+from tests.support.samples import samples_in
 from tests.unit.test_rooms import PACKAGE, RULES
 
 if TYPE_CHECKING:
@@ -58,13 +58,6 @@ SINGLE = re.compile(r'(?:"[^"]*"|\'[^\']*\')')
 
 
 # --- running what a page shows ------------------------------------------------------------------------------
-
-
-def samples_in(folder: Path) -> None:
-    """Copy the samples as they are in the repository, without what somebody computed beside them."""
-    shutil.copytree(
-        ROOT / "sample_data", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.advantages.*", "__*")
-    )
 
 
 def shell(command: str, cwd: Path) -> Done:
@@ -130,14 +123,37 @@ def first_line(doc: str | None) -> str:
 # --- the command line ----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Taken:
+    """An argument or an option of a command: how it is given and what it means."""
+
+    flag: str
+    help: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command in one sentence, with what it takes."""
+
+    help: str
+    takes: tuple[Taken, ...]
+
+
 @cache
-def command_line() -> Mapping[str, Any]:
-    """The commands as typer has them, in the order of `--help`."""
-    return typer.main.get_command(app).commands  # type: ignore[attr-defined, no-any-return]
+def command_line() -> Mapping[str, Command]:
+    """The commands in the order of `--help`."""
+    tree: Any = typer.main.get_command(app)
+    return {
+        name: Command(
+            one.help.split("\n\n")[0].replace("\n", " "),
+            tuple(Taken(p.opts[0] if p.opts[0].startswith("-") else p.metavar.strip("[]"), p.help) for p in one.params),
+        )
+        for name, one in tree.commands.items()
+    }
 
 
 def commands() -> str:
-    return table("command | what it does", ([f"`grpo-adv {name}`", row.help.split("\n\n")[0].replace("\n", " ")] for name, row in command_line().items()))  # fmt: skip
+    return table("command | what it does", ([f"`grpo-adv {name}`", row.help] for name, row in command_line().items()))
 
 
 def options() -> str:
@@ -162,14 +178,13 @@ def _option(row: Option) -> list[str]:
 
 def own_options() -> str:
     """What the commands take that is not in the table of options: arguments, and options of one command."""
-    shared = {(row.flag, row.help) for row in EVERY.values()}
-    rows: dict[tuple[str, str], list[str]] = {}
+    shared = {Taken(row.flag, row.help) for row in EVERY.values()}
+    rows: dict[Taken, list[str]] = {}
     for name, one in command_line().items():
-        for p in one.params:
-            if (p.opts[0], p.help) not in shared:
-                flag = p.opts[0] if p.opts[0].startswith("-") else p.metavar.strip("[]")
-                rows.setdefault((flag, p.help), []).append(name)
-    return table("takes | meaning | in", ([code(flag), plain(text), ", ".join(names)] for (flag, text), names in rows.items()))  # fmt: skip
+        for taken in one.takes:
+            if taken not in shared:
+                rows.setdefault(taken, []).append(name)
+    return table("takes | meaning | in", ([code(one.flag), plain(one.help), ", ".join(names)] for one, names in rows.items()))  # fmt: skip
 
 
 def exits() -> str:
@@ -301,8 +316,7 @@ def rooms() -> str:
     for name, below in RULES.items():
         home = PACKAGE / name / "__init__.py" if (PACKAGE / name).is_dir() else PACKAGE / f"{name}.py"
         doc = first_line(ast.get_docstring(ast.parse(home.read_text(encoding="utf-8"))))
-        label = f"{name}/" if (PACKAGE / name).is_dir() else f"{name}.py"
-        rows.append([code(label), doc, ", ".join(below.split()) or "nothing"])
+        rows.append([code(name), doc, ", ".join(below.split()) or "nothing"])
     return table("room | what it is for | imports from", rows)
 
 
@@ -341,7 +355,7 @@ def source(place: str) -> str:
             raise RuntimeError(f"{file} has no [{name}]")
         found = re.search(rf"^\[{name}\]\n(.+\n|\n(?=\[{name}\.))+", text, re.MULTILINE)
         return fenced("toml", found[0] if found else "")
-    node = next(node for node in ast.walk(ast.parse(text)) if _is_called(node, name))
+    node: Any = next(node for node in ast.walk(ast.parse(text)) if _is_called(node, name))
     lines = text.splitlines()[node.lineno - 1 : node.end_lineno]
     indent = len(lines[0]) - len(lines[0].lstrip())
     return fenced("python", "\n".join(line[indent:] for line in lines))
@@ -358,7 +372,7 @@ def regenerated(text: str) -> str:
 
     def fresh(found: re.Match[str]) -> str:
         indent, kind, what = found.groups()
-        body = {"output": captured, "source": source, "table": lambda name: TABLES[name]()}[kind](what)
+        body = TABLES[what]() if kind == "table" else captured(what) if kind == "output" else source(what)
         return textwrap.indent(f"<!-- {kind}: {what} -->\n\n{body}\n<!-- end -->\n", indent)
 
     return BLOCK.sub(fresh, text)

@@ -12,7 +12,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.write.resume import NAME, Ledger
 from grpo_cli.write.verify import verify
 from tests.support.jobs import compute, rows_of, write
-from tests.support.readme import samples_in
+from tests.support.samples import samples_in
 
 if TYPE_CHECKING:
     from pathlib import Path

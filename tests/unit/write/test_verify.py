@@ -13,7 +13,7 @@ import pytest
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.write.verify import verify
 from tests.support.jobs import compute
-from tests.support.readme import samples_in
+from tests.support.samples import samples_in
 
 if TYPE_CHECKING:
     from pathlib import Path
