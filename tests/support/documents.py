@@ -168,11 +168,7 @@ def options() -> str:
 def _option(row: Option) -> list[str]:
     flags = ", ".join(code(flag) for flag in (row.flag, row.short, row.other) if flag)
     takes = (row.metavar or " ".join(map(str, get_args(row.type)))).replace("|", " ")
-    inside = [
-        name
-        for name, one in command_line().items()
-        if any((p.opts[0], p.help) == (row.flag, row.help) for p in one.params)
-    ]
+    inside = [name for name, one in command_line().items() if Taken(row.flag, row.help) in one.takes]
     return [flags, code(takes), plain(row.help), ", ".join(inside)]
 
 
