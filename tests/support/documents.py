@@ -338,7 +338,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "commands": commands, "options": options, "own options": own_options, "exits": exits, "plan fields": plan_fields,
     "methods": methods, "method details": method_details, "presets": presets, "schemas": schemas, "layouts": layouts,
     "formats": formats, "gates": lambda: names(GATES), "audit gates": lambda: names(audit.GATES),
-    "formula names": formula_names, "rooms": rooms, "measured": measured,
+    "formula functions": lambda: names(expression.FUNCTIONS), "formula names": formula_names,
+    "rooms": rooms, "measured": measured,
 }  # fmt: skip
 
 
