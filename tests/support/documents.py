@@ -180,7 +180,7 @@ def own_options() -> str:
         for taken in one.takes:
             if taken not in shared:
                 rows.setdefault(taken, []).append(name)
-    return table("takes | meaning | in", ([code(one.flag), plain(one.help), ", ".join(names)] for one, names in rows.items()))  # fmt: skip
+    return table("takes | meaning | in", ([code(one.flag.replace("|", " ")), plain(one.help), ", ".join(names)] for one, names in rows.items()))  # fmt: skip
 
 
 def exits() -> str:
