@@ -7,8 +7,6 @@ from typing import Annotated, Optional
 
 import typer
 
-from grpo_cli.files.keys import OPTION
-
 Output = Annotated[Path, typer.Argument(metavar="OUT", help="The file that was written.")]
 Against = Annotated[Path, typer.Option("--against", metavar="IN", help="The file that it was made from.")]
 Columns = Annotated[
@@ -17,17 +15,13 @@ Columns = Annotated[
         "--column", metavar="NAME", help="Added or replaced column (default: the new names).", show_default=False
     ),
 ]
-Key = Annotated[
-    Optional[str],  # noqa: UP045 - typer
-    typer.Option(OPTION, metavar="FILE", help="File with the key of encrypted Parquet files.", show_default=False),
-]
 
 
-def verify(output: Output, against: Against, column: Columns = None, key: Key = None) -> None:
+def verify(output: Output, against: Against, column: Columns = None) -> None:
     """Check that a file is its input plus the added columns, and nothing else; exit 1 with the first difference."""
     from grpo_cli.write.verify import verify as check
 
-    found = check(output, against, column or (), key)
+    found = check(output, against, column or ())
     what = ", ".join(found.added) or "no column"
     unit = {"bytes": "byte by byte", "values": "value by value"}[found.by]
     print(f"{output} is {against} plus {what}, {unit}")

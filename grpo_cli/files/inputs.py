@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from typing import Self
 
-    from grpo_cli.files.keys import Key
-
 
 # What a directory is searched for. A test holds this list equal to the suffixes of `formats.FORMATS`.
 READABLE: Final = (
@@ -56,7 +54,6 @@ class Input:
     path: str
     pin: Pin
     fd: int | None = None
-    key: Key | None = field(default=None, repr=False)
     stretches: list[Any] = field(
         default_factory=list, compare=False, repr=False
     )  # what its first reading found, for the second

@@ -225,7 +225,7 @@ def _refuse_idle(given: Given, plan: Plan, without: Plan) -> None:
 def binding_fields(given: Given) -> dict[str, Any]:
     """Which columns play which part: the keyword arguments of a Binding."""
     flags = {role.flag.removeprefix("--").replace("-", "_"): role.name for role in ROLES.values()}
-    direct = ("group_size", "partial", "expect_size", "group_within", "batch_by", "schema", "parquet_key")
+    direct = ("group_size", "partial", "expect_size", "group_within", "batch_by", "schema")
     group = tuple(name.strip() for item in given.get("group", ()) for name in item.split(",") if name.strip())
     if given.get("group") and not group:
         raise UsageError("--group names no column", "give the columns of the key, or leave it out")

@@ -72,8 +72,6 @@ _ROWS: Final = (
            help="One row per rollout, where the input has several in a record (lists, nested traces)."),
     Option(name="on_error", type=Literal["error", "skip"], panel=INPUT,
            help="Lines that are not JSON, as a last one cut short: stop (default), or leave them out and count them."),
-    Option(name="parquet_key", type=str, metavar="FILE", panel=INPUT,
-           help="File with the key of encrypted Parquet files; what is written from them is encrypted with it, too."),
     Option(name="config", type=str, metavar="FILE", panel=INPUT, help="TOML file with options by these names; flags win."),
     Option(name="schema", type=str, metavar="NAME|none", panel=GROUPS,
            help="How the file is laid out (grpo-adv schemas lists them). Without it: recognised, and said."),
@@ -189,16 +187,16 @@ _ARITHMETIC: Final = tuple(row.name for row in _ROWS if row.name in ON_FRAMES an
 _FACTS: Final = tuple(name for name in _ARITHMETIC if OPTIONS[name].panel in {GROUPS, REWARDS})
 # The options of each command that has not all of them, in the order of its help.
 INSPECT: Final = (
-    "by", "show", "top", "sort", "format", "text_column", "duplicates", *_ARITHMETIC, "on_error", "parquet_key", "config", "json", "quiet", "debug",
+    "by", "show", "top", "sort", "format", "text_column", "duplicates", *_ARITHMETIC, "on_error", "config", "json", "quiet", "debug",
 )  # fmt: skip
 SELECT: Final = (
-    "where", "limit", "per_group", "pick", "seed", "output", "force", *_FACTS, "length_column", "on_error", "parquet_key", "config", "json", "summary", "quiet", "debug",
+    "where", "limit", "per_group", "pick", "seed", "output", "force", *_FACTS, "length_column", "on_error", "config", "json", "summary", "quiet", "debug",
 )  # fmt: skip
 REPORT: Final = (
-    "output", "force", "by", "methods", "text_column", "duplicates", *_ARITHMETIC, "on_error", "parquet_key", "config", "quiet", "debug",
+    "output", "force", "by", "methods", "text_column", "duplicates", *_ARITHMETIC, "on_error", "config", "quiet", "debug",
 )  # fmt: skip
-AUDIT: Final = ("column", *_ARITHMETIC, "parquet_key", "config", "fail_on", "json", "quiet", "debug")
+AUDIT: Final = ("column", *_ARITHMETIC, "config", "fail_on", "json", "quiet", "debug")
 COMPARE: Final = (
     "presets", "contenders", "write", "output", "force", "in_place", "column", "replace", "dtype",
-    *(name for name in _ARITHMETIC if name not in {"preset", "method", "expr"}), "parquet_key", "json", "quiet", "debug",
+    *(name for name in _ARITHMETIC if name not in {"preset", "method", "expr"}), "json", "quiet", "debug",
 )  # fmt: skip

@@ -41,7 +41,6 @@ class Binding:
     carried: Mapping[str, Kind] = field(default_factory=dict)  # columns that come along, without a part to play
     singletons_meant: bool = False
     schema: str | None = None  # the name of one, or "none"; without it the files are looked at
-    parquet_key: str | None = None  # a file with the key of encrypted ones
 
     @property
     def batch_names(self) -> list[str]:

@@ -78,25 +78,12 @@ def targets(tables: Sequence[FileTable], output: Output, owned: Callable[[Path],
     folder = is_folder(output.to)
     if output.resume and not folder:
         raise UsageError("--resume keeps its notes in the output directory", "give -o DIRECTORY/")
-    _refuse_plain_text(tables, found, output)
     inputs = _identities(tables)
     for path in (target.path for target in found if target.path is not None):
         if not folder and not path.absolute().parent.is_dir():
             raise UsageError(f"{path}: there is no directory {path.parent}", f"mkdir -p {path.parent}")
         _refuse_existing(path, inputs, force=output.force or (owned is not None and owned(path)), resume=output.resume)
     return found
-
-
-def _refuse_plain_text(tables: Sequence[FileTable], found: Sequence[Target], output: Output) -> None:
-    """What was encrypted is not written in plain text because another kind of output was asked for."""
-    for table, target in zip(tables, found, strict=True):
-        anew = output.only or output.long or target.format.name != table.format.name
-        if anew and table.source.key is not None and table.format.name == "parquet":
-            from grpo_cli.formats.parquet.sealed import seal_of  # loads pyarrow, which other formats do without
-
-            if seal_of(table.source) is not None:
-                plain = f"{table.name} is encrypted, and {target.name} would hold it in plain text"
-                raise UsageError(plain, "write a Parquet file, with all columns")
 
 
 def _themselves(tables: Sequence[FileTable], output: Output) -> list[Target]:

@@ -7,19 +7,17 @@ files, value by value. Same rows, same order; the first difference is told.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import pinned
-from grpo_cli.files.keys import key_of
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Field
 from grpo_cli.formats.jsonl import members
 from grpo_cli.formats.jsonl.lines import BOM, is_blank, raw_lines
 from grpo_cli.formats.parquet import splice
-from grpo_cli.formats.parquet.sealed import seal_of
 from grpo_cli.read.apply_schema import recognise
 from grpo_cli.read.choose_columns import LISTED
 from grpo_cli.read.tables import Binding, FileTable
@@ -43,12 +41,9 @@ class Verified:
     added: tuple[str, ...]
 
 
-def verify(output: Path, against: Path, columns: Sequence[str] = (), key: str | None = None) -> Verified:
+def verify(output: Path, against: Path, columns: Sequence[str] = ()) -> Verified:
     """Compare an output with its input; `columns` are those that were added or replaced (default: the new names)."""
     new, old = pinned(output), pinned(against)
-    if key is not None:
-        opening = key_of(key)
-        new, old = replace(new, key=opening), replace(old, key=opening)
     kind, of_old = registry.of(new), registry.of(old)
     if kind.name != of_old.name:
         raise UsageError(f"{new.name} is {kind.name} and {old.name} is {of_old.name}", "verify compares one format")
@@ -94,7 +89,7 @@ def _compared(kind: Format, new: Input, old: Input, added: Collection[str]) -> t
         return BYTES, kind.difference(new, old, added)
     if kind.name == "jsonl":
         return BYTES, _lines(new, old, tuple(added))
-    if kind.name == "parquet" and not _encrypted(new, old):
+    if kind.name == "parquet":
         difference = splice.same_chunks(old, new, added)
         if difference is None:
             return BYTES, _unreadable(kind, new, added)
@@ -108,11 +103,6 @@ def _unreadable(kind: Format, new: Input, added: Collection[str]) -> str | None:
     except (DataError, OSError) as error:
         return f"{new.name}: {', '.join(added)} cannot be read: {error}"
     return None
-
-
-def _encrypted(*files: Input) -> bool:
-    """Tell whether there is a key and a file that wants one: two encryptions of the same bytes are never equal."""
-    return any(one.key is not None and seal_of(one) is not None for one in files)
 
 
 def _lines(new: Input, old: Input, added: tuple[str, ...]) -> str | None:

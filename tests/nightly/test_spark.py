@@ -220,11 +220,10 @@ FAR: Final = (
 )
 
 
-@pytest.mark.parametrize("times", ["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"])
+@pytest.mark.parametrize("times", ["TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"])
 def test_what_is_written_again_is_read_by_spark_too(spark: Any, tmp_path: Path, times: str) -> None:
     """Without some rows, and with columns that Spark's own entry in the footer has to tell of."""
     spark.conf.set("spark.sql.parquet.outputTimestampType", times)
-    spark.conf.set("spark.sql.parquet.int96RebaseModeInWrite", "CORRECTED")
     spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED")
     folder = tmp_path / "in"
     spark.range(ROWS, numPartitions=1).selectExpr(*COLUMNS, *FAR).write.parquet(str(folder))

@@ -6,6 +6,7 @@ Ids are those of https://github.com/apache/parquet-format/blob/master/src/main/t
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
@@ -33,16 +34,12 @@ PATH, CODEC, PLAIN, PACKED, PAGES_AT, LIST_AT, DICTIONARY_AT, BLOOM_AT, BLOOM_SI
 
 TAIL: Final = 8  # the length of the footer in 4 bytes, and the magic
 MAGIC: Final = b"PAR1"
-_SECRET: Final = b"PARE"
+_ENCRYPTED: Final = b"PARE"
 BROKEN: Final = (IndexError, ValueError, KeyError)
 
 
 class Unspliceable(Exception):
     """The bytes of this file have to be written anew; the message says why."""
-
-
-class Encrypted(Unspliceable):
-    """Nor can it be read without its key: pyarrow's metadata of a column that it cannot open ends the whole process."""
 
 
 class Column(NamedTuple):
@@ -83,21 +80,36 @@ class Footer:
 
 def read(handle: BinaryIO, size: int) -> Footer:
     """Read the footer of a file that has `size` bytes."""
-    raw, secret = ending(handle, size)
-    if secret:
-        raise Encrypted("the footer is encrypted")
+    raw, encrypted = _last_bytes(handle, size)
+    if encrypted:
+        raise Unspliceable("the footer is encrypted")
     return parse(raw, size - TAIL - len(raw))
 
 
-def ending(handle: BinaryIO, size: int) -> tuple[bytes, bool]:
-    """Read the bytes of a footer, and tell whether it is encrypted: then what is plain stands first."""
+def is_encrypted(handle: BinaryIO, size: int) -> bool:
+    """Whether the footer or some columns are encrypted; False as well for a file without a footer to follow."""
+    with suppress(Unspliceable, *BROKEN):
+        raw, encrypted = _last_bytes(handle, size)
+        if encrypted:
+            return True
+        # The first row group tells, and the walk stops there: a footer can have thousands.
+        for one in thrift.walk(raw, 0, {ROW_GROUPS: lambda _, at: at}):
+            if one.id == ROW_GROUPS:
+                _, count, at = thrift.opened(raw, one.start)
+                chunks = thrift.items(raw, thrift.by_id(raw, at)[CHUNKS].start)[:-1] if count else []
+                return any(not thrift.by_id(raw, chunk).keys().isdisjoint(CRYPTO) for chunk in chunks)
+    return False
+
+
+def _last_bytes(handle: BinaryIO, size: int) -> tuple[bytes, bool]:
+    """Read the bytes of a footer, and whether it is encrypted."""
     handle.seek(max(size - TAIL, 0))
     tail = handle.read(TAIL)
     start = size - TAIL - int.from_bytes(tail[:4], "little")
-    if tail[4:] not in {MAGIC, _SECRET} or start < len(MAGIC):
+    if tail[4:] not in {MAGIC, _ENCRYPTED} or start < len(MAGIC):
         raise Unspliceable("there is no footer at its end")
     handle.seek(start)
-    return handle.read(size - TAIL - start), tail[4:] == _SECRET
+    return handle.read(size - TAIL - start), tail[4:] == _ENCRYPTED
 
 
 def parse(raw: bytes, start: int) -> Footer:
@@ -149,7 +161,7 @@ def columns(raw: bytes, marks: Sequence[int]) -> list[Column]:
 def _refuse_foreign(found: Footer) -> None:
     """Refuse what the first row group shows: foreign files, keys, and lists that do not fit the schema."""
     if _ENCRYPTION in found.fields:
-        raise Encrypted("the file is encrypted")
+        raise Unspliceable("the file is encrypted")
     if any(thrift.opened(found.raw, group[CHUNKS].start)[1] != found.leaves for group in found.groups):
         raise Unspliceable("the row groups do not have the columns of the schema")
     if ORDERS in found.fields and thrift.opened(found.raw, found.fields[ORDERS].start)[1] != found.leaves:
@@ -158,7 +170,7 @@ def _refuse_foreign(found: Footer) -> None:
         if ELSEWHERE in chunk:
             raise Unspliceable("the columns lie in other files")
         if not chunk.keys().isdisjoint(CRYPTO):
-            raise Encrypted("some columns are encrypted")
+            raise Unspliceable("some columns are encrypted")
         if META not in chunk:
             raise KeyError(META)
 

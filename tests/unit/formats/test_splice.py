@@ -23,12 +23,11 @@ from pyarrow.parquet import encryption
 
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.inputs import Input, spool
-from grpo_cli.formats.interface import Weaving
+from grpo_cli.formats.interface import Field, Weaving
 from grpo_cli.formats.parquet import column_chunks, footer, parquet, splice, thrift
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.splice import copy_start
 from tests.support.drawn import examples
-from tests.unit.formats.test_encrypted import Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -314,17 +313,36 @@ def test_dropped_rows_take_the_general_path_and_it_is_said() -> None:
     assert pq.read_table(io.BytesIO(out))["k"].to_pylist() == ["c", "a"]
 
 
-@pytest.mark.parametrize("take", [None, np.array([0])])
-@pytest.mark.parametrize("plain", [True, False])
-def test_encrypted_files_are_refused(take: Any, *, plain: bool) -> None:
-    """Not the general path: over a plain footer with hidden columns pyarrow would abort the process."""
-    how = encryption.EncryptionConfiguration(footer_key="f", column_keys={"c": ["r"]}, plaintext_footer=plain)
-    locked = encryption.CryptoFactory(Service).file_encryption_properties(encryption.KmsConnectionConfig(), how)
-    sink = io.BytesIO()
-    with pq.ParquetWriter(sink, TABLE.schema, encryption_properties=locked) as writer:
-        writer.write_table(TABLE)
-    with pytest.raises(DataError, match=r"in: the .* is encrypted; decrypt it first"):
-        woven(sink.getvalue(), adding(1 if take is not None else ROWS, take=take))
+class OpenKeys(encryption.KmsClient):  # type: ignore[misc]
+    """A key service that wraps nothing."""
+
+    def __init__(self, _: Any) -> None:
+        super().__init__()
+
+    def wrap_key(self, key: bytes, _: str) -> str:
+        return key.hex()
+
+
+@pytest.mark.parametrize("plaintext_footer", [True, False])
+def test_encrypted_files_are_refused_in_one_line(*, plaintext_footer: bool) -> None:
+    """Also where the footer can be read: asked about a column without its key, pyarrow aborts the process."""
+    keys = encryption.EncryptionConfiguration("f", column_keys={"c": ["r"]}, plaintext_footer=plaintext_footer)
+    locks = encryption.CryptoFactory(OpenKeys).file_encryption_properties(encryption.KmsConnectionConfig(), keys)
+    data = wrote(TABLE, encryption_properties=locks)
+    for attempt in (
+        lambda: parquet.columns(held(data)),
+        lambda: parquet.scan(held(data), [Field("k", "key")]),
+        lambda: parquet.read(held(data)),
+        lambda: woven(data, adding(ROWS)),
+        lambda: woven(data, adding(1, take=np.array([0]))),
+        lambda: parquet.in_place(held(data), adding(ROWS)),
+        lambda: splice.same_chunks(held(data), held(data), {"advantage"}),
+    ):
+        with pytest.raises(DataError, match=r"^in: .* encrypted") as told:
+            attempt()
+        assert "\n" not in str(told.value)
+    with pytest.raises(DataError, match="decrypt it with the tool that wrote it, or with pyarrow, and run again"):
+        parquet.columns(held(data))
 
 
 def test_an_arrow_schema_that_cannot_be_read_takes_the_general_path() -> None:

@@ -101,7 +101,6 @@ EFFECTS: dict[str, Effect] = {
     "role_column": Effect("agent", {"binding.roles.role": "agent"}),
     "input_length_column": Effect("n_in", {"binding.roles.input_length": "n_in"}),
     "turns_column": Effect("n_turns", {"binding.roles.turns": "n_turns"}),
-    "parquet_key": Effect("key.json", {"binding.parquet_key": "key.json"}),
 }  # fmt: skip
 # What only the command itself reads.
 OF_THE_COMMAND = {"config", "stream", "explain", "fail_on", "on_error", "json", "summary", "quiet", "debug"}
