@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from grpo_cli.cli.command import takes
 from grpo_cli.errors import DataError, GateError, UsageError
-from grpo_cli.files.early import begun
 from grpo_cli.options.resolve import binding_fields, origin, output_fields, plan_of, with_config
 from grpo_cli.options.table import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from contextlib import AbstractContextManager
 
-    from grpo_cli.engine.plan import Plan
     from grpo_cli.runs.compute_files import Done, Job
 
 
@@ -29,24 +25,7 @@ def compute(typed: dict[str, Any]) -> None:
     grpo-adv compute rewards.jsonl --method rloo --scale batch
     """
     given = with_config(typed)
-    with _ahead(given):
-        _compute(given, plan_of(given))
-
-
-def _ahead(given: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Have a large Parquet file copied while polars is loaded; of other outputs the first bytes are not yet known."""
-    others = ("stream", "explain", "in_place", "only", "duplicate")
-    if len(given["inputs"]) > 1 or any(given.get(name) for name in others):
-        return nullcontext()
-    source = given["inputs"][0]
-    if not source.endswith(".parquet"):
-        return nullcontext()
-    target = given.get("output") or str(Path(source).with_suffix(".advantages.parquet"))
-    return begun(source, target, force=given.get("force", False))
-
-
-def _compute(given: dict[str, Any], plan: Plan) -> None:
-    job = _job(given, plan)
+    job = _job(given, plan_of(given))
     if given.get("stream"):
         _tell(given, job, _streamed(job), sys.stderr)
         return

@@ -12,17 +12,17 @@ from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.files.early import claimed, opened, temporary_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from _typeshed import ReadableBuffer
 
     Buffer = bytes | memoryview  # of bytes
 
-_STEP: Final = 1 << 25  # bytes between two calls for the disk
-_AT_ONCE: Final = min(os.sysconf("SC_IOV_MAX"), 1024)  # pieces that one call takes
+_BUFFER: Final = 1 << 20
+_SYNC_EVERY: Final = 1 << 25  # bytes written between two calls of fdatasync
+_PIECES: Final = min(os.sysconf("SC_IOV_MAX"), 1024)  # that one call of writev takes
 _SYNC: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
@@ -30,26 +30,31 @@ _SYNC: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 def replacing(
     path: str | os.PathLike[str], *, force: bool, ready: Callable[[Path], None] = lambda _: None
 ) -> Iterator[BinaryIO]:
-    """Give a file to write; it takes the name `path` only if the body ends well, and `ready` does with it as it is.
+    """Give a file to write that takes the name `path` if the body ends well, and is removed if not.
 
-    A symlink stays, and the file that it points to is replaced. A device or a pipe (`/dev/null`) has no
-    old content to protect, so it is written directly.
+    `ready` is called with the complete temporary file just before it is renamed. A symlink stays, and the file
+    that it points to is replaced. A device or a pipe (`/dev/null`) has no old content to protect, so it is
+    written directly.
     """
     named, target = Path(path), Path(os.path.realpath(path))
-    if _is_stream(named):  # a pipe of the shell has no real path
+    # By its name: a pipe of the shell has no real path.
+    if named.exists() and not named.is_file() and not named.is_dir():
         with _explained(named), named.open("wb") as device:
             yield device
         return
     _refuse_existing(target, force=force)
     with _explained(target):
-        temporary, sink = claimed(target) or _beside(target)
+        temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
+        # Not by tempfile: its mode is 0600, while a new file here takes the umask as any other does.
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            with sink:
-                yield sink
+            with _SyncedFile(fd) as sink:
+                yield cast("BinaryIO", sink)
                 sink.flush()
-                os.fsync(sink.fileno())
+                os.fsync(fd)
             _refuse_existing(target, force=force)
-            _copy_mode(target, temporary)
+            if target.exists():
+                temporary.chmod(target.stat().st_mode & 0o7777)
             ready(temporary)
             temporary.replace(target)
         except BaseException:
@@ -59,10 +64,6 @@ def replacing(
         _sync_directory(target.parent)
 
 
-def _is_stream(target: Path) -> bool:
-    return target.exists() and not target.is_file() and not target.is_dir()
-
-
 def _refuse_existing(target: Path, *, force: bool) -> None:
     if target.is_dir():
         raise UsageError(f"{target}: is a directory", "give the name of a file, or end the name with a slash")
@@ -70,45 +71,42 @@ def _refuse_existing(target: Path, *, force: bool) -> None:
         raise UsageError(f"{target}: exists", "add --force to replace it, or choose another -o")
 
 
-def _beside(target: Path) -> tuple[Path, BinaryIO]:
-    temporary = temporary_for(target)
-    return temporary, cast("BinaryIO", Steady(opened(temporary)))
-
-
-class Steady(BufferedRandom):
-    """A file to write that goes to the disk while it is written: the fsync at the end then has little left to do.
-
-    900 MB of lines were done 0.2 s earlier.
-    """
+class _SyncedFile(BufferedRandom):
+    """A file to write that goes to the disk meanwhile: the fsync at the end then has little left to do."""
 
     def __init__(self, fd: int) -> None:
-        super().__init__(FileIO(fd, "r+"), 1 << 20)
-        self._since = 0
+        super().__init__(FileIO(fd, "r+"), _BUFFER)
+        self._unsynced = 0
         self._thread: Thread | None = None
 
     def write(self, data: ReadableBuffer) -> int:
-        """Write, and have another thread begin with the disk now and then."""
-        self._written(len(data) if isinstance(data, bytes) else memoryview(data).nbytes)
+        """Write, and have another thread sync now and then."""
+        self._count(len(data) if isinstance(data, bytes) else memoryview(data).nbytes)
         return super().write(data)
 
     def writelines(self, lines: Iterable[ReadableBuffer], /) -> None:
-        """Write pieces from where they lie, many in one call; the file's own buffer would be one copy more."""
+        """Write many pieces in one call from where they lie; the file's own buffer would be one more copy."""
         self.flush()
         at, parts = self.tell(), iter(cast("Iterable[Buffer]", lines))
-        while batch := list(islice(parts, _AT_ONCE)):
-            size = _gathered(self.fileno(), batch)
-            self._written(size)
+        while batch := list(islice(parts, _PIECES)):
+            size = sum(map(len, batch))
+            done = os.writev(self.fileno(), batch)
+            if done < size:  # the disk is nearly full, or a signal came
+                left = memoryview(b"".join(batch))
+                while done < size:
+                    done += os.write(self.fileno(), left[done:])
+            self._count(size)
             at += size
         self.seek(at)
 
-    def _written(self, count: int) -> None:
-        self._since += count
-        if self._since > _STEP and (self._thread is None or not self._thread.is_alive()):
-            self._since, self._thread = 0, Thread(target=self._sync, daemon=True)
+    def _count(self, written: int) -> None:
+        self._unsynced += written
+        if self._unsynced > _SYNC_EVERY and (self._thread is None or not self._thread.is_alive()):
+            self._unsynced, self._thread = 0, Thread(target=self._sync, daemon=True)
             self._thread.start()
 
     def _sync(self) -> None:
-        with suppress(OSError):  # the fsync at the end will tell
+        with suppress(OSError):  # the fsync at the end reports it
             _SYNC(self.fileno())
 
     def close(self) -> None:
@@ -116,22 +114,6 @@ class Steady(BufferedRandom):
         if self._thread is not None:
             self._thread.join()
         super().close()
-
-
-def _gathered(fd: int, parts: Sequence[Buffer]) -> int:
-    """Write pieces in one call, and what that leaves in further ones; tell how many bytes they are."""
-    size = sum(map(len, parts))
-    done = os.writev(fd, parts)
-    if done < size:  # the disk is nearly full, or a signal came
-        left = memoryview(b"".join(parts))
-        while done < size:
-            done += os.write(fd, left[done:])
-    return size
-
-
-def _copy_mode(target: Path, temporary: Path) -> None:
-    if target.exists():
-        temporary.chmod(target.stat().st_mode & 0o7777)
 
 
 def _sync_directory(folder: Path) -> None:
@@ -146,16 +128,18 @@ def _sync_directory(folder: Path) -> None:
 
 @contextmanager
 def _explained(target: Path) -> Iterator[None]:
+    """Turn what the operating system refuses into one line that says what helps."""
     try:
         yield
     except OSError as error:
-        told = _cause(target, error)
-        if told is None:
+        explained = _refusal(target, error)
+        if explained is None:
             raise
-        raise told from error
+        raise explained from error
 
 
-def _cause(target: Path, error: OSError) -> DataError | None:
+def _refusal(target: Path, error: OSError) -> DataError | None:
+    """What the user can do about the error; None for one that has nothing to do with the output."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return DataError(f"{target}: no space left, nothing was written", "free some, or choose another -o")
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:

@@ -125,6 +125,26 @@ def test_a_closed_terminal_leaves_nothing_behind(number: int, status: int, place
     assert [path.name for path in place.iterdir()] == ["a.jsonl"]
 
 
+@pytest.mark.parametrize("module", ["grpo_cli.cli.entry", "grpo_cli.cli.compute", "polars"])
+def test_an_interrupt_while_modules_are_loaded_is_no_traceback(module: str, place: Path) -> None:
+    script = f"""
+import os, runpy, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["grpo-adv", "compute", "a.jsonl"]
+runpy.run_module("grpo_cli", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=place, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in place.iterdir()] == ["a.jsonl"]
+
+
 @pytest.mark.parametrize("before", [["nohup"]])
 def test_a_run_that_is_to_outlive_its_terminal_does(before: Sequence[str], place: Path) -> None:
     with waiting(place, *before) as run:

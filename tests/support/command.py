@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import json
 import os
@@ -52,7 +51,6 @@ def process(*arguments: str, cwd: Path, stdin: str = "", **env: str) -> Done:
 def adv(*arguments: str, cwd: Path | None = None, stdin: str = "", **env: str) -> Done:
     """What `main` does with this line; an error that it does not expect fails the test."""
     streams = {name: io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for name in ("stdout", "stderr")}
-    ends: list[int] = []
     with pytest.MonkeyPatch.context() as patch, _as_it_was():
         for name, value in {**TERMINAL, **env}.items():
             patch.setenv(name, value)
@@ -61,12 +59,12 @@ def adv(*arguments: str, cwd: Path | None = None, stdin: str = "", **env: str) -
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         patch.setattr(sys, "argv", ["grpo-adv", *arguments])
         patch.setattr(typer.main, "get_command", TREE)
-        patch.setattr(__main__, "_leave", ends.append)
         if cwd is not None:
             patch.chdir(cwd)
-        __main__.main()
-    (status,) = ends
-    return Done(status, *(_text(stream) for stream in streams.values()))
+        with pytest.raises(SystemExit) as end:
+            __main__.main()
+    assert isinstance(end.value.code, int), end.value.code
+    return Done(end.value.code, *(_text(stream) for stream in streams.values()))
 
 
 def _text(stream: io.TextIOWrapper) -> str:
@@ -77,11 +75,10 @@ def _text(stream: io.TextIOWrapper) -> str:
 
 @contextmanager
 def _as_it_was() -> Iterator[None]:
-    """What `main` sets for its process is set back."""
-    handlers, threshold = [(number, signal.getsignal(number)) for number in SIGNALS], gc.get_threshold()
+    """The signal handlers that `main` sets for its process are set back."""
+    handlers = [(number, signal.getsignal(number)) for number in SIGNALS]
     try:
         yield
     finally:
-        gc.set_threshold(*threshold)
         for number, handler in handlers:
             signal.signal(number, handler)

@@ -13,7 +13,6 @@ from io import UnsupportedOperation
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from grpo_cli.errors import InputChanged
-from grpo_cli.files.early import Ahead
 from grpo_cli.files.in_place import Growth, padding
 from grpo_cli.formats.columnar import arrow_columns
 from grpo_cli.formats.jsonl.lines import exactly
@@ -41,9 +40,7 @@ _CANNOT: Final = {
 
 
 def copy_start(source: Input, handle: BinaryIO, sink: BinaryIO, length: int) -> None:
-    """Copy the first `length` bytes to where the sink stands, if they are not there already."""
-    if isinstance(sink, Ahead) and sink.take(source.pin, length):
-        return
+    """Copy the first `length` bytes to where the sink stands."""
     done = _in_kernel(handle, sink, length)
     handle.seek(done)
     while done < length:

@@ -9,12 +9,14 @@ import re
 import stat
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files.atomic import replacing
 from grpo_cli.files.inputs import READABLE, Input, _Positioned, expand, pinned, spool
 from grpo_cli.formats.registry import FORMATS
+from tests.support.command import adv
 
 
 @pytest.fixture
@@ -188,6 +190,13 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tree: Path, stop: type[B
         write_half("out", stop)
     assert Path("out").read_text() == "{}\n"
     assert leftovers(tree) == []
+
+
+def test_a_run_that_ends_without_an_output_leaves_nothing(tree: Path) -> None:
+    pl.DataFrame({"prompt_id": ["a"] * 4, "reward": [0, 1, 0, 1], "text": ["t"] * 4}).write_parquet("in.parquet")
+    assert adv("compute", "in.parquet", "-o", "out.parquet", "--fail-on", "rows > 3").status == 3
+    assert adv("compute", "in.parquet", "-o", "out.parquet", "--reward", "text").status == 1
+    assert [path.name for path in tree.iterdir()] == ["in.parquet"]
 
 
 def test_an_existing_file_needs_force(tree: Path) -> None:
