@@ -68,7 +68,7 @@ def arrow_columns(added: pl.DataFrame) -> pa.Table:
     """Give the new columns as Arrow arrays of the types that every reader knows."""
     table = plain_keys(added).to_arrow(compat_level=pl.CompatLevel.oldest())
     small = pa.schema([pa.field(one.name, _everyday(one.type)) for one in table.schema])
-    # A cast loads pyarrow.compute, 0.03 s of the shortest runs; numbers need none.
+    # A cast loads pyarrow.compute, which the shortest runs notice; numbers need none.
     return table if table.schema == small else table.cast(small)
 
 

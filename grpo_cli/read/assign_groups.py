@@ -208,7 +208,7 @@ def repeated_samples(coded: Coded, sample: pl.Series) -> tuple[str, ...]:
     codes, samples = coded.codes.filter(known), sample.filter(known)
     if not samples.dtype.is_integer():
         samples = canonical(samples).cast(pl.Categorical).to_physical()
-    # One number per pair: numbering pairs of columns took seven times as long.
+    # One number per pair: numbering pairs of columns is far slower.
     pairs = codes.cast(pl.UInt64) * 4_294_967_296 + (samples.cast(pl.Int64) % 4_294_967_296).cast(pl.UInt64)
     twice = len(pairs) - pairs.n_unique()
     if not twice:

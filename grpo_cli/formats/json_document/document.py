@@ -221,7 +221,7 @@ class _Glance:
 
 @lru_cache(maxsize=_GLANCES)
 def _glance(documents: Documents, source: Input) -> _Glance:
-    """Look through a file once for all who ask: a document of 130 MB takes 2 s to parse."""
+    """Look through a file once for all who ask: parsing a large document takes seconds."""
     names: dict[int, dict[str, None]] = {}
     sample: list[Any] = []
     for one in islice(documents.texts(source), _HEAD if documents.lined else None):

@@ -182,7 +182,7 @@ def _small() -> re.Pattern[bytes]:
     return _SMALLEST if next(_FIRST, None) is not None else _fields()
 
 
-# The pattern takes 12 ms to compile. A footer of 10 row groups with 3 columns takes 0.7 ms without it, 0.15 ms with it.
+# The pattern takes longer to compile than a few small footers take without it: it is compiled after so many matches.
 _FIRST: Final = iter(range(2048))
 _SMALLEST: Final = re.compile(b"(\x00)?")
 
@@ -191,7 +191,7 @@ _SMALLEST: Final = re.compile(b"(\x00)?")
 def _fields() -> re.Pattern[bytes]:
     """Match as many fields of a struct as are short all through, three structs deep; a group says that it ended.
 
-    The order of the alternatives is that of their frequency in footers: it is worth a fifth of the time.
+    The alternatives stand in the order of their frequency in footers, which makes it faster.
     """
     digits = rb"[\x80-\xff]*+[\x00-\x7f]"
     short = _any(_byte(size) + b".{%d}" % size for size in (8, 4, *range(4), *range(5, 8), *range(9, _SHORT)))
