@@ -15,13 +15,13 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from grpo_cli.errors import DataError
+from grpo_cli.files.inputs import PACKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from grpo_cli.files.inputs import Input
 
-SUFFIXES: Final = (".gz", ".zst")
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")  # the second begins every file of pzstd
 _PIECE: Final = 1 << 20
@@ -31,7 +31,7 @@ _FASTER: Final = 6  # zlib's own default; Python's gzip takes 9, which is far sl
 
 def suffix_of(name: str) -> str:
     """The suffix that says how a file of this name is packed, or nothing."""
-    return next((suffix for suffix in SUFFIXES if name.lower().endswith(suffix)), "")
+    return next((suffix for suffix in PACKED if name.lower().endswith(suffix)), "")
 
 
 def is_packed(source: Input) -> bool:

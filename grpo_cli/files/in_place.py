@@ -55,7 +55,7 @@ def padding(end: int, length: int) -> int:
 
 def append(source: Input, growth: Growth) -> None:
     """Make the file longer, or leave it as it was pinned."""
-    with _alone(source) as fd:
+    with _locked_for_writing(source) as fd:
         try:
             for _ in steps(fd, growth):
                 pass
@@ -115,51 +115,8 @@ def _reserve(fd: int, start: int, length: int) -> None:
 
 
 @contextmanager
-def _alone(source: Input) -> Iterator[int]:
-    """Open the pinned file for writing, as the only one who does."""
+def _locked_for_writing(source: Input) -> Iterator[int]:
     path = Path(os.path.realpath(source.path))
-    _refuse_special(source, path)
-    try:
-        fd = os.open(path, os.O_RDWR)
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise DataError(f"{source.name}: cannot be changed in place: {why}", ELSEWHERE) from error
-    with _held(fd, source):
-        yield fd
-
-
-@contextmanager
-def held(source: Input) -> Iterator[None]:
-    """Keep others who ask from changing a file in place while it is written anew."""
-    with _held(os.open(source.path, os.O_RDONLY), source):
-        yield
-
-
-@contextmanager
-def _held(fd: int, source: Input) -> Iterator[None]:
-    try:
-        _lock(fd, source)
-        if Pin.of(os.fstat(fd)) != source.pin:
-            raise InputChanged.between_readings(source.name)
-        yield
-    finally:
-        os.close(fd)
-
-
-def _lock(fd: int, source: Input) -> None:
-    import fcntl  # there is none on Windows
-
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise DataError(f"{source.name}: another process holds it", "run again when that has ended") from None
-    except OSError as error:
-        # Some network file systems know no locks; the pin still tells whether anybody wrote.
-        if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}:
-            raise
-
-
-def _refuse_special(source: Input, path: Path) -> None:
     if source.fd is not None or not path.is_file():
         raise DataError(f"{source.name}: only a file can be changed in place", ELSEWHERE)
     names = path.stat().st_nlink
@@ -167,6 +124,41 @@ def _refuse_special(source: Input, path: Path) -> None:
         raise DataError(f"{source.name}: {names} names (hard links) share this file, all would change", ELSEWHERE)
     for one in {path, Path(source.path)}:
         refuse_checksums(one, source.name, ELSEWHERE)
+    try:
+        fd = os.open(path, os.O_RDWR)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise DataError(f"{source.name}: cannot be changed in place: {why}", ELSEWHERE) from error
+    with _locked(fd, source):
+        yield fd
+
+
+@contextmanager
+def locked(source: Input) -> Iterator[None]:
+    """Lock a file while it is written anew, so that no other run changes it in place."""
+    with _locked(os.open(source.path, os.O_RDONLY), source):
+        yield
+
+
+@contextmanager
+def _locked(fd: int, source: Input) -> Iterator[None]:
+    """Lock an open file that is still as it was pinned, and close it at the end."""
+    import fcntl  # there is none on Windows
+
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(f"{source.name}: another process holds it", "run again when that has ended") from None
+        except OSError as error:
+            # Some network file systems know no locks; the pin still tells whether anybody wrote.
+            if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}:
+                raise
+        if Pin.of(os.fstat(fd)) != source.pin:
+            raise InputChanged.between_readings(source.name)
+        yield
+    finally:
+        os.close(fd)
 
 
 def refuse_checksums(path: Path, name: str, cure: str) -> None:

@@ -1,4 +1,7 @@
-"""Standard input and other pipes, kept in a file without a name so that they can be read twice."""
+"""Which files are meant, and whether they are still the same when they are read again.
+
+Standard input and other pipes are kept in a file without a name, so that they can be read twice.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from grpo_cli.errors import DataError, InputChanged, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Self
 
-
-# What a directory is searched for. A test holds this list equal to the suffixes of `formats.FORMATS`.
+# What a directory is searched for. A test holds this list equal to the suffixes of the formats.
 READABLE: Final = (
     ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq", ".arrow", ".ipc", ".feather",
 )  # fmt: skip
 PACKED: Final = (".gz", ".zst")
-PACKABLE: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+_PACKABLE: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 _OWN_OUTPUTS: Final = (".advantages.", ".selected.")
+_BLOCK: Final = 1 << 20  # bytes that are read from a pipe at once
+_TURN: Final = 200  # milliseconds that a pipe is waited for at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class Input:
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:
-        """Pin a regular file (see `spool.pinned` for pipes)."""
+        """Pin a regular file (`pinned` takes pipes as well)."""
         try:
             stat = os.stat(path)  # noqa: PTH116 - also takes /dev/fd/N, and there is no Path to keep
         except OSError as error:
@@ -69,7 +73,8 @@ class Input:
 
     def open(self) -> BinaryIO:
         """Open at the first byte, with a position of its own."""
-        if self.fd is not None and not _fd_paths_reopen(self.path):
+        # Linux opens /proc/self/fd/N anew; elsewhere /dev/fd/N is a dup that shares one position.
+        if self.fd is not None and not self.path.startswith("/proc/"):
             return cast("BinaryIO", BufferedReader(_Positioned(self.fd)))
         try:
             return open(self.path, "rb")  # noqa: PTH123 - the caller closes it
@@ -93,11 +98,6 @@ class Input:
 
 def _unreadable(name: str, error: OSError) -> DataError:
     return DataError(f"{name}: {(error.strerror or str(error)).lower()}")
-
-
-def _fd_paths_reopen(path: str) -> bool:
-    # Linux opens /proc/self/fd/N anew; elsewhere /dev/fd/N is a dup that shares one position.
-    return path.startswith("/proc/") and os.path.exists(path)  # noqa: PTH110
 
 
 class _Positioned(RawIOBase):
@@ -124,110 +124,16 @@ class _Positioned(RawIOBase):
         return self._at
 
 
-class Found(NamedTuple):
-    """The files that patterns mean, and what was passed over on the way."""
-
-    files: list[Path]
-    skipped: list[Path]
-
-
-def expand(patterns: Sequence[str], suffixes: Collection[str] = READABLE) -> Found:
-    """Files, globs and directories as one list without duplicates, in natural order inside each pattern."""
-    files: dict[str, Path] = {}
-    skipped: dict[str, Path] = {}
-    twice: dict[Path, None] = {}  # other names of a file that has been named
-    for pattern in patterns:
-        wanted, passed = _expand_one(pattern, suffixes)
-        for path in sorted(wanted, key=natural):
-            if files.setdefault(os.path.realpath(path), path) != path:
-                twice[path] = None
-        for path in sorted(passed, key=natural):
-            skipped.setdefault(os.path.realpath(path), path)
-    left_out = [path for real, path in skipped.items() if real not in files]
-    return Found(list(files.values()), [*left_out, *twice])
-
-
-def _expand_one(pattern: str, suffixes: Collection[str]) -> Found:
-    path = Path(pattern)
-    if not pattern:
-        raise UsageError("an input without a name", "is it a variable that is not set?")
-    if path.is_dir():
-        return _in_directory(path, suffixes)
-    if path.exists():
-        return Found([path], [])
-    if path.is_symlink():
-        raise DataError(f"{pattern}: a link to {path.readlink()}, which is not there")
-    if not glob.has_magic(pattern):
-        raise DataError(f"{pattern}: no such file or directory", _nearby(path))
-    found = _in_glob(pattern, suffixes)
-    if not found.files:
-        why = f"all {len(found.skipped)} files it matches are skipped" if found.skipped else "matches nothing"
-        raise DataError(f"{pattern}: {why}", "name a file literally to read it whatever it is called")
-    return found
-
-
-def _in_glob(pattern: str, suffixes: Collection[str]) -> Found:
-    found = Found([], [])
-    # With ** the files of a directory are matches themselves; without it a directory stands for them.
-    recursive = "**" in Path(pattern).parts
-    for path in map(Path, glob.glob(pattern, recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute one
-        if path.is_dir():
-            deeper = Found([], []) if recursive else _sorted_out(_walk(path), path, suffixes)
-            found.files.extend(deeper.files)
-            found.skipped.extend(deeper.skipped)
-        elif path.is_file():
-            (found.skipped if _passed_over(path.name) else found.files).append(path)
-    return found
-
-
-def _in_directory(top: Path, suffixes: Collection[str]) -> Found:
-    found = _sorted_out(_walk(top), top, suffixes)
-    if not found.files:
-        known = " ".join(suffixes)
-        none = f"{top}: no file to read in this directory"
-        raise DataError(none, f"the suffixes that can be read are {known}")
-    return found
-
-
-def _walk(top: Path) -> Iterator[Path]:
-    for folder, below, names in os.walk(top):
-        below[:] = [name for name in below if not name.startswith((".", "_"))]
-        # A named pipe in a directory would be waited for; whoever means it names it.
-        yield from (path for path in (Path(folder, name) for name in names) if path.is_file())
-
-
-def _sorted_out(paths: Iterable[Path], top: Path, suffixes: Collection[str]) -> Found:
-    readable = [path for path in paths if _suffix(path) in suffixes]
-    passed = [path for path in readable if _passed_over(path.relative_to(top).name)]
-    return Found([path for path in readable if path not in set(passed)], passed)
-
-
-def _suffix(path: Path) -> str:
-    """The suffix that tells the format: of a packed text file the one before."""
-    inner = Path(path.stem).suffix.lower()
-    return inner if path.suffix.lower() in PACKED and inner in PACKABLE else path.suffix.lower()
-
-
-def _passed_over(name: str) -> bool:
-    return name.startswith((".", "_")) or any(word in name for word in _OWN_OUTPUTS)
-
-
-def natural(path: Path) -> tuple[list[str | int], ...]:
-    """Order key in which step_2 comes before step_10."""
-    return tuple([int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)] for name in path.parts)
-
-
-def _nearby(path: Path) -> str:
-    try:
-        names = [entry.name for entry in path.parent.iterdir()]
-    except OSError:
-        return ""
-    near = get_close_matches(path.name, names, n=1)
-    return f"did you mean {str(path.parent / near[0])!r}?" if near else ""
-
-
-READ: Final = 1 << 20
-TURN: Final = 200  # milliseconds
+def pinned(path: Path) -> Input:
+    """Pin a file, or spool it when it is a pipe, as in `grpo-adv compute <(sampler)`."""
+    source = Input.at(path)
+    mode = os.stat(path).st_mode  # noqa: PTH116 - also takes /dev/fd/N
+    if stat.S_ISDIR(mode):
+        raise DataError(f"{path}: is a directory", "name a file in it")
+    if stat.S_ISREG(mode):
+        return source
+    with source.open() as stream:
+        return spool(stream, str(path))
 
 
 def spool(stream: BinaryIO, name: str = "-") -> Input:
@@ -239,15 +145,20 @@ def spool(stream: BinaryIO, name: str = "-") -> Input:
             sink.writelines(arrivals(stream))
     except OSError as error:
         os.close(fd)
-        raise _full(name, error) from error
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            no_room = f"{name}: no space left in {tempfile.gettempdir()} to keep it for the second reading"
+            raise DataError(no_room, "set TMPDIR elsewhere") from error
+        raise DataError(f"{name}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except BaseException:
         os.close(fd)
         raise
-    return Input(name, _path_of(fd), Pin.of(os.fstat(fd)), fd)
+    linux = f"/proc/self/fd/{fd}"
+    reopened = linux if os.path.exists(linux) else f"/dev/fd/{fd}"  # noqa: PTH110 - a descriptor, not a file
+    return Input(name, reopened, Pin.of(os.fstat(fd)), fd)
 
 
 def arrivals(stream: BinaryIO) -> Iterator[bytes]:
-    """What comes in, as it comes in.
+    """The bytes of a stream in blocks, each as soon as it comes in.
 
     polars has its own handler for Ctrl-C, under which a read that waits is started again and never interrupted:
     waiting is therefore done in short turns.
@@ -255,40 +166,114 @@ def arrivals(stream: BinaryIO) -> Iterator[bytes]:
     try:
         fd = stream.fileno()
     except (OSError, AttributeError):  # not a file of the system: there is nothing to wait for
-        while part := stream.read(READ):
+        while part := stream.read(_BLOCK):
             yield part
         return
     waiting = select.poll()
     waiting.register(fd, select.POLLIN)
     while True:
-        if not waiting.poll(TURN):
+        if not waiting.poll(_TURN):
             continue
-        part = os.read(fd, READ)
+        part = os.read(fd, _BLOCK)
         if not part:
             return
         yield part
 
 
-def pinned(path: Path) -> Input:
-    """Pin a file, or spool it when it is a pipe, as in `grpo-adv compute <(sampler)`."""
-    found = Input.at(path)
-    mode = os.stat(path).st_mode  # noqa: PTH116 - also takes /dev/fd/N
-    if stat.S_ISDIR(mode):
-        raise DataError(f"{path}: is a directory", "name a file in it")
-    if stat.S_ISREG(mode):
-        return found
-    with found.open() as stream:
-        return spool(stream, str(path))
+class Matched(NamedTuple):
+    """The files that patterns mean, and those that were passed over on the way."""
+
+    files: list[Path]
+    skipped: list[Path]
 
 
-def _path_of(fd: int) -> str:
-    linux = f"/proc/self/fd/{fd}"
-    return linux if os.path.exists(linux) else f"/dev/fd/{fd}"  # noqa: PTH110 - a descriptor, not a file
+def expand(patterns: Sequence[str]) -> Matched:
+    """Files, globs and directories as one list without duplicates, in natural order inside each pattern."""
+    files: dict[str, Path] = {}
+    skipped: dict[str, Path] = {}
+    twice: dict[Path, None] = {}  # other names of a file that has been named
+    for pattern in patterns:
+        matched = _matched(pattern)
+        for path in sorted(matched.files, key=natural):
+            if files.setdefault(os.path.realpath(path), path) != path:
+                twice[path] = None
+        for path in sorted(matched.skipped, key=natural):
+            skipped.setdefault(os.path.realpath(path), path)
+    left_out = [path for real, path in skipped.items() if real not in files]
+    return Matched(list(files.values()), [*left_out, *twice])
 
 
-def _full(name: str, error: OSError) -> DataError:
-    where = tempfile.gettempdir()
-    if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-        return DataError(f"{name}: cannot be read: {(error.strerror or str(error)).lower()}")
-    no_room = f"{name}: no space left in {where} to keep it for the second reading"
-    return DataError(no_room, "set TMPDIR elsewhere")
+def _matched(pattern: str) -> Matched:
+    """The files that one pattern means, of which there is at least one."""
+    path = Path(pattern)
+    if not pattern:
+        raise UsageError("an input without a name", "is it a variable that is not set?")
+    if path.is_dir():
+        matched = _in_directory(path)
+        if not matched.files:
+            known = " ".join(READABLE)
+            raise DataError(f"{path}: no file to read in this directory", f"the suffixes that can be read are {known}")
+        return matched
+    if path.exists():
+        return Matched([path], [])
+    if path.is_symlink():
+        raise DataError(f"{pattern}: a link to {path.readlink()}, which is not there")
+    if not glob.has_magic(pattern):
+        raise DataError(f"{pattern}: no such file or directory", _similar_name(path))
+    matched = _in_glob(pattern)
+    if not matched.files:
+        why = f"all {len(matched.skipped)} files it matches are skipped" if matched.skipped else "matches nothing"
+        raise DataError(f"{pattern}: {why}", "name a file literally to read it whatever it is called")
+    return matched
+
+
+def _in_glob(pattern: str) -> Matched:
+    matched = Matched([], [])
+    # With ** the files of a directory are matches themselves; without it a directory stands for them.
+    recursive = "**" in Path(pattern).parts
+    for path in map(Path, glob.glob(pattern, recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute one
+        if path.is_file():
+            (matched.skipped if _is_skipped(path.name) else matched.files).append(path)
+        elif path.is_dir() and not recursive:
+            below = _in_directory(path)
+            matched.files.extend(below.files)
+            matched.skipped.extend(below.skipped)
+    return matched
+
+
+def _in_directory(top: Path) -> Matched:
+    """The readable files in a directory and below it; there may be none."""
+    matched = Matched([], [])
+    for folder, below, names in os.walk(top):
+        below[:] = [name for name in below if not name.startswith((".", "_"))]
+        for path in (Path(folder, name) for name in names):
+            # A named pipe in a directory would be waited for; whoever means it names it.
+            if _format_suffix(path) in READABLE and path.is_file():
+                (matched.skipped if _is_skipped(path.name) else matched.files).append(path)
+    return matched
+
+
+def _is_skipped(name: str) -> bool:
+    """Whether a name is hidden, private or that of an output of this tool."""
+    return name.startswith((".", "_")) or any(word in name for word in _OWN_OUTPUTS)
+
+
+def _format_suffix(path: Path) -> str:
+    """The suffix that tells the format: of a packed text file the one before."""
+    inner = Path(path.stem).suffix.lower()
+    return inner if path.suffix.lower() in PACKED and inner in _PACKABLE else path.suffix.lower()
+
+
+def natural(path: Path) -> tuple[list[str | int], ...]:
+    """Order key in which step_2 comes before step_10."""
+    return tuple([int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)] for name in path.parts)
+
+
+def _similar_name(path: Path) -> str:
+    """A hint with the most similar name in the same directory, or nothing."""
+    try:
+        names = [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return ""
+    near = get_close_matches(path.name, names, n=1)
+    return f"did you mean {str(path.parent / near[0])!r}?" if near else ""

@@ -17,7 +17,7 @@ from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Field
 from grpo_cli.formats.jsonl import members
 from grpo_cli.formats.jsonl.lines import BOM, is_blank, raw_lines
-from grpo_cli.formats.parquet import splice
+from grpo_cli.formats.parquet.compare import same_chunks
 from grpo_cli.read.apply_schema import recognise
 from grpo_cli.read.choose_columns import LISTED
 from grpo_cli.read.tables import Binding, FileTable
@@ -90,7 +90,7 @@ def _compared(kind: Format, new: Input, old: Input, added: Collection[str]) -> t
     if kind.name == "jsonl":
         return BYTES, _lines(new, old, tuple(added))
     if kind.name == "parquet":
-        difference = splice.same_chunks(old, new, added)
+        difference = same_chunks(old, new, added)
         if difference is None:
             return BYTES, _unreadable(kind, new, added)
     return VALUES, _values(kind, new, old, added)

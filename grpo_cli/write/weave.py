@@ -13,7 +13,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.atomic import replacing
-from grpo_cli.files.in_place import held
+from grpo_cli.files.in_place import locked
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.write.outputs import added, is_folder, metadata
 
@@ -128,8 +128,8 @@ def _write_one(
     if output.in_place and piece.take is None and table.format.in_place is not None:
         return table.format.in_place(table.source, weaving)
     notes: Sequence[str] = ()
-    alone = held(table.source) if output.in_place else nullcontext()
-    with alone, sink(target, force=output.force or output.in_place, ready=ready) as handle:
+    lock = locked(table.source) if output.in_place else nullcontext()
+    with lock, sink(target, force=output.force or output.in_place, ready=ready) as handle:
         if output.only:
             target.format.write(piece.columns, handle, told)
         elif output.long:

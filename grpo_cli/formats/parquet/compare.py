@@ -43,11 +43,11 @@ class _Side(NamedTuple):
 
 
 def same_chunks(old: Input, new: Input, added: Collection[str]) -> str | None:
-    """Name the first difference, in one line; none when all that was in the old file is in the new one."""
+    """The first difference, in one line; None when all that was in the old file is in the new one."""
     with old.open() as first, new.open() as second:
         left, right = _side(first, old, added), _side(second, new, added)
         try:
-            return _other_table(left, right) or _other_chunk(left, right)
+            return _different_table(left, right) or _different_chunk(left, right)
         except footer.BROKEN as error:
             raise DataError(f"{new.name}: the footer cannot be followed") from error
 
@@ -60,7 +60,7 @@ def _side(handle: BinaryIO, source: Input, added: Collection[str]) -> _Side:
     return _Side(handle, found, [one for one in found.columns if one.name not in added])
 
 
-def _other_table(left: _Side, right: _Side) -> str | None:
+def _different_table(left: _Side, right: _Side) -> str | None:
     names = [[one.name for one in side.columns] for side in (left, right)]
     for number, (one, two) in enumerate(zip_longest(*names), start=1):
         if one != two:
@@ -77,12 +77,12 @@ def _other_table(left: _Side, right: _Side) -> str | None:
     return "the rows are in other row groups"
 
 
-def _other_chunk(left: _Side, right: _Side) -> str | None:
+def _different_chunk(left: _Side, right: _Side) -> str | None:
     groups = range(len(left.footer.groups))
-    told = [(left.chunks(group), right.chunks(group)) for group in groups]
-    if all(one == two for one, two in told) and _same_start(left, right):
+    described = [(left.chunks(group), right.chunks(group)) for group in groups]
+    if all(one == two for one, two in described) and _same_start(left, right):
         return None  # all chunks lie before the old footer, and there the files are the same
-    for group, (one, two) in enumerate(told):
+    for group, (one, two) in enumerate(described):
         for first, second in zip(one, two, strict=True):
             if different := _difference(left, right, first, second):
                 return f"row group {group + 1}, column {_name(first)!r}: {different}"
@@ -96,7 +96,7 @@ def _same_start(left: _Side, right: _Side) -> bool:
 
 
 def _difference(left: _Side, right: _Side, one: bytes, two: bytes) -> str | None:
-    if _placeless(one) != _placeless(two):
+    if _without_offsets(one) != _without_offsets(two):
         return "the footer describes it otherwise"
     for (kind, here, length), (_, there, _) in zip(_spans(one), _spans(two), strict=True):
         for at in range(0, length, _BLOCK):
@@ -108,8 +108,8 @@ def _difference(left: _Side, right: _Side, one: bytes, two: bytes) -> str | None
     return None
 
 
-def _placeless(chunk: bytes) -> bytes:
-    """Spell a chunk with all offsets, but not the sizes, set to nothing."""
+def _without_offsets(chunk: bytes) -> bytes:
+    """A chunk with all offsets, but not the sizes, set to 0."""
     found = thrift.by_id(chunk, 0)
     inner = thrift.by_id(chunk, found[footer.META].start)
     zero = (I64, thrift.whole(0))

@@ -26,35 +26,35 @@ _KEY, _VALUE = 1, 2  # of KeyValue
 _ARROW: Final = "ARROW:schema"
 
 
-class Keys(NamedTuple):
-    """The entries as they will be, and a line for each that had to stay as it was."""
+class Metadata(NamedTuple):
+    """The encoded list of key-value entries, and a note for each entry that should have changed and could not."""
 
-    listed: bytes
-    left: Sequence[str]
+    encoded: bytes
+    notes: Sequence[str]
 
 
-class Alien(ValueError):
-    """An entry does not have the form that its key promises."""
+class UnknownForm(ValueError):
+    """The value of an entry does not have the form that its key promises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The columns before and after: none for a new one, or its number before; and the new fields by name."""
+    """The columns before and after (each with its number before, None for a new one), and the new fields by name."""
 
     before: Sequence[str]
     after: Sequence[tuple[str, int | None]]
     new: Mapping[str, pa.Field]
     ours: Mapping[str, str]
 
-    def applied(self, items: Sequence[Any], spelt: Callable[[pa.Field], Any]) -> list[Any]:
-        """Give a list with one item per column as it is after the change."""
+    def applied(self, items: Sequence[Any], described: Callable[[pa.Field], Any]) -> list[Any]:
+        """A list with one item per column, as it is after the change."""
         if len(items) != len(self.before):
-            raise Alien
-        return [spelt(self.new[name]) if at is None else items[at] for name, at in self.after]
+            raise UnknownForm
+        return [described(self.new[name]) if at is None else items[at] for name, at in self.after]
 
 
-def keys(layout: Layout, new: pa.Schema, ours: Mapping[str, str]) -> Keys:
-    """List the entries after the change."""
+def edited(layout: Layout, new: pa.Schema, ours: Mapping[str, str]) -> Metadata:
+    """The key-value entries with the new columns in those that describe the schema, and with ours."""
     raw, old = layout.old.raw, layout.old
     places = {one: at for at, one in enumerate(old.columns)}
     change = Change(
@@ -64,30 +64,30 @@ def keys(layout: Layout, new: pa.Schema, ours: Mapping[str, str]) -> Keys:
         ours,
     )
     marks = thrift.items(raw, old.fields[footer.NOTES].start) if footer.NOTES in old.fields else [0]
-    left: list[str] = []
-    entries = [_entry(raw, at, change, left) for at in marks[:-1]]
+    notes: list[str] = []
+    entries = [_entry(raw, at, change, notes) for at in marks[:-1]]
     known = {thrift.binary(raw, thrift.by_id(raw, at)[_KEY].start).decode("utf-8", "replace") for at in marks[:-1]}
-    entries += [_spelt(key, value) for key, value in ours.items() if key not in known]
-    return Keys(thrift.listed(STRUCT, len(entries), b"".join(entries)), left)
+    entries += [_encoded(key, value) for key, value in ours.items() if key not in known]
+    return Metadata(thrift.listed(STRUCT, len(entries), b"".join(entries)), notes)
 
 
 def extended(
-    told: Mapping[bytes, bytes], before: Sequence[str], new: pa.Schema, ours: Mapping[str, str]
+    entries: Mapping[bytes, bytes], before: Sequence[str], new: pa.Schema, ours: Mapping[str, str]
 ) -> dict[bytes, bytes]:
-    """Give entries of a file that is written again, and not only spliced; what has an unknown form stays."""
+    """The same for a file that is written again; entries of an unknown form stay."""
     fresh = {one.name: one for one in new}
     places = {name: None if name in fresh else at for at, name in enumerate(before)}
     change = Change(before, list((places | dict.fromkeys(fresh)).items()), fresh, ours)
     edits = {name.encode(): edit for name, edit in _DESCRIBING.items() if name != _ARROW}
-    changed = {key: _or_same(edits[key], value, change) for key, value in told.items() if key in edits}
-    return {**told, **changed}
+    changed = {key: _or_same(edits[key], value, change) for key, value in entries.items() if key in edits}
+    return {**entries, **changed}
 
 
-def _spelt(key: str, value: str) -> bytes:
+def _encoded(key: str, value: str) -> bytes:
     return thrift.struct([(_KEY, BINARY, thrift.text(key.encode())), (_VALUE, BINARY, thrift.text(value.encode()))])
 
 
-def _entry(raw: bytes, at: int, change: Change, left: list[str]) -> bytes:
+def _entry(raw: bytes, at: int, change: Change, notes: list[str]) -> bytes:
     found, end = thrift.fields(raw, at)
     named = {one.id: one for one in found}
     key = thrift.binary(raw, named[_KEY].start).decode("utf-8", "replace")
@@ -100,14 +100,14 @@ def _entry(raw: bytes, at: int, change: Change, left: list[str]) -> bytes:
             if key == _ARROW:
                 # Readers believe it before they believe the Parquet schema: they would not see the column.
                 raise Unspliceable(f"its {_ARROW} entry cannot be read") from error
-            left.append(f"the metadata entry {key!r} stays without the new column, its form is not known")
+            notes.append(f"the metadata entry {key!r} stays without the new column, its form is not known")
             return raw[at:end]
     else:
         return raw[at:end]
     return thrift.changed(raw, found, {_VALUE: (BINARY, thrift.text(value))})
 
 
-# --- the entries ------------------------------------------------------------------------------------
+# --- what each kind of entry needs ----------------------------------------------------------------------
 
 
 def arrow_schema(value: bytes, change: Change) -> bytes:
@@ -126,16 +126,16 @@ def _or_same(edit: Callable[[bytes, Change], bytes], value: bytes, change: Chang
     try:
         return edit(value, change)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return value  # its copy in the footer is noted
+        return value  # the copy of the entry in the footer gets a note
 
 
 def pandas(value: bytes, change: Change) -> bytes:
     """Change the list of pandas, which has the index columns too, in an order of its own."""
-    told = json.loads(value)
+    parsed = json.loads(value)
     new = {name: _pandas_column(one) for name, one in change.new.items()}
-    kept = [new.pop(one["field_name"], one) for one in told["columns"]]
-    told["columns"] = [*kept, *new.values()]
-    return _text(told)
+    kept = [new.pop(one["field_name"], one) for one in parsed["columns"]]
+    parsed["columns"] = [*kept, *new.values()]
+    return _text(parsed)
 
 
 def _pandas_column(one: pa.Field) -> dict[str, Any]:
@@ -146,31 +146,31 @@ def _pandas_column(one: pa.Field) -> dict[str, Any]:
 
 def huggingface(value: bytes, change: Change) -> bytes:
     """Change the features of a Hugging Face dataset, which stand in the order of the columns."""
-    told = json.loads(value)
-    features = told["info"]["features"]
+    parsed = json.loads(value)
+    features = parsed["info"]["features"]
     if list(features) != list(change.before):
-        raise Alien
+        raise UnknownForm
     pairs = change.applied(list(features.items()), lambda one: (one.name, {"dtype": _kind(one).hf, "_type": "Value"}))
-    told["info"]["features"] = dict(pairs)
-    return _text(told)
+    parsed["info"]["features"] = dict(pairs)
+    return _text(parsed)
 
 
 def spark(value: bytes, change: Change) -> bytes:
     """Change the struct type of a Spark table."""
-    told = json.loads(value)
-    told["fields"] = change.applied(
-        told["fields"], lambda one: {"name": one.name, "type": _kind(one).spark, "nullable": True, "metadata": {}}
+    parsed = json.loads(value)
+    parsed["fields"] = change.applied(
+        parsed["fields"], lambda one: {"name": one.name, "type": _kind(one).spark, "nullable": True, "metadata": {}}
     )
-    return _text(told)
+    return _text(parsed)
 
 
 def avro(value: bytes, change: Change) -> bytes:
     """Change the record that an Avro writer left."""
-    told = json.loads(value)
-    told["fields"] = change.applied(
-        told["fields"], lambda one: {"name": one.name, "type": ["null", _kind(one).avro], "default": None}
+    parsed = json.loads(value)
+    parsed["fields"] = change.applied(
+        parsed["fields"], lambda one: {"name": one.name, "type": ["null", _kind(one).avro], "default": None}
     )
-    return _text(told)
+    return _text(parsed)
 
 
 class _Kind(NamedTuple):
@@ -199,8 +199,8 @@ def _kind(one: pa.Field) -> _Kind:
     return _KINDS[str(one.type)]
 
 
-def _text(told: Any) -> bytes:
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+def _text(parsed: Any) -> bytes:
+    return json.dumps(parsed, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
 _DESCRIBING: Final[Mapping[str, Callable[[bytes, Change], bytes]]] = MappingProxyType({
@@ -214,30 +214,30 @@ _DESCRIBING: Final[Mapping[str, Callable[[bytes, Change], bytes]]] = MappingProx
 
 
 class Run(NamedTuple):
-    """Neighbours among the columns, or among their leaves, of the new footer or of the old one."""
+    """Neighbouring leaves, of the new footer or of the old one."""
 
     new: bool
     first: int
     last: int
 
 
-class Gone(NamedTuple):
+class Removed(NamedTuple):
     """Sizes of the chunks that a row group loses, and all of their bytes that stay in the file unread."""
 
     plain: int
     packed: int
-    dead: int
+    unread: int
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns of the new footer in their order. `gone` are the leaves that only the old one has."""
+    """The columns of the new footer in their order. `removed` are the leaves that only the old one has."""
 
     old: Footer
     new: Footer
     columns: Sequence[tuple[bool, Column]]
     leaves: Sequence[Run]
-    gone: Sequence[int]
+    removed: Sequence[int]
 
     @classmethod
     def of(cls, old: Footer, new: Footer) -> Layout:
@@ -245,8 +245,9 @@ class Layout:
         fresh = {one.name: (True, one) for one in new.columns}
         order = dict.fromkeys(fresh.get(one.name, (False, one)) for one in old.columns)
         columns = list(order | dict.fromkeys(fresh.values()))
-        gone = [leaf for one in old.columns if one.name in fresh for leaf in range(one.first, one.last)]
-        return cls(old, new, columns, _runs(columns), gone)
+        runs = [Run(is_new, one.first, one.last) for is_new, one in columns]
+        removed = [leaf for one in old.columns if one.name in fresh for leaf in range(one.first, one.last)]
+        return cls(old, new, columns, runs, removed)
 
     def schema(self) -> bytes:
         """List the schema elements; of the old ones only the root changes."""
@@ -260,28 +261,28 @@ class Layout:
         return self._listed(_spans(self.old, self.old.fields), _spans(self.new, self.new.fields))
 
     def group(self, group: Mapping[int, Field], sizes: tuple[int, int], new: Sequence[bytes]) -> tuple[bytes, int]:
-        """Describe a row group with its new chunks, of these sizes plain and packed; count the bytes that die."""
-        raw, gone = self.old.raw, Gone(0, 0, 0)
-        if self.gone:
+        """Encode a row group with its new chunks, of these sizes plain and packed; count the bytes that go unread."""
+        raw, removed = self.old.raw, Removed(0, 0, 0)
+        if self.removed:
             old = _cut(raw, self.old.chunks(group))
-            gone = _gone([old[leaf] for leaf in self.gone])
+            removed = _removed([old[leaf] for leaf in self.removed])
             chunks = self._listed(old, new)
         else:  # behind all others: nobody has to know where each old chunk begins
             _, count, at = thrift.opened(raw, group[footer.CHUNKS].start)
             chunks = thrift.listed(STRUCT, count + len(new), raw[at : group[footer.CHUNKS].end] + b"".join(new))
         values = {footer.CHUNKS: (LIST, chunks)}
-        for name, more, less in zip((footer.PLAIN_SIZE, footer.PACKED_SIZE), sizes, gone[:2], strict=True):
+        for name, more, less in zip((footer.PLAIN_SIZE, footer.PACKED_SIZE), sizes, removed[:2], strict=True):
             if name in group:
                 values[name] = (I64, thrift.whole(thrift.number(raw, group[name].start) + more - less))
-        return thrift.changed(raw, self._sorted_by(group, values), values), gone.dead
+        return thrift.changed(raw, self._sorted_by(group, values), values), removed.unread
 
     def _listed(self, old: Sequence[bytes], new: Sequence[bytes]) -> bytes:
         found = [one for run in self.leaves for one in (new if run.new else old)[run.first : run.last]]
         return thrift.listed(STRUCT, len(found), b"".join(found))
 
     def _sorted_by(self, group: Mapping[int, Field], values: dict[int, tuple[int, bytes]]) -> list[Field]:
-        """Number the sorting columns anew where leaves have gone; give the fields that the row group keeps."""
-        if not self.gone or footer.SORTING not in group:
+        """Number the sorting columns anew where leaves were removed; give the fields that the row group keeps."""
+        if not self.removed or footer.SORTING not in group:
             return list(group.values())
         sorting = self._sorting(group[footer.SORTING].start)
         if sorting:
@@ -289,7 +290,7 @@ class Layout:
         return [one for one in group.values() if sorting or one.id != footer.SORTING]
 
     def _sorting(self, at: int) -> bytes:
-        """Rows stay sorted by the columns before the first that is gone; the rest move to other numbers."""
+        """Rows stay sorted by the columns before the first that was removed, under their new numbers."""
         raw, marks, kept = self.old.raw, thrift.items(self.old.raw, at), []
         places = {leaf: to for to, leaf in enumerate(self._old_leaves()) if leaf is not None}
         for start in marks[:-1]:
@@ -304,11 +305,7 @@ class Layout:
         return [None if run.new else leaf for run in self.leaves for leaf in range(run.first, run.last)]
 
 
-def _runs(columns: Sequence[tuple[bool, Column]]) -> list[Run]:
-    return [Run(new, one.first, one.last) for new, one in columns]
-
-
-def _gone(chunks: Sequence[bytes]) -> Gone:
+def _removed(chunks: Sequence[bytes]) -> Removed:
     plain = packed = beside = 0
     for chunk in chunks:
         places = thrift.by_id(chunk, 0)
@@ -317,7 +314,7 @@ def _gone(chunks: Sequence[bytes]) -> Gone:
         packed += thrift.number(chunk, meta[footer.PACKED].start)
         indexes = [places.get(footer.OFFSETS_SIZE), places.get(footer.INDEX_SIZE), meta.get(footer.BLOOM_SIZE)]
         beside += sum(thrift.number(chunk, one.start) for one in indexes if one)
-    return Gone(plain, packed, packed + beside)
+    return Removed(plain, packed, packed + beside)
 
 
 def _spans(side: Footer, fields: Mapping[int, Field]) -> list[bytes]:

@@ -49,12 +49,12 @@ def _refuse_int96(source: Input, old: pq.ParquetFile) -> None:
 
 
 def _schema(old: pq.ParquetFile, new: pa.Schema, weaving: Weaving) -> pa.Schema:
-    """Give the schema with the new columns; entries that describe it learn of them."""
+    """The schema with the new columns, also in the metadata entries that describe it."""
     schema = old.schema_arrow
-    told = {key: value for key, value in (old.metadata.metadata or {}).items() if key != b"ARROW:schema"}
-    told |= schema.metadata or {}
-    told = new_footer.extended(told, schema.names, new, weaving.metadata)
-    return joined_schema(schema.with_metadata(told), new, weaving.metadata)
+    entries = {key: value for key, value in (old.metadata.metadata or {}).items() if key != b"ARROW:schema"}
+    entries |= schema.metadata or {}
+    entries = new_footer.extended(entries, schema.names, new, weaving.metadata)
+    return joined_schema(schema.with_metadata(entries), new, weaving.metadata)
 
 
 def _weave_all(source: Input, old: pq.ParquetFile, new: pa.Table, writer: pq.ParquetWriter) -> None:

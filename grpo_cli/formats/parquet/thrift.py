@@ -1,4 +1,4 @@
-"""Thrift's compact protocol written: numbers, lists and structs around spans that stay as they are."""
+"""Thrift's compact protocol: structs are walked field by field, and encoded again around spans that stay as they are."""
 
 from __future__ import annotations
 
@@ -224,26 +224,23 @@ def _many(kinds: Sequence[int], count: int, item: bytes) -> bytes:
     return head + (b"(?:%b){%d}" % (item, count) if count else b"")
 
 
-_DIGIT: Final = 0x80
-
-
 def plain(value: int) -> bytes:
-    """Spell an unsigned number."""
+    """Encode an unsigned number."""
     out = bytearray()
-    while value >= _DIGIT:
-        out.append(value % _DIGIT + _DIGIT)
-        value //= _DIGIT
+    while value >= _MORE:
+        out.append(value % _MORE + _MORE)
+        value //= _MORE
     out.append(value)
     return bytes(out)
 
 
 def whole(value: int) -> bytes:
-    """Spell a signed number."""
+    """Encode a signed number."""
     return plain(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
 def text(value: bytes) -> bytes:
-    """Spell a string of bytes."""
+    """Encode a string of bytes."""
     return plain(len(value)) + value
 
 
@@ -254,7 +251,7 @@ def listed(kind: int, count: int, body: bytes) -> bytes:
 
 
 def struct(values: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """Spell a struct from the ids, kinds and values of its fields."""
+    """Encode a struct from the ids, kinds and values of its fields."""
     parts, last = [], 0
     for name, kind, value in values:
         step = name - last
@@ -264,7 +261,7 @@ def struct(values: Iterable[tuple[int, int, bytes]]) -> bytes:
 
 
 def changed(raw: bytes, kept: Iterable[Field], values: Mapping[int, tuple[int, bytes]]) -> bytes:
-    """Spell a struct again with the kinds and values that some ids now have; the others stay bytes."""
+    """Encode a struct again with the kinds and values that some ids now have; the bytes of the others stay."""
     old = [(one.id, *values.get(one.id, (one.kind, raw[one.start : one.end]))) for one in kept]
     known = {name for name, _, _ in old}
     new = [(name, *value) for name, value in values.items() if name not in known]

@@ -21,7 +21,7 @@ from grpo_cli.files import in_place
 from grpo_cli.files.in_place import Growth, append, padding, steps
 from grpo_cli.files.inputs import Input, spool
 from grpo_cli.formats.interface import Weaving
-from grpo_cli.formats.parquet import parquet, splice
+from grpo_cli.formats.parquet import compare, parquet, splice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,7 +135,7 @@ def test_it_is_the_file_that_a_splice_would_write_but_for_the_old_footer(path: P
     old = Input.at(spare(path))
     parquet.in_place(Input.at(path), weaving())
     assert pq.read_table(path).equals(pq.read_table(io.BytesIO(sink.getvalue())))
-    assert splice.same_chunks(old, Input.at(path), {"advantage"}) is None
+    assert compare.same_chunks(old, Input.at(path), {"advantage"}) is None
     for _ in range(3):
         notes = parquet.in_place(Input.at(path), weaving(replace=True))
         assert len(notes) == 1 and "bytes of the replaced column stay in the file unread" in notes[0]

@@ -24,7 +24,7 @@ from pyarrow.parquet import encryption
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.inputs import Input, spool
 from grpo_cli.formats.interface import Field, Weaving
-from grpo_cli.formats.parquet import column_chunks, footer, parquet, splice, thrift
+from grpo_cli.formats.parquet import column_chunks, compare, footer, parquet, splice, thrift
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.splice import copy_start
 from tests.support.drawn import examples
@@ -119,7 +119,7 @@ def check(data: bytes, rows: int, folder: Path, skip: str = "") -> bytes:
             assert (chunk.statistics.min, chunk.statistics.max) == (min(here), max(here))
         at += group.num_rows
     assert new.metadata[b"grpo_adv"] == NOTE["grpo_adv"].encode()
-    assert splice.same_chunks(held(data), held(out), {"advantage"}) is None
+    assert compare.same_chunks(held(data), held(out), {"advantage"}) is None
     return out
 
 
@@ -237,7 +237,7 @@ def test_any_schema_and_any_row_groups(data: st.DataObject) -> None:
     assert table["advantage"].to_pylist() == values(rows)
     kept = schema.names[1:] if replaced else schema.names
     assert table.select(kept).equals(pa.concat_tables([schema.empty_table(), *written]).select(kept))
-    assert splice.same_chunks(held(sink.getvalue()), held(out), {"advantage", *more}) is None
+    assert compare.same_chunks(held(sink.getvalue()), held(out), {"advantage", *more}) is None
 
 
 def test_filters_that_use_statistics_and_indexes_find_the_same_rows(tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_encrypted_files_are_refused_in_one_line(*, plaintext_footer: bool) -> N
         lambda: woven(data, adding(ROWS)),
         lambda: woven(data, adding(1, take=np.array([0]))),
         lambda: parquet.in_place(held(data), adding(ROWS)),
-        lambda: splice.same_chunks(held(data), held(data), {"advantage"}),
+        lambda: compare.same_chunks(held(data), held(data), {"advantage"}),
     ):
         with pytest.raises(DataError, match=r"^in: .* encrypted") as told:
             attempt()
@@ -420,7 +420,7 @@ def test_the_first_difference_is_named() -> None:
     other = out[: at + 5] + bytes([out[at + 5] ^ 1]) + out[at + 6 :]
 
     def compared(old: bytes, new: bytes, *added: str) -> str | None:
-        return splice.same_chunks(held(old), held(new), added)
+        return compare.same_chunks(held(old), held(new), added)
 
     assert compared(data, out, "advantage") is None
     assert compared(data, other, "advantage") == "row group 2, column 'k': byte 5 of its pages is another one"
@@ -442,7 +442,7 @@ def test_chunks_that_lie_elsewhere_are_the_same_chunks() -> None:
     table = pa.table({"a": [1, 2], "b": ["x", "y"]})
     first = wrote(table)
     second = wrote(pa.table({"new": ["z" * 100] * 2, **{name: table[name] for name in table.column_names}}))
-    assert splice.same_chunks(held(first), held(second), {"new"}) is None
+    assert compare.same_chunks(held(first), held(second), {"new"}) is None
 
 
 # --- large ones --------------------------------------------------------------------------------------------
