@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from grpo_cli.auditing.compare import Compared
+    from grpo_cli.auditing.compare import Comparison
     from grpo_cli.stats.inspection import Inspection
 
 
@@ -99,7 +99,7 @@ def audit(frame: Any, column: str | None = None, plan: Plan | None = None, **opt
     return audited([opened(frame)[0]], Binding(**binding_fields(given)), column, weights, claim)
 
 
-def compare(frame: Any, plans: Mapping[str, Plan], **options: Any) -> Compared:
+def compare(frame: Any, plans: Mapping[str, Plan], **options: Any) -> Comparison:
     """Several plans on the same rows, the first being what the others are measured against.
 
     The answer has `facts` (plain data) and `scored`, the rows of each plan by its name.
