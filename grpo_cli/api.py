@@ -25,9 +25,8 @@ from grpo_cli.read.tables import Binding, FrameTable, Narrow
 from grpo_cli.runs.inspect import CHEAP, of_tables
 from grpo_cli.runs.select import chosen_of, wanted_of
 from grpo_cli.stats.facts import group_facts
-from grpo_cli.stats.figures import advantages as drawn_advantages
-from grpo_cli.stats.figures import figures
-from grpo_cli.stats.group_rows import shown
+from grpo_cli.stats.figures import advantages_by_method, figures
+from grpo_cli.stats.group_rows import show_group
 from grpo_cli.stats.verdicts import verdicts
 
 if TYPE_CHECKING:
@@ -229,13 +228,13 @@ class Look:
 
     def show(self, key: str) -> dict[str, Any]:
         """One group with its rows: rewards, advantages and texts."""
-        return shown(self.inspection, key)
+        return show_group(self.inspection, key)
 
     def chart(self, name: str, methods: Sequence[str] = ()) -> Any:
         """One figure of the report as an altair chart (extra `report`)."""
         from grpo_cli.render.report.charts import chart
 
-        found = {one.name: one for one in figures(self.inspection, drawn_advantages(self.inspection, methods))}
+        found = {one.name: one for one in figures(self.inspection, advantages_by_method(self.inspection, methods))}
         if name not in found:
             raise UnknownName.among("figure", name, found)
         return chart(found[name]).properties(title=found[name].title)
