@@ -20,8 +20,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.formats.interface import Field
 from grpo_cli.read import build_table
-from grpo_cli.read.known_names import STEP_LIKE
-from grpo_cli.stats.correlations import ADVANTAGES, LENGTHS
+from grpo_cli.read.known_names import ADVANTAGES, LENGTHS, STEP_LIKE
 from grpo_cli.stats.facts import plain
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -12,17 +12,6 @@ from grpo_cli.stats.facts import plain
 
 if TYPE_CHECKING:
     from grpo_cli.stats.facts import RewardRange
-
-LENGTHS: Final = (
-    "length", "response_length", "completion_length", "output_length", "num_output_tokens", "completion_tokens",
-    "response_tokens", "output_tokens", "num_tokens", "seqlen",
-)  # fmt: skip
-TEXTS: Final = (
-    "completion", "response", "output", "completion_text", "response_text", "output_response", "llm_completion_raw",
-    "answer_text", "generation", "text", "content",
-)  # fmt: skip
-PROMPTS: Final = ("prompt", "question", "problem", "input", "instruction", "prompt_text", "input_prompt")
-ADVANTAGES: Final = ("advantage", "advantages")
 
 
 def length_and_reward(rows: pl.DataFrame, extremes: RewardRange) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import polars as pl
 from grpo_cli.engine.compile import score
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UnknownName
+from grpo_cli.read import known_names
 from grpo_cli.read.build_table import read
-from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.stats import correlations, difficulty, facts
 from grpo_cli.stats.trends import count_spanning, trend
 
@@ -121,11 +121,11 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
         return next((name for name in known if name in among), None)
 
     columns = {
-        "by": view.by or (first(STEP_LIKE, names) if view.by_steps else None),
-        "length": view.length or binding.roles.get("length") or first(correlations.LENGTHS),
-        "text": view.text or first(correlations.TEXTS),
-        "prompt": first(correlations.PROMPTS),
-        "advantage": first(correlations.ADVANTAGES, names),
+        "by": view.by or (first(known_names.STEP_LIKE, names) if view.by_steps else None),
+        "length": view.length or binding.roles.get("length") or first(known_names.LENGTHS),
+        "text": view.text or first(known_names.TEXTS),
+        "prompt": first(known_names.PROMPTS),
+        "advantage": first(known_names.ADVANTAGES, names),
     }
     return {part: name for part, name in columns.items() if name is not None and name != "equal"}
 
