@@ -25,9 +25,8 @@ from grpo_cli.read.tables import Binding, FrameTable, Narrow
 from grpo_cli.runs.inspect import CHEAP, of_tables
 from grpo_cli.runs.select import chosen_of, wanted_of
 from grpo_cli.stats.facts import group_facts
-from grpo_cli.stats.figures import advantages as drawn_advantages
-from grpo_cli.stats.figures import figures
-from grpo_cli.stats.group_rows import shown
+from grpo_cli.stats.figures import advantages_by_method, figures
+from grpo_cli.stats.group_rows import show_group
 from grpo_cli.stats.verdicts import verdicts
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from grpo_cli.auditing.compare import Compared
+    from grpo_cli.auditing.compare import Comparison
     from grpo_cli.stats.inspection import Inspection
 
 
@@ -99,7 +98,7 @@ def audit(frame: Any, column: str | None = None, plan: Plan | None = None, **opt
     return audited([opened(frame)[0]], Binding(**binding_fields(given)), column, weights, claim)
 
 
-def compare(frame: Any, plans: Mapping[str, Plan], **options: Any) -> Compared:
+def compare(frame: Any, plans: Mapping[str, Plan], **options: Any) -> Comparison:
     """Several plans on the same rows, the first being what the others are measured against.
 
     The answer has `facts` (plain data) and `scored`, the rows of each plan by its name.
@@ -229,13 +228,13 @@ class Look:
 
     def show(self, key: str) -> dict[str, Any]:
         """One group with its rows: rewards, advantages and texts."""
-        return shown(self.inspection, key)
+        return show_group(self.inspection, key)
 
     def chart(self, name: str, methods: Sequence[str] = ()) -> Any:
         """One figure of the report as an altair chart (extra `report`)."""
         from grpo_cli.render.report.charts import chart
 
-        found = {one.name: one for one in figures(self.inspection, drawn_advantages(self.inspection, methods))}
+        found = {one.name: one for one in figures(self.inspection, advantages_by_method(self.inspection, methods))}
         if name not in found:
             raise UnknownName.among("figure", name, found)
         return chart(found[name]).properties(title=found[name].title)

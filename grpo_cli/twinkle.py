@@ -4,8 +4,8 @@
 
 Lists, numpy arrays and torch tensors come back as what they were; torch is never imported unless a tensor
 comes in. Differences from Twinkle, all of them on purpose: float64 inside, so a constant group gives exactly
-0 (its float32 gives up to 6); a list gives a list; an infinite reward counts as NaN; a keyword that nobody
-knows is an error and not ignored. The keywords are those of Trinity's `GRPOGroupedAdvantage`, see `Options`.
+0 (its float32 gives up to 6); a list gives a list; an infinite reward counts as NaN; an unknown keyword is an
+error and not ignored. The keywords are those of Trinity's `GRPOGroupedAdvantage`, see `Options`.
 
 Source: modelscope/twinkle src/twinkle/advantage/{grpo,rloo}.py@1a1d8845,
 Trinity-RFT trinity/algorithm/advantage_fn/grpo_advantage.py@9051d637.
@@ -28,22 +28,22 @@ from grpo_cli.write.refill import refill
 
 if TYPE_CHECKING:
     from grpo_cli.engine.group_stats import Mask
-    from grpo_cli.engine.moments import Codes, Index
+    from grpo_cli.engine.moments import Codes
 
 Scale = Literal["group", "batch", "none"]
 Array = np.ndarray[Any, np.dtype[Any]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 # Turns the float64 advantages (or the int64 row numbers) into the kind that came in.
-Back = Callable[[Array], Any]
+Restore = Callable[[Array], Any]
 
 
-class _Unsaid(str):
-    """The default scale: a 'group' that nobody asked for, which std_cal_level may therefore replace."""
+class _Default(str):
+    """A scale that the caller did not give, which std_cal_level may therefore replace."""
 
     __slots__ = ()
 
 
-GROUP: Final = _Unsaid("group")
+GROUP: Final = _Default("group")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +87,8 @@ class Options:
         for name in given:
             if name not in known:
                 raise UnknownName.among("option", name, known)
-        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
-        return cls(**{n: v if n == "logprobs" else typed(v, hints[n], n) for n, v in plain.items()})
+        values = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+        return cls(**{n: v if n == "logprobs" else typed(v, hints[n], n) for n, v in values.items()})
 
 
 class Advantage:
@@ -106,21 +106,29 @@ class Advantage:
         `kwargs`: the fields of `Options`. With return_rows=True the result is (advantages, row numbers).
         """
         options = Options.of(kwargs)
-        level = _level(scale, options)
-        values, back = _opened(rewards, "rewards")
-        columns = _columns(values)
+        level = _scale_level(scale, options)
+        values, restore = _as_float64(rewards, "rewards")
+        columns = _reward_columns(values)
         rows = len(values)
-        size = self._size(num_generations, rows)
-        settings, block = _arithmetic(level, size, rows, options)
+        size = self._block_size(num_generations, rows)
+        settings, block = _settings(level, size, rows, options)
         if "shape.rank.penalty" in settings:
-            columns["logprob"] = _logprobs(options, rows)
+            columns["logprob"], _ = _as_float64(options.logprobs, "logprobs")
+            if columns["logprob"].shape != (rows,):
+                raise UsageError(
+                    f"logprobs have shape {columns['logprob'].shape} beside {rows} rewards",
+                    "pass one mean log-prob for every row",
+                )
         codes = (np.arange(rows) // block).astype(np.uint32)
-        advantages, kept = _scored({"estimator.name": self.method} | settings, columns, codes)
-        source = _source(kept, codes, options)
-        result = back(advantages[source])
-        return (result, back(source)) if options.return_rows else result
+        advantages, kept = _score({"estimator.name": self.method} | settings, columns, codes)
+        if options.duplicate_experiences:
+            source = refill(codes, kept, options.seed)
+        else:
+            source = np.flatnonzero(kept).astype(np.int64)
+        result = restore(advantages[source])
+        return (result, restore(source)) if options.return_rows else result
 
-    def _size(self, num_generations: SupportsIndex, rows: int) -> int:
+    def _block_size(self, num_generations: SupportsIndex, rows: int) -> int:
         """The number of rows in a block; blocks must use up the rows."""
         try:
             size = index(num_generations)
@@ -162,8 +170,8 @@ class RLOOAdvantage(Advantage):
 
     method = "rloo"
 
-    def _size(self, num_generations: SupportsIndex, rows: int) -> int:
-        size = super()._size(num_generations, rows)
+    def _block_size(self, num_generations: SupportsIndex, rows: int) -> int:
+        size = super()._block_size(num_generations, rows)
         if size == 1:
             raise UsageError(
                 "leave-one-out with num_generations=1 has no other rows to compare with",
@@ -172,18 +180,18 @@ class RLOOAdvantage(Advantage):
         return size
 
 
-def _level(scale: str, options: Options) -> Scale:
+def _scale_level(scale: str, options: Options) -> Scale:
     """One level out of Twinkle's `scale` and Trinity's `std_cal_level`."""
     level: Scale = typed(scale, Scale, "scale")
     other = options.std_cal_level
     if other is None or other == level:
         return level
-    if not isinstance(scale, _Unsaid):
+    if not isinstance(scale, _Default):
         raise UsageError(f"scale={level!r} contradicts std_cal_level={other!r}", "give one of them")
     return other
 
 
-def _arithmetic(level: Scale, size: int, rows: int, options: Options) -> tuple[dict[str, Any], int]:
+def _settings(level: Scale, size: int, rows: int, options: Options) -> tuple[dict[str, Any], int]:
     """The settings of the plan, and how many rows make a group.
 
     At size 1 Twinkle measures a row against the batch (unless the scale is group): the batch is the group
@@ -209,8 +217,8 @@ def _arithmetic(level: Scale, size: int, rows: int, options: Options) -> tuple[d
     return settings | whole, max(rows, 1)
 
 
-def _scored(settings: Mapping[str, Any], columns: Mapping[str, Floats], codes: Codes) -> tuple[Floats, Mask]:
-    """Hand the narrow table to the engine: the advantage of every row, and whether it stays."""
+def _score(settings: Mapping[str, Any], columns: Mapping[str, Floats], codes: Codes) -> tuple[Floats, Mask]:
+    """The engine's advantage of every row, and whether the row stays."""
     # `import grpo_cli` names this class, and must not load polars.
     import polars as pl
 
@@ -221,17 +229,10 @@ def _scored(settings: Mapping[str, Any], columns: Mapping[str, Floats], codes: C
     return frame[".advantage"].to_numpy(), frame[".kept"].to_numpy()
 
 
-def _source(kept: Mask, codes: Codes, options: Options) -> Index:
-    """The row of the input that each row of the result is of."""
-    if options.duplicate_experiences:
-        return refill(codes, kept, options.seed)
-    return np.flatnonzero(kept).astype(np.int64)
-
-
 # --- what comes in and goes out ----------------------------------------------------------------------------
 
 
-def _columns(values: Floats) -> dict[str, Floats]:
+def _reward_columns(values: Floats) -> dict[str, Floats]:
     """One reward column per entry of the last dimension; the engine adds them up."""
     if values.ndim not in {1, 2} or values.shape[1:] == (0,):
         raise UsageError(
@@ -242,19 +243,8 @@ def _columns(values: Floats) -> dict[str, Floats]:
     return {f"reward.{k}": column for k, column in enumerate(columns)}
 
 
-def _logprobs(options: Options, rows: int) -> Floats:
-    """The mean log-prob of every row."""
-    values, _ = _opened(options.logprobs, "logprobs")
-    if values.shape != (rows,):
-        raise UsageError(
-            f"logprobs have shape {values.shape} beside {rows} rewards",
-            "pass one mean log-prob for every row",
-        )
-    return values
-
-
-def _opened(given: Any, name: str) -> tuple[Floats, Back]:
-    """The numbers in float64, and the way back to the kind that they came in."""
+def _as_float64(given: Any, name: str) -> tuple[Floats, Restore]:
+    """The numbers in float64, and what restores the kind that they came in."""
     if isinstance(given, (list, tuple)):
         kind = tuple if isinstance(given, tuple) else list
         return _from_list(given, name), lambda array: kind(array.tolist())
@@ -298,8 +288,13 @@ def _from_list(items: Sequence[Any], name: str) -> Floats:
 
 
 def _one_by_one(items: Sequence[Any], name: str) -> Floats:
-    """The slow way, which knows where it is."""
-    rows = [_row(item, f"{name}[{i}]") for i, item in enumerate(items)]
+    """The same slowly, so that an error can name the place."""
+    rows = [
+        [_number(value, f"{name}[{i}][{k}]") for k, value in enumerate(item)]
+        if isinstance(item, (list, tuple))
+        else _number(item, f"{name}[{i}]")
+        for i, item in enumerate(items)
+    ]
     for i, row in enumerate(rows):
         if np.shape(row) != np.shape(rows[0]):
             raise UsageError(
@@ -307,12 +302,6 @@ def _one_by_one(items: Sequence[Any], name: str) -> Floats:
                 "every row has as many rewards",
             )
     return np.array(rows, dtype=np.float64)
-
-
-def _row(item: Any, where: str) -> float | list[float]:
-    if isinstance(item, (list, tuple)):
-        return [_number(value, f"{where}[{k}]") for k, value in enumerate(item)]
-    return _number(item, where)
 
 
 def _number(item: Any, where: str) -> float:

@@ -22,8 +22,8 @@ WHITENED: Final[Mapping[str, Mapping[str, Any]]] = {
     "sample": {"post.whiten.level": "sample"},
     "token": {"post.whiten.level": "token"},
 }
-# What is tried of a divisor before its epsilon and ddof are.
-SPREADS: Final[Mapping[str, Sequence[Mapping[str, Any]]]] = {
+# What a divisor of each scale may be of; its epsilon and ddof are tried later.
+DIVISORS: Final[Mapping[str, Sequence[Mapping[str, Any]]]] = {
     "none": ({},),
     "group": ({}, {"divisor.of": "residual"}),
     "batch": ({}, {"divisor.of": "residual"}),
@@ -47,25 +47,21 @@ def candidates(
     roles: Collection[str], weights: Sequence[float], components: int, claim: Plan | None = None
 ) -> list[Candidate]:
     """Every plan that can be computed from these columns, each once; what is claimed and presets before the rest."""
-    found: list[Candidate] = []
+    distinct: list[Candidate] = []
     claimed = () if claim is None else ((claim, ""),)
-    for plan, name in (*claimed, *_presets(), *((plan, "") for plan in _grid())):
-        fitted = _fitted(plan, weights, components)
+    for plan, preset in (*claimed, *_presets(), *((plan, "") for plan in _grid())):
         if not {*plan.needs} <= {*roles}:
             continue
-        known = next((i for i, one in enumerate(found) if same_arithmetic(one.plan, fitted)), None)
+        # The weights of this file, and no rule that stops: the search goes on.
+        missing = "exclude" if plan.rewards.missing == "error" else plan.rewards.missing
+        rewards = replace(plan.rewards, missing=missing, weights=tuple(weights) if components > 1 else ())
+        plan = replace(plan, rewards=rewards)  # noqa: PLW2901 - the plan as it fits this file
+        known = next((i for i, other in enumerate(distinct) if _same_arithmetic(other.plan, plan)), None)
         if known is None:
-            found.append(Candidate(fitted, (name,) if name else ()))
-        elif name:
-            found[known] = Candidate(fitted, (*found[known].presets, name))
-    return found
-
-
-def same_arithmetic(one: Plan, other: Plan) -> bool:
-    """Whether two plans are one, whatever the method is called: dr-grpo with a group's std is grpo."""
-    if one.estimator.build is not other.estimator.build or one.params != other.params:
-        return False
-    return replace(one, method=other.method) == other
+            distinct.append(Candidate(plan, (preset,) if preset else ()))
+        elif preset:
+            distinct[known] = Candidate(plan, (*distinct[known].presets, preset))
+    return distinct
 
 
 def untried(roles: Collection[str]) -> dict[str, list[str]]:
@@ -86,8 +82,15 @@ def refined(candidate: Candidate) -> Iterator[Candidate]:
     for at, op in enumerate(plan.post):
         if isinstance(op, Whiten):
             for ddof, epsilon, inside in product(DDOFS, EPSILONS, (0.0, 1e-8)):
-                spelled = replace(op, ddof=ddof, epsilon=epsilon, inside=inside)
-                yield Candidate(replace(plan, post=(*plan.post[:at], spelled, *plan.post[at + 1 :])))
+                whiten = replace(op, ddof=ddof, epsilon=epsilon, inside=inside)
+                yield Candidate(replace(plan, post=(*plan.post[:at], whiten, *plan.post[at + 1 :])))
+
+
+def _same_arithmetic(one: Plan, other: Plan) -> bool:
+    """Whether two plans are one, whatever the method is called: dr-grpo with a group's std is grpo."""
+    if one.estimator.build is not other.estimator.build or one.params != other.params:
+        return False
+    return replace(one, method=other.method) == other
 
 
 def _presets() -> Iterator[tuple[Plan, str]]:
@@ -95,21 +98,13 @@ def _presets() -> Iterator[tuple[Plan, str]]:
 
 
 def _grid() -> Iterator[Plan]:
-    """Methods that one formula makes of rewards and columns; chance and a formula of one's own are not among them."""
+    """Every method with its scales, divisors and whitenings; a formula of the user's own is none of them."""
     for row in ESTIMATORS.values():
         if row.name == "expression":
             continue
         for scale, whitening in product(row.scales, WHITENED.values()):
-            for spread in SPREADS[scale]:
+            for divisor in DIVISORS[scale]:
                 try:
-                    yield Plan.of({"estimator.name": row.name, "divisor.level": scale, **spread, **whitening})
+                    yield Plan.of({"estimator.name": row.name, "divisor.level": scale, **divisor, **whitening})
                 except UsageError:  # a combination that means nothing
                     continue
-
-
-def _fitted(plan: Plan, weights: Sequence[float], components: int) -> Plan:
-    """The plan with the weights of this file; nobody is there to stop for."""
-    rule = plan.rewards
-    missing = "exclude" if rule.missing == "error" else rule.missing
-    told = tuple(weights) if components > 1 else ()
-    return replace(plan, rewards=replace(rule, missing=missing, weights=told))

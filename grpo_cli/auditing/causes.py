@@ -16,7 +16,7 @@ from grpo_cli.engine.compile import score
 from grpo_cli.read.group_keys import blocks, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 ULP: Final = 2.0**-22  # what float32 leaves of a mean, as a share of it
 NOISE: Final = 16.0  # and at most this, where a tiny epsilon divides
-SAMPLED: Final = 20_000  # rows of groups that disagree, which the tests look at
+SAMPLED: Final = 20_000  # rows of groups that disagree, which are tested
 SPLITS: Final = (2, 4, 8, 16, 32, 64)
-LINE: Final = 3  # rows that a line through two of them says something of
+LINE: Final = 3  # rows of a group that are on one line by more than chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class Case:
 
     plan: Plan
     table: pl.DataFrame
-    got: Floats
+    computed: Floats
     logged: Floats
-    close: Floats  # what counts as equal, row by row
+    tolerance: Floats  # of each row
     usual: int  # the most frequent size of a group
     bounds: tuple[float, float]  # of all logged values
 
@@ -51,7 +51,7 @@ class Case:
 
     def agrees(self, values: Floats) -> Flags:
         """Groups on all of whose rows these values are the logged ones."""
-        same = (np.abs(values - self.logged) <= self.close) | (np.isnan(values) & np.isnan(self.logged))
+        same = (np.abs(values - self.logged) <= self.tolerance) | (np.isnan(values) & np.isnan(self.logged))
         return self.every(same)
 
     def every(self, flags: Flags) -> Flags:
@@ -61,7 +61,7 @@ class Case:
 
 
 def causes(
-    plan: Plan, table: pl.DataFrame, got: Floats, logged: Floats, wrong: Flags, close: Floats
+    plan: Plan, table: pl.DataFrame, computed: Floats, logged: Floats, wrong: Flags, tolerance: Floats
 ) -> list[dict[str, Any]]:
     """The causes that explain groups which disagree, with how many of them; the rest is `unexplained`."""
     if not wrong.any():
@@ -69,21 +69,22 @@ def causes(
     codes = table["group"].to_numpy()
     sizes = np.bincount(codes)
     bad = np.unique(codes[wrong])
-    looked = bad[np.cumsum(sizes[bad]) <= SAMPLED] if sizes[bad[0]] <= SAMPLED else bad[:1]
-    rows = np.isin(codes, looked)
+    sample = bad[np.cumsum(sizes[bad]) <= SAMPLED] if sizes[bad[0]] <= SAMPLED else bad[:1]
+    rows = np.isin(codes, sample)
     part = table.filter(pl.Series(rows)).with_columns(pl.col("group").rank("dense").cast(pl.UInt32) - 1)
     bounds = float(np.nanmin(logged)), float(np.nanmax(logged))
-    case = Case(plan, part, got[rows], logged[rows], close[rows], int(np.bincount(sizes).argmax()), bounds)
-    open_groups = np.ones(len(looked), dtype=bool)
-    found = []
+    usual = int(np.bincount(sizes).argmax())
+    case = Case(plan, part, computed[rows], logged[rows], tolerance[rows], usual, bounds)
+    left = np.ones(len(sample), dtype=bool)
+    result = []
     for name, says, test in _TESTS:
-        explained = test(case) & open_groups
+        explained = test(case) & left
         if explained.any():
-            found.append(_cause(name, says, case, explained))
-            open_groups &= ~explained
-    if open_groups.any():
-        found.append(_cause("unexplained", "no likely cause was found", case, open_groups))
-    return found
+            result.append(_cause(name, says, case, explained))
+            left &= ~explained
+    if left.any():
+        result.append(_cause("unexplained", "no likely cause was found", case, left))
+    return result
 
 
 def _cause(name: str, says: str, case: Case, groups: Flags) -> dict[str, Any]:
@@ -100,48 +101,40 @@ def _rounding(case: Case) -> Flags:
     low, high = _extremes(case, reward)
     least, most = _extremes(case, case.logged)
     rule = case.plan.divisor
-    left = ULP * np.maximum(np.abs(low), np.abs(high)) / (max(rule.epsilon, 1e-9) if rule.level == "group" else 1.0)
-    noise = np.minimum(left, NOISE)
-    return np.asarray((low == high) & (most == least) & (np.abs(most) <= noise) & case.every(case.got == 0))
+    rounding = ULP * np.maximum(np.abs(low), np.abs(high)) / (max(rule.epsilon, 1e-9) if rule.level == "group" else 1.0)
+    small = np.abs(most) <= np.minimum(rounding, NOISE)
+    return np.asarray((low == high) & (most == least) & small & case.every(case.computed == 0))
 
 
 def _clipped(case: Case) -> Flags:
     least, most = case.bounds
-    at_top = (case.logged == most) & (case.got > most) & (most > 0)
-    at_bottom = (case.logged == least) & (case.got < least) & (least < 0)
-    same = np.abs(case.got - case.logged) <= case.close
+    at_top = (case.logged == most) & (case.computed > most) & (most > 0)
+    at_bottom = (case.logged == least) & (case.computed < least) & (least < 0)
+    same = np.abs(case.computed - case.logged) <= case.tolerance
     cut = at_top | at_bottom
     return np.asarray(case.every(same | cut) & (np.bincount(case.codes, cut) > 0))
-
-
-def _zeroed(case: Case) -> Flags:
-    return case.every(case.logged == 0)
 
 
 def _scaled(case: Case) -> Flags:
     """A factor of its own for the whole group."""
     size = int(case.codes.max()) + 1
-    square = np.bincount(case.codes, case.got**2, size)
+    square = np.bincount(case.codes, case.computed**2, size)
     with np.errstate(invalid="ignore", divide="ignore"):
-        factor = np.bincount(case.codes, case.got * case.logged, size) / square
-    values = factor[case.codes] * case.got
+        factor = np.bincount(case.codes, case.computed * case.logged, size) / square
+    values = factor[case.codes] * case.computed
     return np.asarray(case.agrees(values) & (factor > 0) & (np.bincount(case.codes) >= LINE))
-
-
-def _signs(case: Case) -> Flags:
-    return case.agrees(-case.got)
 
 
 def _order(case: Case) -> Flags:
     """The same values on other rows of the group."""
-    order = np.lexsort((case.got, case.codes))
+    order = np.lexsort((case.computed, case.codes))
     other = np.lexsort((case.logged, case.codes))
     same = np.empty(len(order), dtype=bool)
-    same[order] = np.abs(case.got[order] - case.logged[other]) <= case.close[other]
+    same[order] = np.abs(case.computed[order] - case.logged[other]) <= case.tolerance[other]
     return case.every(same)
 
 
-def _blocks(case: Case, wanted: Callable[[NDArray[np.int64]], Flags], sizes: Iterator[int]) -> Flags:
+def _blocks(case: Case, sizes: Sequence[int]) -> Flags:
     """Groups that agree once they are cut into blocks of one of these sizes."""
     counts = np.bincount(case.codes)
     explained = np.zeros(len(counts), dtype=bool)
@@ -150,19 +143,11 @@ def _blocks(case: Case, wanted: Callable[[NDArray[np.int64]], Flags], sizes: Ite
     for size in sizes:
         cut = blocks(encode([case.table["group"]], len(case.table)), size)
         values = score(case.plan, case.table.with_columns(group=cut.codes)).frame[".advantage"].to_numpy()
-        explained |= case.agrees(values) & wanted(counts) & (counts > size) & (counts % size == 0)
+        explained |= case.agrees(values) & (counts > size) & (counts % size == 0)
     return explained
 
 
-def _merged(case: Case) -> Flags:
-    return _blocks(case, lambda counts: counts > case.usual, iter([case.usual]))
-
-
-def _split(case: Case) -> Flags:
-    return _blocks(case, lambda counts: counts > 0, iter(SPLITS))
-
-
-def _others(case: Case) -> Flags:
+def _other_rows(case: Case) -> Flags:
     """A line in the reward with another offset or slope: the mean or the std is that of other rows, too."""
     reward = case.table["reward.0"].to_numpy()
     low, high = _extremes(case, reward)
@@ -170,7 +155,7 @@ def _others(case: Case) -> Flags:
     with np.errstate(invalid="ignore", divide="ignore"):
         slope = (at_high - at_low) / (high - low)
         line = at_low[case.codes] + slope[case.codes] * (reward - low[case.codes])
-    same = np.abs(line - case.logged) <= case.close
+    same = np.abs(line - case.logged) <= case.tolerance
     return np.asarray(case.every(same) & (high > low) & (slope > 0) & (np.bincount(case.codes) >= LINE))
 
 
@@ -188,16 +173,16 @@ def _value_at(case: Case, here: Flags) -> Floats:
     return value
 
 
-_TESTS: Final = (
-    ("zeroed", "every row of the group was logged as 0: it was dropped, masked or filtered", _zeroed),
+_TESTS: Final[tuple[tuple[str, str, Callable[[Case], Flags]], ...]] = (
+    ("zeroed", "every row of the group was logged as 0: it was dropped, masked or filtered", lambda case: case.every(case.logged == 0)),
     ("rounding", "the framework's float32 rounding on a constant group: the formula gives 0", _rounding),
     ("clipped", "the logged values stop at a bound that the formula passes: they were clipped", _clipped),
-    ("sign", "the logged values have the opposite sign", _signs),
+    ("sign", "the logged values have the opposite sign", lambda case: case.agrees(-case.computed)),
     ("order", "the values of the group are right, on other rows: rows and advantages were shuffled", _order),
-    ("merged", "blocks of the usual size agree: the key merges several prompts or rounds (--group-size splits them)", _merged),
-    ("split", "parts of the group agree: it was split, for instance over workers, before it was scored", _split),
+    ("merged", "blocks of the usual size agree: the key merges several prompts or rounds (--group-size splits them)", lambda case: _blocks(case, [case.usual])),
+    ("split", "parts of the group agree: it was split, for instance over workers, before it was scored", lambda case: _blocks(case, SPLITS)),
     ("scaled", "the baseline is right, the divisor is another one: its std, ddof or epsilon", _scaled),
     (
-        "other rows", "a line in the reward, with another mean or std: rows of the group are missing here, or were added", _others,
+        "other rows", "a line in the reward, with another mean or std: rows of the group are missing here, or were added", _other_rows,
     ),
 )  # fmt: skip

@@ -49,19 +49,19 @@ def looked(given: dict[str, Any], *, by_steps: bool = False) -> Inspection:
 
 
 def _told(found: Inspection, given: dict[str, Any]) -> dict[str, Any]:
-    from grpo_cli.stats.group_rows import shown
+    from grpo_cli.stats.group_rows import show_group
     from grpo_cli.stats.verdicts import verdicts
 
     told = {**found.facts, "verdicts": verdicts(found.facts)}
-    return told | ({"show": shown(found, given["show"])} if "show" in given else {})
+    return told | ({"show": show_group(found, given["show"])} if "show" in given else {})
 
 
 def _group(found: Inspection, key: str) -> None:
     from grpo_cli.cli.screen import Screen
     from grpo_cli.render import inspect
-    from grpo_cli.stats.group_rows import shown
+    from grpo_cli.stats.group_rows import show_group
 
-    inspect.group(shown(found, key, inspect.ROWS), Screen())
+    inspect.render_group(show_group(found, key, inspect.ROWS), Screen())
 
 
 def _table(found: Inspection, given: dict[str, Any]) -> None:
@@ -72,5 +72,5 @@ def _table(found: Inspection, given: dict[str, Any]) -> None:
         raise UsageError("--json and --format are two formats", "leave one of them out")
     if sys.stdout is None:
         raise UsageError("standard output is closed", "there is no place for the table")
-    frame = inspect.asked(found, show=given.get("show"), sort=given.get("sort"), top=given.get("top"))
+    frame = inspect.table(found, show=given.get("show"), sort=given.get("sort"), top=given.get("top"))
     sys.stdout.write(inspect.WRITERS[given["format"]](frame))

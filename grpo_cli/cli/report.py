@@ -27,9 +27,9 @@ def report(typed: dict[str, Any]) -> None:
     if any(find_spec(name) is None for name in NEEDS):
         raise UsageError("the report is drawn with altair and vl-convert-python", "pip install 'grpo-adv[report]'")
     found = looked(given, by_steps=True)
-    from grpo_cli.render.report import written
+    from grpo_cli.render.report import write_report
 
-    size = written(found, given, target)
+    size = write_report(found, given, target)
     if not given.get("quiet"):
         print(f"{target}: {size / 1e6:.1f} MB, {found.facts['rows']:,} rows in {found.facts['groups']:,} groups")
 

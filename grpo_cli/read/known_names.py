@@ -37,3 +37,13 @@ STEP_LIKE: Final = (
     "step", "global_step", "training_step", "train_step", "gen_step", "iteration", "iter", "epoch",
 )  # fmt: skip
 OWN_STEP: Final = "step"  # the one step-like name that may also count the steps inside a rollout
+LENGTHS: Final = (
+    "length", "response_length", "completion_length", "output_length", "num_output_tokens", "completion_tokens",
+    "response_tokens", "output_tokens", "num_tokens", "seqlen",
+)  # fmt: skip
+TEXTS: Final = (
+    "completion", "response", "output", "completion_text", "response_text", "output_response", "llm_completion_raw",
+    "answer_text", "generation", "text", "content",
+)  # fmt: skip
+PROMPTS: Final = ("prompt", "question", "problem", "input", "instruction", "prompt_text", "input_prompt")
+ADVANTAGES: Final = ("advantage", "advantages")

@@ -1,4 +1,4 @@
-"""What an audit found: the formula, what else it could be, and the groups that disagree with it."""
+"""The result of an audit: the formula, what else it could be, and the groups that disagree with it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ WORDS: Final[Mapping[str, Mapping[Any, str]]] = {
 
 
 def render(facts: Mapping[str, Any], console: Console) -> None:
-    """Print what was found, the answer first."""
+    """Print the result of an audit, the answer first."""
     sheet, match = Sheet(console), facts["match"]
-    plan = plan_text.restored(match["plan"])
+    plan = plan_text.plan_from_dict(match["plan"])
     if facts["claim"] is not None:
         sheet.row("claimed", _claim(facts), hang=2)
         sheet.blank()
@@ -36,8 +36,8 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
     sheet.row("formula", plan_text.describe(plan), hang=2)
     if facts["ties"]:
         more = len(facts["ties"]) - TIES
-        told = ", ".join(facts["ties"][:TIES]) + (f" and {more} more" if more > 0 else "")
-        sheet.row("same here", f"{told}: these rows cannot tell them apart", hang=2)
+        ties = ", ".join(facts["ties"][:TIES]) + (f" and {more} more" if more > 0 else "")
+        sheet.row("same here", f"{ties}: these rows cannot tell them apart", hang=2)
     sheet.blank()
     sheet.row("input", listing(clean(name) for name in facts["inputs"]))
     sheet.row("rows", f"{facts['rows']:,} in {count(facts['groups'], 'group')}; column {clean(facts['column'])}")
@@ -45,9 +45,12 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
     for cause in facts["causes"]:
         sheet.row("cause", f"{count(cause['groups'], 'group')}: {cause['says']}", hang=2)
     judged = facts["claim"] if facts["claim"] is not None else facts
-    for one in judged["disagreements"]:
-        told = f"expected {_value(one['expected'])}, logged {_value(one['logged'])} ({count(one['rows'], 'row')})"
-        sheet.row("disagrees", f"{clean(one['key'])}, {clean(one['place'])}: {told}", hang=2)
+    for group in judged["disagreements"]:
+        expected, logged = (
+            "no number" if value is None else number(value, digits=6) for value in (group["expected"], group["logged"])
+        )
+        values = f"expected {expected}, logged {logged} ({count(group['rows'], 'row')})"
+        sheet.row("disagrees", f"{clean(group['key'])}, {clean(group['place'])}: {values}", hang=2)
     if facts["not_tried"]:
         flags = ", ".join(f"{ROLES[role].flag} ({len(names)})" for role, names in facts["not_tried"].items())
         sheet.row("not tried", f"presets that need {flags}", hang=2)
@@ -74,8 +77,8 @@ def _constants(facts: Mapping[str, Any]) -> str:
     divisor = facts["match"]["plan"]["divisor"]
     if divisor["level"] == "none":
         return "scale none"
-    told = f"scale {divisor['level']}, epsilon {exact(divisor['epsilon'])}, ddof {divisor['ddof']}"
-    return told if divisor["of"] == "reward" else f"{told}, std of {divisor['of']}"
+    constants = f"scale {divisor['level']}, epsilon {exact(divisor['epsilon'])}, ddof {divisor['ddof']}"
+    return constants if divisor["of"] == "reward" else f"{constants}, std of {divisor['of']}"
 
 
 def _claim(facts: Mapping[str, Any]) -> list[str]:
@@ -84,14 +87,8 @@ def _claim(facts: Mapping[str, Any]) -> list[str]:
         return ["every row is as claimed"]
     wrong = f"{claim['mismatched_rows']:,} of {count(facts['rows'], 'row')}"
     lines = [f"{wrong} differ from the formula that you named, by up to {number(claim['max_difference'])}"]
-    return lines + [f"logged: {_field(key, one)}" for key, one in claim["differs"].items()]
-
-
-def _field(key: str, one: Mapping[str, Any]) -> str:
-    words = WORDS.get(key, {})
-    logged, claimed = (words.get(value, f"{key} {exact(value)}") for value in (one["logged"], one["claimed"]))
-    return f"{logged}; claimed: {claimed}"
-
-
-def _value(value: float | None) -> str:
-    return "no number" if value is None else number(value, digits=6)
+    for key, values in claim["differs"].items():
+        words = WORDS.get(key, {})
+        logged, claimed = (words.get(value, f"{key} {exact(value)}") for value in (values["logged"], values["claimed"]))
+        lines.append(f"logged: {logged}; claimed: {claimed}")
+    return lines

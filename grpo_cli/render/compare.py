@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.render import plan_text
-from grpo_cli.render.text import Sheet, aligned, clean, count, listing, number, percent
+from grpo_cli.render.text import Sheet, aligned, clean, count, listing, number
+from grpo_cli.stats.verdicts import percent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
@@ -16,27 +17,28 @@ SHOWN: Final = 12  # lines of a table by size
 
 
 def render(facts: Mapping[str, Any], console: Console) -> None:
-    """Print it."""
+    """Print the comparison."""
     sheet = Sheet(console)
     sheet.row("input", listing(clean(name) for name in facts["inputs"]))
     sheet.row("rows", f"{facts['rows']:,} in {count(facts['groups'], 'group')}")
     sheet.row("read as", [clean(note) for note in facts["notes"]])
     sheet.blank()
     for plan in facts["plans"]:
-        sheet.row(clean(plan["name"]), plan_text.describe(plan_text.restored(plan["plan"])), hang=2)
+        sheet.row(clean(plan["name"]), plan_text.describe(plan_text.plan_from_dict(plan["plan"])), hang=2)
     sheet.blank()
-    _lines(sheet, ["", "mean", "rms", "min", "max", "zero", "none"], [_advantage(plan) for plan in facts["plans"]])
+    _table(sheet, ["", "mean", "rms", "min", "max", "zero", "none"], [_advantage(plan) for plan in facts["plans"]])
     sheet.blank()
     sheet.text(f"against {clean(facts['against'])}", style="bold")
     heads = ["", "changed", "flips", "rank corr.", "scale", "mean change"]
-    _lines(sheet, heads, [_difference(one) for one in facts["differences"]])
-    for one in facts["differences"]:
-        if one["changed"]:
-            _where(sheet, facts["against"], one)
-    for one in facts["differences"]:
-        if one["lost"]:
-            told = f"{clean(one['name'])}: {count(one['lost'], 'row')} with a number in only one of the two plans"
-            sheet.row("no number", f"{told}, left out of the comparison", hang=2)
+    differences = facts["differences"]
+    _table(sheet, heads, [[diff["name"], *_numbers(diff, number(diff["rank_correlation"]))] for diff in differences])
+    for difference in differences:
+        if difference["changed"]:
+            _where(sheet, facts["against"], difference)
+    for difference in differences:
+        if difference["lost"]:
+            lost = f"{count(difference['lost'], 'row')} with a number in only one of the two plans"
+            sheet.row("no number", f"{clean(difference['name'])}: {lost}, left out of the comparison", hang=2)
     for output in facts.get("outputs", ()):
         sheet.row("written", clean(output))
     for warning in facts["warnings"]:
@@ -44,38 +46,35 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
 
 
 def _advantage(plan: Mapping[str, Any]) -> list[str]:
-    seen = plan["advantage"]
-    numbers = [number(seen[name], seen["rms"] or 0.0) for name in ("mean", "rms", "min", "max")]
-    zero = "-" if seen["zero_share"] is None else percent(seen["zero_share"])
-    return [plan["name"], *numbers, zero, f"{seen['missing']:,}"]
+    values = plan["advantage"]
+    numbers = [number(values[name], values["rms"] or 0.0) for name in ("mean", "rms", "min", "max")]
+    zero = "-" if values["zero_share"] is None else percent(values["zero_share"])
+    return [plan["name"], *numbers, zero, f"{values['missing']:,}"]
 
 
-def _difference(one: Mapping[str, Any]) -> list[str]:
-    return [one["name"], *_numbers(one, number(one["rank_correlation"]))]
+def _numbers(difference: Mapping[str, Any], *more: str) -> list[str]:
+    ratio = difference["scale_ratio"]
+    scale = "-" if ratio is None else f"x {number(ratio)}"
+    return [
+        f"{difference['changed']:,}", f"{difference['sign_flips']:,}", *more, scale, number(difference["mean_change"]),
+    ]  # fmt: skip
 
 
-def _numbers(one: Mapping[str, Any], *more: str) -> list[str]:
-    scale = "-" if one["scale_ratio"] is None else f"x {number(one['scale_ratio'])}"
-    return [f"{one['changed']:,}", f"{one['sign_flips']:,}", *more, scale, number(one["mean_change"])]
-
-
-def _where(sheet: Sheet, first: str, one: Mapping[str, Any]) -> None:
+def _where(sheet: Sheet, first: str, difference: Mapping[str, Any]) -> None:
     """Which groups the difference is in, and the rows that change most."""
     sheet.blank()
-    sheet.text(f"{clean(one['name'])} against {clean(first)}", style="bold")
+    sheet.text(f"{clean(difference['name'])} against {clean(first)}", style="bold")
     heads = ["rows", "changed", "flips", "scale", "mean change"]
-    tables: Sequence[tuple[str, str, Callable[[Any], str]]] = (
-        ("by_solve_rate", "solve rate", str), ("by_size", "group size", lambda size: f"{size:,}"),
-    )  # fmt: skip
-    for key, name, spelled in tables:
-        parts = one[key] or []
+    by_rate = [(part["solve_rate"], part) for part in difference["by_solve_rate"] or ()]
+    by_size = [(f"{part['size']:,}", part) for part in difference["by_size"]]
+    for name, parts in (("solve rate", by_rate), ("group size", by_size)):
         if len(parts) > 1:
-            label = key.removeprefix("by_")
-            _lines(sheet, [name, *heads], [[spelled(p[label]), f"{p['rows']:,}", *_numbers(p)] for p in parts[:SHOWN]])
+            lines = [[label, f"{part['rows']:,}", *_numbers(part)] for label, part in parts[:SHOWN]]
+            _table(sheet, [name, *heads], lines)
             if len(parts) > SHOWN:
                 sheet.text(f"and {len(parts) - SHOWN} more sizes (--json has them)")
             sheet.blank()
-    sheet.row("changes most", [_change(row) for row in one["largest"]], hang=2)
+    sheet.row("changes most", [_change(row) for row in difference["largest"]], hang=2)
 
 
 def _change(row: Mapping[str, Any]) -> str:
@@ -83,7 +82,7 @@ def _change(row: Mapping[str, Any]) -> str:
     return f"{clean(row['key'])}: reward {number(row['reward'])}, {values} ({clean(row['place'])})"
 
 
-def _lines(sheet: Sheet, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _table(sheet: Sheet, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     columns = [[row[i] for row in rows] for i in range(len(heads))]
     for i, line in enumerate(aligned(heads, columns, frozenset({0}))):
         sheet.text(line, style="dim" if not i else "")

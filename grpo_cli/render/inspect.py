@@ -1,4 +1,4 @@
-"""`inspect` on a terminal: the rewards, the groups, the curriculum, what to make of it, and one group if asked for."""
+"""`inspect` on a terminal: rewards, groups, solve rates, what to make of them; one group; and tables for other programs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from grpo_cli.render.text import (
     BLOCKS,
     Sheet,
     aligned,
+    bar_lines,
     bars,
     blocks,
     clean,
     column,
     count,
     cut,
-    listing,
+    file_list,
     number,
-    percent,
 )
-from grpo_cli.stats.extremes import GROUP_FACTS
-from grpo_cli.stats.group_rows import shown
-from grpo_cli.stats.verdicts import verdicts
+from grpo_cli.stats.group_rows import show_group
+from grpo_cli.stats.inspection import GROUP_FACTS
+from grpo_cli.stats.verdicts import key_note, percent, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 
     from grpo_cli.stats.inspection import Inspection
 
-
 KEY: Final = 28
 LINES: Final = 20  # of a trend; more are thinned out
 SPARKS: Final = 60
 ROWS: Final = 64  # of a group
 NARROWEST: Final = 12  # of a text beside its numbers
+WIDEST: Final = 60  # bars of a histogram on one line
+DIGITS: Final = 6  # of a number in Markdown
 HEADS: Final = {
     "unscorable": "missing",
     "zero_variance": "constant",
@@ -46,112 +47,42 @@ HEADS: Final = {
     "all_worst": "worst",
     "group_std": "in group",
 }
-# Which columns of a trend go first where the terminal is too narrow for all.
+# Columns of a trend in the order in which they are left out where the terminal is too narrow for all.
 SPARE: Final = ("std", "rows", "all_worst", "all_best", "unscorable", "length", "group_std")
 SHARES: Final = frozenset({"zero_variance", "all_best", "all_worst"})
 SPARKED: Final = ("mean", "group_std", "zero_variance", "length")
 
 
-def trend(facts: Mapping[str, Any], sheet: Sheet) -> None:
-    """One line for each value of a column, under the course of its most telling numbers."""
-    if facts["by"] is None:
-        return
-    name, lines = clean(facts["by"]["column"]), facts["by"]["lines"]
-    here = [key for key in lines[0] if any(line[key] not in {None, 0} for line in lines) or key in {"value", "mean"}]
-    for key in SPARKED:
-        values = [line[key] for line in lines]
-        if len(lines) > 1 and any(value is not None for value in values):
-            sheet.row(HEADS.get(key, key), f"{spark(values)}  {_cell(key, values[0])} to {_cell(key, values[-1])}")
-    picked = [lines[round(i * (len(lines) - 1) / (LINES - 1))] for i in range(LINES)] if len(lines) > LINES else lines
-    for line in _fitting(name, here, picked, sheet.console.width):
-        sheet.text(line)
-    if len(lines) > LINES:
-        sheet.text(f"{LINES} of {len(lines):,} values; --format csv has all", style="dim")
-    sheet.blank()
-
-
-def _fitting(name: str, keys: list[str], lines: Sequence[Mapping[str, Any]], width: int) -> list[str]:
-    """The table with as many columns as there is room for."""
-    for spare in ("", *SPARE):
-        keys = [key for key in keys if key != spare]
-        cells = [[_cell(key, line[key]) for line in lines] for key in keys]
-        table = aligned([name, *(HEADS.get(key, key) for key in keys[1:])], cells)
-        if max(map(len, table)) <= width:
-            break
-    return table
-
-
-def _cell(key: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    if key in SHARES:
-        return percent(value)
-    return (
-        number(value) if isinstance(value, float) else f"{value:,}" if key != "value" else cut(clean(str(value)), KEY)
-    )
-
-
-def spark(values: Sequence[float | None]) -> str:
-    """One block for each value (or for each few), from the lowest to the highest; a gap where there is none."""
-    step = -(-len(values) // SPARKS)
-    parts = [[v for v in values[i : i + step] if v is not None] for i in range(0, len(values), step)]
-    means = [sum(part) / len(part) if part else None for part in parts]
-    known = [mean for mean in means if mean is not None]
-    low, high = min(known), max(known)
-    if low == high:
-        return "".join(" " if mean is None else BLOCKS[3] for mean in means)
-    return "".join(
-        " " if mean is None else BLOCKS[round((mean - low) / (high - low) * (len(BLOCKS) - 1))] for mean in means
-    )
-
-
-def groups(facts: Mapping[str, Any], sheet: Sheet) -> None:
-    """The groups with the most and with the least of a fact."""
-    told = facts["listed"]
-    those = [*told["most"], *told["least"]]
-    if not those:
-        return
-    names = ["scored", "mean", "std", "min", "max", *(["length"] if "length" in those[0] else [])]
-    cells = [[cut(clean(one["key"]), KEY) for one in those]]
-    cells += [column([one[name] for one in those]) for name in names]
-    heads = ["group", "rows", *names[1:]]
-    lines = aligned(heads, cells, frozenset({0}))
-    sheet.text(
-        f"the {'most' if len(told['most']) > 1 else 'group with the most'} and the least by {told['sort']}",
-        style="bold",
-    )
-    for at, line in enumerate(lines):
-        if told["least"] and at == 1 + len(told["most"]):
-            sheet.text("...")
-        sheet.text(line, style="dim" if not at else "")
-    sheet.blank()
-
-
-def group(told: Mapping[str, Any], console: Console) -> None:
-    """One group: its facts, and its rows with as much of their text as fits."""
+def render(facts: Mapping[str, Any], console: Console) -> None:
+    """Print all facts of an inspection."""
     sheet = Sheet(console)
-    sheet.row("group", clean(told["key"]), hang=2)
-    if told["prompt"]:
-        sheet.row("prompt", cut(clean(told["prompt"]), 3 * sheet.width), hang=2)
+    for block in BLOCKS_OF_LINES:
+        sections = [labelled for section in block for labelled in section(facts)]
+        for label, lines in sections:
+            sheet.row(label, lines, hang=2)
+        if sections:
+            sheet.blank()
+    if facts["by"] is not None:
+        _trend(facts["by"], sheet)
+    if facts["listed"]["most"] or facts["listed"]["least"]:
+        _most_and_least(facts["listed"], sheet)
+    for warning in facts["warnings"]:
+        sheet.row("warning", clean(warning), style="yellow", hang=2)
+    for i, line in enumerate(verdicts(facts)):
+        sheet.row("" if i else "verdict", clean(line), style="cyan", hang=2)
+
+
+def render_group(group: Mapping[str, Any], console: Console) -> None:
+    """Print one group of `show_group`: its facts, and its rows with as much of their text as fits."""
+    sheet, rows = Sheet(console), group["rows"]
+    sheet.row("group", clean(group["key"]), hang=2)
+    if group["prompt"]:
+        sheet.row("prompt", cut(clean(group["prompt"]), 3 * sheet.width), hang=2)
     numbers = ("scored", "mean", "std", "min", "max", "solve_rate")
-    sheet.row("facts", "  ".join(f"{name.replace('_', ' ')} {number(told[name])}" for name in numbers), hang=2)
+    sheet.row("facts", "  ".join(f"{name.replace('_', ' ')} {number(group[name])}" for name in numbers), hang=2)
     sheet.blank()
-    heads, cells = row_cells(told["rows"])
-    lines = aligned(heads, cells)
-    room = console.width - max(map(len, lines)) - 2
-    texts = ["text", *(clean(row["text"] or "") for row in told["rows"])]
-    beside = any(texts[1:]) and room >= NARROWEST
-    for line, text in zip(lines, texts, strict=True):
-        sheet.text(f"{line}  {' ' * (max(map(len, lines)) - len(line))}{_head(text, room)}" if beside else line)
-    if told["size"] > len(told["rows"]):
-        sheet.text(f"{len(told['rows']):,} of {told['size']:,} rows; --format csv has all", style="dim")
-
-
-def row_cells(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Heads and columns of a group's rows."""
-    several = len(rows[0]["rewards"]) > 1
     heads, cells = ["row"], [[str(row["row"]) for row in rows]]
-    for name in rows[0]["rewards"] if several else ():
+    for name in rows[0]["rewards"] if len(rows[0]["rewards"]) > 1 else ():
         heads.append(clean(name))
         cells.append([number(row["rewards"][name]) for row in rows])
     for name in ("reward", "advantage"):
@@ -163,98 +94,87 @@ def row_cells(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[s
     if any(row["status"] != "scored" for row in rows):
         heads.append("status")
         cells.append([row["status"] for row in rows])
-    return heads, cells
+    lines = aligned(heads, cells)
+    wide = max(map(len, lines))
+    room = console.width - wide - 2
+    texts = ["text", *(clean(row["text"] or "") for row in rows)]
+    for line, text in zip(lines, texts, strict=True):
+        beginning = text if len(text) <= room else f"{text[: room - 3]}..."
+        sheet.text(f"{line:<{wide}}  {beginning}" if any(texts[1:]) and room >= NARROWEST else line)
+    if group["size"] > len(rows):
+        sheet.text(f"{len(rows):,} of {group['size']:,} rows; --format csv has all", style="dim")
 
 
-def _head(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 3]}..."
+# --- trend and groups --------------------------------------------------------------------------------------
 
 
-DIGITS: Final = 6
+def _trend(by: Mapping[str, Any], sheet: Sheet) -> None:
+    """One line for each value of a column, under the course of its most telling numbers."""
+    name, lines = clean(by["column"]), by["lines"]
+    keys = [key for key in lines[0] if key in {"value", "mean"} or any(line[key] not in {None, 0} for line in lines)]
+    for key in SPARKED:
+        values = [line[key] for line in lines]
+        if len(lines) > 1 and any(value is not None for value in values):
+            sheet.row(HEADS.get(key, key), f"{_spark(values)}  {_cell(key, values[0])} to {_cell(key, values[-1])}")
+    shown = [lines[round(i * (len(lines) - 1) / (LINES - 1))] for i in range(LINES)] if len(lines) > LINES else lines
+    for spare in ("", *SPARE):
+        keys = [key for key in keys if key != spare]
+        heads = [name, *(HEADS.get(key, key) for key in keys[1:])]
+        table = aligned(heads, [[_cell(key, line[key]) for line in shown] for key in keys])
+        if max(map(len, table)) <= sheet.console.width:
+            break
+    for text in table:
+        sheet.text(text)
+    if len(lines) > LINES:
+        sheet.text(f"{LINES} of {len(lines):,} values; --format csv has all", style="dim")
+    sheet.blank()
 
 
-def asked(found: Inspection, *, show: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
-    """The rows of a group if one is shown, else the trend if there is one, else the groups."""
-    if show is not None:
-        return _rows(shown(found, show)["rows"])
-    if found.facts["by"] is not None:
-        told = found.facts["by"]
-        return pl.DataFrame(told["lines"], infer_schema_length=None).rename({"value": told["column"]})
-    return _groups(found, sort, top)
-
-
-def _rows(rows: list[Mapping[str, Any]]) -> pl.DataFrame:
-    flat = [{k: v for k, v in row.items() if k != "rewards"} | dict(row["rewards"]) for row in rows]
-    return pl.DataFrame(flat, infer_schema_length=None)
-
-
-def _groups(found: Inspection, sort: str | None, top: int | None) -> pl.DataFrame:
-    """Every group with its key; in their order, or the most first."""
-    names = [name for name in (*GROUP_FACTS, "constant") if name in found.groups.columns]
-    keys = [canonical(one) if one.dtype.is_nested() else one for one in found.narrow.key.get_columns()]
-    facts = found.groups.select(names).with_columns(pl.selectors.float().fill_nan(None))
-    frame = pl.DataFrame([*(key for key in keys if key.name not in names), *facts.get_columns()])
-    if not keys:
-        frame = pl.DataFrame([(found.narrow.groups.first + 1).alias("first_row"), *facts.get_columns()])
-    if sort is not None:
-        if sort not in names:
-            raise UnknownName.among("fact of a group", sort, names)
-        frame = frame.sort(sort, descending=True, nulls_last=True, maintain_order=True)
-    return frame if top is None else frame.head(top)
-
-
-def markdown(frame: pl.DataFrame) -> str:
-    """A table as Markdown has it; numbers to the right."""
-    right = [dtype.is_numeric() for dtype in frame.dtypes]
-    lines = [frame.columns, ["--:" if one else "---" for one in right]]
-    lines += [[_text(value) for value in row] for row in frame.iter_rows()]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-def _text(value: Any) -> str:
+def _cell(key: str, value: Any) -> str:
     if value is None:
-        return ""
+        return "-"
+    if key in SHARES:
+        return percent(value)
     if isinstance(value, float):
-        return number(value, digits=DIGITS)
-    return " ".join(str(value).split()).replace("|", "\\|")
+        return number(value)
+    return cut(clean(str(value)), KEY) if key == "value" else f"{value:,}"
 
 
-def _csv(frame: pl.DataFrame) -> str:
-    return frame.write_csv()
+def _spark(values: Sequence[float | None]) -> str:
+    """One block for each value (or for each few), from the lowest to the highest; a gap where there is none."""
+    step = -(-len(values) // SPARKS)
+    parts = [[v for v in values[i : i + step] if v is not None] for i in range(0, len(values), step)]
+    means = [sum(part) / len(part) if part else None for part in parts]
+    known = [mean for mean in means if mean is not None]
+    low, high = min(known), max(known)
+    # Equal values are drawn at half height.
+    heights = [
+        (mean - low) / (high - low) * (len(BLOCKS) - 1) if mean is not None and high > low else 3 for mean in means
+    ]
+    return "".join(" " if mean is None else BLOCKS[round(height)] for mean, height in zip(means, heights, strict=True))
 
 
-WRITERS: Final[Mapping[str, Callable[[pl.DataFrame], str]]] = {"md": markdown, "csv": _csv}
+def _most_and_least(listed: Mapping[str, Any], sheet: Sheet) -> None:
+    """The groups with the most and with the least of a fact."""
+    groups = [*listed["most"], *listed["least"]]
+    names = ["mean", "std", "min", "max", *(["length"] if "length" in groups[0] else [])]
+    cells = [[cut(clean(group["key"]), KEY) for group in groups]]
+    cells += [column([group[name] for group in groups]) for name in ("scored", *names)]
+    most = "most" if len(listed["most"]) > 1 else "group with the most"
+    sheet.text(f"the {most} and the least by {listed['sort']}", style="bold")
+    for at, line in enumerate(aligned(["group", "rows", *names], cells, frozenset({0}))):
+        if listed["least"] and at == 1 + len(listed["most"]):
+            sheet.text("...")
+        sheet.text(line, style="dim" if not at else "")
+    sheet.blank()
 
 
-BAR: Final = 30
-WIDEST: Final = 60  # bars of a histogram on one line
-
-
-def render(facts: Mapping[str, Any], console: Console) -> None:
-    """Print everything that is known."""
-    sheet = Sheet(console)
-    for block in BLOCKS_OF_LINES:
-        lines = [pair for section in block for pair in section(facts)]
-        if lines:
-            for label, told in lines:
-                sheet.row(label, told, hang=2)
-            sheet.blank()
-    trend(facts, sheet)
-    groups(facts, sheet)
-    for warning in facts["warnings"]:
-        sheet.row("warning", clean(warning), style="yellow", hang=2)
-    for label, line in zip(["verdict"] + [""] * 20, verdicts(facts), strict=False):
-        sheet.row(label, clean(line), style="cyan", hang=2)
-
-
-# --- sections ----------------------------------------------------------------------------------------------
+# --- sections: labels with their lines ---------------------------------------------------------------------
 
 
 def _inputs(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    names = [clean(name) for name in facts.get("inputs", ())]
-    if names:
-        files = f"{count(len(names), 'file')}: " if len(names) > 1 else ""
-        yield "input", [files + listing("standard input" if name == "-" else name for name in names)]
+    if facts.get("inputs"):
+        yield "input", [file_list(facts["inputs"])]
     if facts["schema"]:
         yield "schema", [clean(str(facts["schema"]))]
     rollouts = f" in {count(facts['rollouts'], 'rollout')}" if facts["rollouts"] != facts["rows"] else ""
@@ -262,91 +182,63 @@ def _inputs(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     yield "rows", [f"{facts['rows']:,}{rollouts}{missing}"]
 
 
-def _group_facts(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+def _groups(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     size = facts["group_sizes"]
-    note = next((text.partition(" = ")[2] for text in facts["notes"] if text.startswith("group = ")), "")
-    lone = f", {count(facts['singletons'], 'group')} with a single reward" if facts["singletons"] else ""
-    even = size["min"] == size["max"]
-    sizes = (
-        f"of {size['max']:,}"
-        if even
-        else f"of {size['min']:,} to {size['max']:,} rows, median {number(size['median'])}"
-    )
-    lines = [f"{facts['groups']:,} {sizes}{lone}", clean(f"by {note}")]
-    if not even:
-        counts = size["counts"]
-        lines.append(
-            f"{size['min']:,} |{blocks(_thinned(list(counts.values())))}| {size['max']:,}   groups of each size"
-        )
-    yield "groups", lines
-
-
-def _thinned(counts: Sequence[int]) -> list[int]:
-    """As many sums of neighbours as fit on a line."""
-    step = -(-len(counts) // WIDEST)
-    return [sum(counts[i : i + step]) for i in range(0, len(counts), step)]
+    sizes, histogram = f"of {size['max']:,}", []
+    if size["min"] < size["max"]:
+        sizes = f"of {size['min']:,} to {size['max']:,} rows, median {number(size['median'])}"
+        counts = list(size["counts"].values())
+        step = -(-len(counts) // WIDEST)
+        sums = [sum(counts[i : i + step]) for i in range(0, len(counts), step)]
+        histogram = [f"{size['min']:,} |{blocks(sums)}| {size['max']:,}   groups of each size"]
+    singletons = f", {count(facts['singletons'], 'group')} with a single reward" if facts["singletons"] else ""
+    yield "groups", [f"{facts['groups']:,} {sizes}{singletons}", clean(f"by {key_note(facts)}"), *histogram]
 
 
 def _rewards(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    named = facts["rewards"]
-    if len(named) > 1:
-        yield "rewards", [clean(" + ".join(named)), *_distribution(facts["reward"])]
-        for name, seen in named.items():
-            share = seen["zero_variance_share"]
-            missing = [f"{seen['unscorable']:,} missing"] if seen["unscorable"] else []
-            constant = [f"constant in {percent(share)} of the groups"] if share is not None else []
-            yield (
-                f"  {cut(clean(name), 11)}",
-                [*_distribution(seen), *([", ".join(missing + constant)] if missing + constant else [])],
-            )
-    else:
-        (name,) = named
-        yield "rewards", [clean(name), *_distribution(facts["reward"])]
+    columns = facts["rewards"]
+    yield "rewards", [clean(" + ".join(columns)), *_distribution(facts["reward"])]
+    for name, reward in columns.items() if len(columns) > 1 else ():
+        share = reward["zero_variance_share"]
+        notes = [f"{reward['unscorable']:,} missing"] if reward["unscorable"] else []
+        notes += [f"constant in {percent(share)} of the groups"] if share is not None else []
+        yield f"  {cut(clean(name), 11)}", [*_distribution(reward), *([", ".join(notes)] if notes else [])]
 
 
-def _distribution(seen: Mapping[str, Any]) -> list[str]:
-    if not seen["count"]:
+def _distribution(reward: Mapping[str, Any]) -> list[str]:
+    """Mean, std, quartiles and histogram; and the shares of the two extremes where other values occur, too."""
+    if not reward["count"]:
         return ["no finite reward"]
-    scale = max(abs(seen["min"]), abs(seen["max"]))
-    places = dict(
-        zip(("min", "25%", "median", "75%", "max"), (seen["min"], *seen["quartiles"], seen["max"]), strict=True)
-    )
+    scale = max(abs(reward["min"]), abs(reward["max"]))
+    values = (reward["min"], *reward["quartiles"], reward["max"])
+    shares = ""
+    if reward["at_min"] + reward["at_max"] != reward["count"]:
+        ends = ((reward["min"], reward["at_min"]), (reward["max"], reward["at_max"]))
+        shares = "".join(f"  {percent(times / reward['count'])} at {number(value)}" for value, times in ends)
     return [
-        f"mean {number(seen['mean'], scale)}  std {number(seen['std'], scale)}{_spikes(seen)}",
-        "  ".join(f"{place} {number(value, scale)}" for place, value in places.items()),
-        *bars(seen["histogram"]),
+        f"mean {number(reward['mean'], scale)}  std {number(reward['std'], scale)}{shares}",
+        "  ".join(
+            f"{n} {number(v, scale)}" for n, v in zip(("min", "25%", "median", "75%", "max"), values, strict=True)
+        ),
+        *bars(reward["histogram"]),
     ]
-
-
-def _spikes(seen: Mapping[str, Any]) -> str:
-    """The shares of the smallest and of the largest value, where more than these two occur."""
-    if not {"at_min", "at_max"} <= seen.keys() or seen["at_min"] + seen["at_max"] == seen["count"]:
-        return ""
-    ends = ((seen["min"], seen["at_min"]), (seen["max"], seen["at_max"]))
-    return "  " + "  ".join(f"{percent(times / seen['count'])} at {number(value)}" for value, times in ends)
 
 
 def _difficulty(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    seen = facts["difficulty"]
-    if seen is None:
+    rates = facts["difficulty"]
+    if rates is None:
         return
-    own = (seen["worst"], seen["best"]) == (0, 1)
-    way = "" if own else f"   way from {number(seen['worst'])} (0) to {number(seen['best'])} (1)"
-    fifths = [sum(seen["bins"][i : i + 2]) for i in range(0, len(seen["bins"]), 2)]
+    plain = (rates["worst"], rates["best"]) == (0, 1)
+    way = "" if plain else f"   way from {number(rates['worst'])} (0) to {number(rates['best'])} (1)"
+    fifths = [sum(rates["bins"][i : i + 2]) for i in range(0, len(rates["bins"]), 2)]
     names = ["0, never", *(f"{i / 5:g} to {(i + 1) / 5:g}" for i in range(5)), "1, always"]
-    sizes = [seen["never"], *fifths, seen["always"]]
-    top = max(sizes)
-    wide, high = max(map(len, names)), max(len(f"{size:,}") for size in sizes)
-    lines = [
-        f"{name:<{wide}}  {size:>{high},}  {BLOCKS[-1] * (max(1, round(size / top * BAR)) if size else 0)}"
-        for name, size in zip(names, sizes, strict=True)
-    ]
-    useful = f"{seen['useful']:,} of {count(seen['groups'], 'group')} from 0.2 to 0.8, mean {number(seen['mean'])}{way}"
-    yield "solve rate", [*lines, useful]
+    groups = count(rates["groups"], "group")
+    useful = f"{rates['useful']:,} of {groups} from 0.2 to 0.8, mean {number(rates['mean'])}{way}"
+    yield "solve rate", [*bar_lines(names, [rates["never"], *fifths, rates["always"]], left=True), useful]
 
 
 def _zero_variance(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    seen, expected = facts["zero_variance"], facts["expected"]
+    constant, expected = facts["zero_variance"], facts["expected"]
     if expected is None:
         yield "zero variance", ["no group has two rewards to compare"]
         return
@@ -356,9 +248,9 @@ def _zero_variance(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
         ("other", "other"),
         ("nearly constant", "nearly"),
     )
-    split = [f"{seen[name]:,} {word}" for word, name in kinds if seen[name]]
+    split = [f"{constant[name]:,} {word}" for word, name in kinds if constant[name]]
     some = f"{percent(expected['observed'])} of the groups: {', '.join(split)}"
-    lines = [some if seen["groups"] else "none: every group has unequal rewards"]
+    lines = [some if constant["groups"] else "none: every group has unequal rewards"]
     if expected["own_rates"] is not None:
         lines += [
             f"expected: {percent(expected['own_rates'])} if each group's rate is its prompt's own",
@@ -367,63 +259,104 @@ def _zero_variance(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     yield "zero variance", lines
 
 
-def _sizes(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    if all(one["alive"] == 1 for one in facts["at_size"]):
+def _other_sizes(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    sizes = facts["at_size"]
+    if all(at["alive"] == 1 for at in sizes):
         return
     marks = {"sample": "", "model": "~", "bound": ">="}
-    alive = [f"{marks[one['found']]}{percent(one['alive'])}" for one in facts["at_size"]]
-    heads = [f"{one['size']:,}" for one in facts["at_size"]]
-    widths = [max(len(a), len(b)) for a, b in zip(heads, alive, strict=True)]
-    lines = [
-        "  ".join([name.ljust(12), *(text.rjust(width) for text, width in zip(texts, widths, strict=True))])
-        for name, texts in (("rows a group", heads), ("would vary", alive))
-    ]
-    used = {one["found"] for one in facts["at_size"]}
+    columns = [[f"{marks[at['found']]}{percent(at['alive'])}"] for at in sizes]
+    lines = aligned(["rows a group", *(f"{at['size']:,}" for at in sizes)], [["would vary"], *columns], frozenset({0}))
+    used = {at["found"] for at in sizes}
     notes = {"model": "~ if solve rates follow a Beta distribution", "bound": ">= at least so many"}
     yield "other sizes", [*lines, *(note for mark, note in notes.items() if mark in used)]
 
 
-def _pull(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    seen = facts["spread"]
-    if seen["within"] is not None:
-        share = f" ({percent(seen['between_share'])} of the variance)" if seen["between_share"] is not None else ""
-        yield "spread", [f"{number(seen['within'])} within groups, {number(seen['between'])} between them{share}"]
-    effective = (
-        ""
-        if facts["effective_rows"] is None
-        else f"; all pull like {number(facts['effective_rows'])} equal rows ({facts['method']})"
+def _spread(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    spread, size = facts["spread"], facts["effective_rows"]
+    if spread["within"] is not None:
+        share = f" ({percent(spread['between_share'])} of the variance)" if spread["between_share"] is not None else ""
+        yield "spread", [f"{number(spread['within'])} within groups, {number(spread['between'])} between them{share}"]
+    effective = "" if size is None else f"; effective sample size {number(size)} ({facts['method']})"
+    yield "sample size", [f"{facts['live_rows']:,} of {facts['rows']:,} rows are in groups that vary{effective}"]
+
+
+def _length(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    length = facts["length"]
+    if length is None or length["mean"] is None:
+        return
+    overall, inside = (
+        "-" if length[name] is None else f"{length[name]:+.2f}" for name in ("correlation", "within_groups")
     )
-    yield "rows that pull", [f"{facts['live_rows']:,} of {facts['rows']:,} are in groups that vary{effective}"]
+    means = [f"mean {number(length['mean'])}"]
+    ends = (("best rows", "best"), ("worst", "worst"))
+    means += [", ".join(f"{word} {number(length[name])}" for word, name in ends if length[name] is not None)]
+    yield "length", [
+        f"correlation with the reward {overall}, inside groups {inside}",
+        clean(f"{length['column']}: {'; '.join(filter(None, means))}"),
+    ]  # fmt: skip
 
 
-def _likeness(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    seen = facts["length"]
-    if seen is not None and seen["mean"] is not None:
-        signed = {
-            name: "-" if seen[name] is None else f"{seen[name]:+.2f}" for name in ("correlation", "within_groups")
-        }
-        ends = [
-            f"{word} {number(seen[name])}"
-            for word, name in (("best rows", "best"), ("worst", "worst"))
-            if seen[name] is not None
-        ]
-        yield (
-            "length",
-            [
-                f"correlation with the reward {signed['correlation']}, inside groups {signed['within_groups']}",
-                clean(f"{seen['column']}: mean {number(seen['mean'])}" + (f"; {', '.join(ends)}" if ends else "")),
-            ],
-        )
+def _duplicates(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     same = facts["duplicates"]
-    if same is not None and same["share"] is not None:
-        told = f"{same['rows']:,} of the texts ({percent(same['share'])}) repeat another one of their group"
-        whole = f"; {count(same['all_the_same'], 'group')} of one text only" if same["all_the_same"] else ""
-        yield "duplicates", [clean(f"{told}{whole}" if same["rows"] else f"none in {same['column']}")]
+    if same is None or same["share"] is None:
+        return
+    repeated = f"{same['rows']:,} of the texts ({percent(same['share'])}) repeat another one of their group"
+    whole = f"; {count(same['all_the_same'], 'group')} of one text only" if same["all_the_same"] else ""
+    yield "duplicates", [clean(f"{repeated}{whole}" if same["rows"] else f"none in {same['column']}")]
 
 
 BLOCKS_OF_LINES: Final = (
-    (_inputs, _group_facts),
+    (_inputs, _groups),
     (_rewards,),
-    (_difficulty, _zero_variance, _sizes),
-    (_pull, _likeness),
+    (_difficulty, _zero_variance, _other_sizes),
+    (_spread, _length, _duplicates),
 )
+
+
+# --- tables for other programs -----------------------------------------------------------------------------
+
+
+def table(inspection: Inspection, *, show: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
+    """The rows of a group if one is shown, else the trend if there is one, else the groups."""
+    if show is not None:
+        rows = show_group(inspection, show)["rows"]
+        flat = [{k: v for k, v in row.items() if k != "rewards"} | dict(row["rewards"]) for row in rows]
+        return pl.DataFrame(flat, infer_schema_length=None)
+    by = inspection.facts["by"]
+    if by is not None:
+        return pl.DataFrame(by["lines"], infer_schema_length=None).rename({"value": by["column"]})
+    return _table_of_groups(inspection, sort, top)
+
+
+def _table_of_groups(inspection: Inspection, sort: str | None, top: int | None) -> pl.DataFrame:
+    """Every group with its key; in their order, or the most first."""
+    groups, narrow = inspection.groups, inspection.narrow
+    names = [name for name in (*GROUP_FACTS, "constant") if name in groups.columns]
+    if sort is not None and sort not in names:
+        raise UnknownName.among("fact of a group", sort, names)
+    keys = [canonical(key) if key.dtype.is_nested() else key for key in narrow.key.get_columns()]
+    heads = [key for key in keys if key.name not in names]
+    if not keys:
+        heads = [(narrow.groups.first + 1).alias("first_row")]
+    frame = pl.DataFrame([*heads, *groups.select(names).with_columns(pl.selectors.float().fill_nan(None))])
+    if sort is not None:
+        frame = frame.sort(sort, descending=True, nulls_last=True, maintain_order=True)
+    return frame if top is None else frame.head(top)
+
+
+def markdown(frame: pl.DataFrame) -> str:
+    """A table as Markdown has it; numbers to the right."""
+    lines = [frame.columns, ["--:" if dtype.is_numeric() else "---" for dtype in frame.dtypes]]
+    lines += [[_markdown_cell(value) for value in row] for row in frame.iter_rows()]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _markdown_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return number(value, digits=DIGITS)
+    return " ".join(str(value).split()).replace("|", "\\|")
+
+
+WRITERS: Final[Mapping[str, Callable[[pl.DataFrame], str]]] = {"md": markdown, "csv": lambda frame: frame.write_csv()}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NAME: Final = 17
 LABEL: Final = 13
 EXAMPLE: Final = "grpo-adv compute rewards.jsonl"
-OWN_FORMULA: Final = "(reward - mean) / (std + epsilon)"
+SQL: Final = "(reward - mean) / (std + epsilon)"
 TYPES: Final = {float: "number", int: "whole number", str: "text", bool: "true or false"}
 
 
@@ -32,7 +32,7 @@ def listing(console: Console) -> None:
     """Every method in two lines or three: its formula; what it needs, its scales and where it comes from."""
     sheet = Sheet(console, NAME)
     for row in ESTIMATORS.values():
-        sheet.row(row.name, _packed(_formula(row), sheet.width), hang=2)
+        sheet.row(row.name, _clauses(_formula(row), sheet.width), hang=2)
         scales = f"scale {', '.join(_scales(row))}" if len(row.scales) > 1 else ""
         facts = [" ".join(ROLES[need].flag for need in _plan(row).needs), scales, row.source]
         sheet.row("", " · ".join(fact for fact in facts if fact), style="dim", hang=2)
@@ -48,7 +48,9 @@ def explain(name: str, console: Console) -> None:
         sheet.text(line)
     sheet.blank()
     sheet.row("computes", plan_text.describe(_plan(row)), hang=2)
-    sheet.row("scales", _scale_line(row), hang=2)
+    first, *others = _scales(row)
+    scales = ", ".join([f"{first} (default)", *others]) if others else f"{first} (no other)"
+    sheet.row("scales", scales, hang=2)
     if len(row.levels) > 1:
         sheet.row(
             "baseline", f"of the {row.levels[0]} (default), --set estimator.baseline_level={row.levels[1]}", hang=2
@@ -70,7 +72,10 @@ def as_dict(name: str) -> dict[str, Any]:
         "needs": [
             {"column": need, "flag": ROLES[need].flag, "meaning": ROLES[need].meaning} for need in _plan(row).needs
         ],
-        "params": [asdict(p) | {"type": _kind(p.type), "choices": list(_choices(p.type))} for p in row.params],
+        "params": [
+            asdict(p) | {"type": "choice" if _choices(p.type) else TYPES[p.type], "choices": list(_choices(p.type))}
+            for p in row.params
+        ],
         "sets": dict(row.sets),
         "computes": plan_text.describe(_plan(row)),
         "centred": row.centred,
@@ -96,9 +101,9 @@ def _row(name: str) -> Estimator:
 
 
 def _plan(row: Estimator) -> Plan:
-    """What the method is when nothing else is said."""
-    shown = {"estimator.sql": OWN_FORMULA} if row.name == "expression" else {}
-    return Plan.of({"estimator.name": row.name, **shown})
+    """The plan of the method with its defaults."""
+    example = {"estimator.sql": SQL} if row.name == "expression" else {}
+    return Plan.of({"estimator.name": row.name, **example})
 
 
 def _formula(row: Estimator) -> str:
@@ -108,7 +113,7 @@ def _formula(row: Estimator) -> str:
     return ";  ".join(plan_text.quotient(_plan(row))).replace(",;", ",")
 
 
-def _packed(text: str, width: int) -> list[str]:
+def _clauses(text: str, width: int) -> list[str]:
     """The formula's clauses on as few lines as hold them whole."""
     first, *rest = re.split(r"(?<=;)  ", text)
     lines = [first]
@@ -121,20 +126,13 @@ def _packed(text: str, width: int) -> list[str]:
 
 
 def _scales(row: Estimator) -> list[str]:
+    """The scales that the method allows, its default first."""
     return [row.scale, *(scale for scale in row.scales if scale != row.scale)]
 
 
-def _scale_line(row: Estimator) -> str:
-    first, *rest = _scales(row)
-    return ", ".join([f"{first} (default)", *rest]) if rest else f"{first} (no other)"
-
-
 def _choices(kind: Any) -> tuple[Any, ...]:
+    """The values of a Literal; none of any other type."""
     return get_args(kind) if get_origin(kind) is Literal else ()
-
-
-def _kind(kind: Any) -> str:
-    return "choice" if _choices(kind) else TYPES[kind]
 
 
 def _parameter(param: Any) -> list[str]:
@@ -156,11 +154,10 @@ def _columns(row: Estimator) -> list[str]:
 
 def _properties(row: Estimator) -> list[str]:
     plan = _plan(row)
-    if plan_text.silences(plan):
-        after = ", before whitening" if any(op.name == "whiten" for op in plan.post) else ""
-        constant = f"a constant group gets 0{after}"
-    else:
-        constant = "a constant group need not get 0"
+    constant = "a constant group need not get 0"
+    if plan_text.gives_constant_groups_0(plan):
+        whitened = plan_text.before_whitening(plan)
+        constant = f"a constant group gets 0,{whitened}" if whitened else "a constant group gets 0"
     return [
         constant,
         "rows of other groups play a part (the batch)" if plan.uses_batch else "every group stands alone",
@@ -172,7 +169,7 @@ def _properties(row: Estimator) -> list[str]:
 
 def _example(row: Estimator) -> str:
     if row.name == "expression":
-        return f"{EXAMPLE} --expr '{OWN_FORMULA}'"
+        return f"{EXAMPLE} --expr '{SQL}'"
     needs = "".join(f" {ROLES[need].flag} {need}" for need in _plan(row).needs)
     setting = "" if needs else next((f" --param {p.name}={exact(p.default)}" for p in row.params), "")
     scale = f" --scale {_scales(row)[1]}" if len(row.scales) > 1 and not needs and not setting else ""

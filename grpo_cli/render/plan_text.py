@@ -1,6 +1,6 @@
-"""The formula that a plan computes, with its constants.
+"""A plan in words: the formula that it computes, with its constants, and its rules for odd rows and groups.
 
-One rule keeps a divisor from being told twice: the numerator is the formula of the method's *function* (its
+One rule keeps a divisor from being named twice: the numerator is the formula of the method's *function* (its
 docstring never divides by what the plan divides by), the divisor is the plan's. The method's own words
 (`about`) speak of its defaults, and are left to `grpo-adv methods`.
 """
@@ -36,7 +36,16 @@ if TYPE_CHECKING:
     from grpo_cli.engine.plan_parts import Divisor
 
 
-TAKEN: Final = {
+# What a part does that does nothing of its own.
+NOTHING: Final = {
+    "unit": "every row is one reward",
+    "rewards": "a row without a finite reward stops the run",
+    "shape": "rewards are taken as they are",
+    "divisor": "nothing divides",
+    "groups": "constant groups are kept",
+    "post": "nothing is done to the advantages",
+}
+ROLLOUT_REWARD: Final = {
     "first": "its first row's reward",
     "last": "its last row's reward",
     "mean": "the mean of its rows",
@@ -46,8 +55,7 @@ MISSING: Final = {
     "zero": "rows without a finite reward are left out and get 0",
     "as-zero": "rows without a finite reward count as reward 0",
 }
-FILLED: Final = "rows without a finite reward are left out of their group, then count as 0"
-SPOILS: Final = {
+PROPAGATES: Final = {
     "row": "is",
     "later": "and the later rows that build on it are",
     "group": "makes its group",
@@ -62,7 +70,7 @@ BEYOND: Final = {
     "floor": "never more than {penalty}",
     "zero": "and r = 0 where L > {max}",
 }
-ALONE: Final = {
+SINGLETONS: Final = {
     "zero": "singletons 0",
     "raw": "singletons keep r",
     "nan": "singletons NaN",
@@ -70,39 +78,94 @@ ALONE: Final = {
     "drop": "singletons are dropped",
     "error": "a singleton stops the run",
 }
-ALONE_BASELINE: Final = {"zero": "residual r", "formula": "like any other row"}
-OWN_FORMULA: Final = "the formula with a mean of 0"
-LONE_STD: Final = {"group": "std", "batch": "std of a batch of one row"}
+SINGLETON_BASELINE: Final = {"zero": "residual r", "formula": "like any other row"}
+STD_OF_SINGLETON: Final = {"group": "std", "batch": "std of a batch of one row"}
 ZERO_VARIANCE: Final = {"drop": "constant groups are dropped", "null": "constant groups get null"}
 SMALL: Final = {"null": "get null", "zero": "get 0", "drop": "are dropped"}
-LEVEL: Final = {"sample": "rows", "token": "tokens"}
+WHITENED: Final = {"sample": "rows", "token": "tokens"}
+# A formula that is one term after "A =", so that it can be divided on the same line.
+ONE_TERM: Final = re.compile(r"A = ([^=;,]+)")
+OF_BATCH: Final = {"mean": "batch mean", "sum": "batch sum", "n": "N"}
+DIVISOR_OF: Final = {
+    ("group", "reward"): "std of the group's rewards",
+    ("group", "residual"): "std of what is left of the group's rewards after the baseline",
+    ("group", "others"): "std of the other rewards of the group",
+    ("batch", "reward"): "std of the batch's rewards",
+    ("batch", "residual"): "std of what is left of the batch's rewards after the baseline",
+}
 
 
-def unit(plan: Plan) -> list[str]:
-    """What counts as one reward."""
-    rule = plan.unit
-    return [] if rule.take == "each" else [f"one reward a rollout: {TAKEN[rule.take]}"]
+def describe(plan: Plan, rewards: Sequence[str] = ()) -> list[str]:
+    """What the plan computes, one line per thing that it does, in the order of the arithmetic."""
+    return [line for _, lines in parts(plan, rewards) for line in lines]
 
 
-def rewards(plan: Plan, names: Sequence[str] = ()) -> list[str]:
+def parts(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]]:
+    """The same, part by part; a part that does nothing has no lines."""
+    return [
+        ("unit", [f"one reward a rollout: {ROLLOUT_REWARD[plan.unit.take]}"] if plan.unit.take != "each" else []),
+        ("rewards", _rewards(plan, rewards)),
+        ("shape", [_SHAPE[type(op)](op) for op in plan.shape]),
+        ("estimator", _estimator(plan, rewards)),
+        ("divisor", _divides(plan)),
+        ("alone", singletons(plan)),
+        ("groups", _groups(plan)),
+        ("post", [_POST[type(op)](op) for op in plan.post] + _rollout(plan)),
+        ("not used", _without_effect(plan)),
+    ]
+
+
+def full(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]]:
+    """The same, where a part that does nothing says so."""
+    return [(name, lines or [NOTHING[name]]) for name, lines in parts(plan, rewards) if lines or name in NOTHING]
+
+
+def plan_from_dict(plain: Mapping[str, Any]) -> Plan:
+    """The plan that `Plan.as_dict` gave, as facts and files carry it."""
+    values: dict[str, Any] = {key: value for key, value in plain.items() if key not in PARTS and key not in ORDERED}
+    for part, kind in PARTS.items():
+        values[part] = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in plain[part].items()})
+    for part, kinds in ORDERED.items():
+        values[part] = tuple(kinds[op["op"]](**{k: v for k, v in op.items() if k != "op"}) for op in plain[part])
+    return Plan(**values)
+
+
+def gives_constant_groups_0(plan: Plan) -> bool:
+    """Whether a constant group gets exactly 0 (before the post operations): the steps of a rollout may still differ."""
+    return plan.centred and not plan.unit.state_weight
+
+
+def before_whitening(plan: Plan) -> str:
+    """What to add to a value that a whitening changes afterwards; nothing where there is none."""
+    return " before whitening" if any(op.name == "whiten" for op in plan.post) else ""
+
+
+# --- what counts as a reward ------------------------------------------------------------------------------
+
+
+def _rewards(plan: Plan, names: Sequence[str]) -> list[str]:
     """How several columns become one, and what a missing one means."""
     rule = plan.rewards
-    summed = len(names) > 1 or rule.weights
-    lines = [f"r = {weighted(plan, names, 'r')}"] if summed and rule.combine == "sum" else []
-    lines += [text for key, text in COMPONENT_MISSING.items() if key == rule.component_missing]
-    return lines + missing(plan)
+    several = len(names) > 1 or rule.weights
+    lines = [f"r = {weighted(plan, names, 'r')}"] if several and rule.combine == "sum" else []
+    return [*lines, *component_missing(plan), *missing(plan)]
+
+
+def component_missing(plan: Plan) -> list[str]:
+    """What a missing reward of several means; nothing where it is skipped."""
+    rule = plan.rewards.component_missing
+    return [COMPONENT_MISSING[rule]] if rule in COMPONENT_MISSING else []
 
 
 def missing(plan: Plan) -> list[str]:
     """What becomes of a row without a reward, and of its neighbours; nothing where it stops the run."""
     rule = plan.rewards.missing
     if rule == "propagate":
-        caught = plan.divisor.least is not None and plan.divisor.level in LONE_STD
-        return [f"a row without a finite reward {SPOILS[plan.spoils]} {'0' if caught else 'NaN'}"]
+        zeroed = plan.divisor.least is not None and plan.divisor.level in STD_OF_SINGLETON
+        return [f"a row without a finite reward {PROPAGATES[plan.spoils]} {'0' if zeroed else 'NaN'}"]
     names = [op.name for op in plan.post]
-    filled = "nan_to_zero" in names[: names.index("whiten")] if "whiten" in names else False
-    if rule == "zero" and filled:
-        return [FILLED]
+    if rule == "zero" and "whiten" in names and "nan_to_zero" in names[: names.index("whiten")]:
+        return ["rows without a finite reward are left out of their group, then count as 0"]
     return [MISSING[rule]] if rule in MISSING else []
 
 
@@ -121,18 +184,8 @@ def weighted(plan: Plan, names: Sequence[str], letter: str) -> str:
 # --- operations --------------------------------------------------------------------------------------------
 
 
-def shape(plan: Plan) -> list[str]:
-    """What is done to the reward before it enters the estimator."""
-    return [_SHAPE[type(op)](op) for op in plan.shape]
-
-
-def post(plan: Plan) -> list[str]:
-    """What is done to the advantage in the end."""
-    return [_POST[type(op)](op) for op in plan.post] + _rollout(plan)
-
-
-def clipped(letter: str, op: Clip) -> str:
-    """One bound or two."""
+def _clipped(letter: str, op: Clip) -> str:
+    """In words, with one bound or two."""
     if op.lo is not None and op.hi is not None:
         return f"{letter} clipped to [{exact(op.lo)}, {exact(op.hi)}]"
     if op.lo is not None:
@@ -147,9 +200,9 @@ def _affine(op: Affine) -> str:
 
 def _overlong(op: Overlong) -> str:
     start = f"({exact(op.max)} - {exact(op.buffer)})"
-    told = BEYOND[op.beyond].format(max=exact(op.max), penalty=exact(op.penalty))
+    beyond = BEYOND[op.beyond].format(max=exact(op.max), penalty=exact(op.penalty))
     loss = f"{exact(op.penalty)} (L - {start})/{exact(op.buffer)}"
-    return f"r loses {loss} where length L > {exact(op.max - op.buffer)}, {told}"
+    return f"r loses {loss} where length L > {exact(op.max - op.buffer)}, {beyond}"
 
 
 def _length(op: Length) -> str:
@@ -159,24 +212,21 @@ def _length(op: Length) -> str:
 
 
 def _rank(op: Rank) -> str:
-    told = f"r' = r (1 - {exact(op.penalty)} rank/n), rank 0..n-1 by log-prob"
-    return (
-        f"{told}; group mean and std are those of r', the numerator keeps r"
-        if op.numerator == "raw"
-        else f"{told}; r becomes r'"
-    )
+    shaped = f"r' = r (1 - {exact(op.penalty)} rank/n), rank 0..n-1 by log-prob"
+    use = "group mean and std are those of r', the numerator keeps r" if op.numerator == "raw" else "r becomes r'"
+    return f"{shaped}; {use}"
 
 
 def _whiten(op: Whiten) -> str:
-    over = f"over the {LEVEL[op.level]} of the batch"
+    over = f"over the {WHITENED[op.level]} of the batch"
     if not op.divide:
         return f"then A - mu {over}"
-    return f"then (A - mu)/{bracketed(spelled(op, ''))} {over}, ddof {op.ddof}"
+    return f"then (A - mu)/{_bracketed(_root(op, ''))} {over}, ddof {op.ddof}"
 
 
 _SHAPE: Final[Mapping[type, Callable[[Any], str]]] = {
     Affine: _affine,
-    Clip: lambda op: clipped("r", op),
+    Clip: lambda op: _clipped("r", op),
     Kl: lambda op: f"r becomes r {'+' if op.coef < 0 else '-'} {exact(abs(op.coef))} kl",
     Overlong: _overlong,
     Truncated: lambda op: f"r becomes {exact(op.factor)} r where the response was cut off",
@@ -185,13 +235,13 @@ _SHAPE: Final[Mapping[type, Callable[[Any], str]]] = {
     Binary: lambda op: f"r becomes 1 where r > {exact(op.threshold)}, else 0",
 }
 _POST: Final[Mapping[type, Callable[[Any], str]]] = {
-    Clip: lambda op: clipped("A", op),
+    Clip: lambda op: _clipped("A", op),
     Whiten: _whiten,
     NanToZero: lambda _: "NaN and null become 0",
 }
 
 
-def spelled(rule: Divisor | Whiten, prefix: str) -> str:
+def _root(rule: Divisor | Whiten, prefix: str) -> str:
     """sqrt(max(var + inside, floor)) + epsilon, without the parts that are 0."""
     inner = f"{prefix}var + {exact(rule.inside)}" if rule.inside else f"{prefix}var"
     inner = f"max({inner}, {exact(rule.floor)})" if rule.floor else inner
@@ -199,7 +249,7 @@ def spelled(rule: Divisor | Whiten, prefix: str) -> str:
     return f"{root} + {exact(rule.epsilon)}" if rule.epsilon else root
 
 
-def bracketed(term: str) -> str:
+def _bracketed(term: str) -> str:
     """Brackets around a sum that something divides by."""
     whole = term.startswith("sqrt(") and term.endswith(")")
     return f"({term})" if " " in term and not whole else term
@@ -212,7 +262,7 @@ def _rollout(plan: Plan) -> list[str]:
     lines += ["then divided by the rollout's number of rows"] if rule.per_step else []
     if rule.state_weight:
         step = (
-            f"(G - mean G)/{bracketed(spelled(plan.divisor, '').replace('std', 'std G'))}"
+            f"(G - mean G)/{_bracketed(_root(plan.divisor, '').replace('std', 'std G'))}"
             if plan.divisor.level == "group"
             else "(G - mean G)"
         )
@@ -226,21 +276,25 @@ def _rollout(plan: Plan) -> list[str]:
 # --- singletons and groups -------------------------------------------------------------------------------
 
 
-def alone(plan: Plan) -> list[str]:
+def singletons(plan: Plan) -> list[str]:
     """What a group with one scorable row gets."""
     rule = plan.alone
     if rule.result != "keep":
-        return [ALONE[rule.result]]
+        return [SINGLETONS[rule.result]]
     if rule.sd == "nan" and plan.divisor.level == "group":
-        return [ALONE["nan"]]
+        return [SINGLETONS["nan"]]
     if rule.baseline == "own":
-        return [ALONE["zero"]]
-    divided = f", {LONE_STD[plan.divisor.level]} taken as {rule.sd}" if plan.divisor.level in LONE_STD else ""
-    own = rule.baseline == "zero" and plan.estimator.lone is not outcome.raw
-    return [f"singletons: {OWN_FORMULA if own else ALONE_BASELINE[rule.baseline]}{divided}"]
+        return [SINGLETONS["zero"]]
+    divided = (
+        f", {STD_OF_SINGLETON[plan.divisor.level]} taken as {rule.sd}" if plan.divisor.level in STD_OF_SINGLETON else ""
+    )
+    residual = SINGLETON_BASELINE[rule.baseline]
+    if rule.baseline == "zero" and plan.estimator.lone is not outcome.raw:
+        residual = "the formula with a mean of 0"
+    return [f"singletons: {residual}{divided}"]
 
 
-def groups(plan: Plan) -> list[str]:
+def _groups(plan: Plan) -> list[str]:
     """Which groups are trained on."""
     rule = plan.groups
     lines = [ZERO_VARIANCE[rule.zero_variance]] if rule.zero_variance != "keep" else []
@@ -252,68 +306,24 @@ def groups(plan: Plan) -> list[str]:
     return lines
 
 
-def silences(plan: Plan) -> bool:
-    """Whether a constant group gets exactly 0 (before the post operations): the steps of a rollout may still differ."""
-    return plan.centred and not plan.unit.state_weight
-
-
-# A formula that is one term after "A =", so that it can be divided on the same line.
-ONE_TERM: Final = re.compile(r"A = ([^=;,]+)")
-OF_BATCH: Final = {"mean": "batch mean", "sum": "batch sum", "n": "N"}
-DIVIDES: Final = {
-    ("group", "reward"): "std of the group's rewards",
-    ("group", "residual"): "std of what is left of the group's rewards after the baseline",
-    ("group", "others"): "std of the other rewards of the group",
-    ("batch", "reward"): "std of the batch's rewards",
-    ("batch", "residual"): "std of what is left of the batch's rewards after the baseline",
-}
-
-Clauses = list[str]
-
-
-def describe(plan: Plan, rewards: Sequence[str] = ()) -> Clauses:
-    """What the plan computes, one line per thing that it does, in the order of the arithmetic."""
-    return [line for _, lines in parts(plan, rewards) for line in lines]
-
-
-def parts(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, Clauses]]:
-    """The same, part by part; a part that does nothing has no lines."""
-    return [(name, clauses_of(plan, rewards)) for name, (clauses_of, _) in _PARTS.items()]
-
-
-def full(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, Clauses]]:
-    """The same, where a part that does nothing says so."""
-    told = [(name, lines or [_PARTS[name][1]]) for name, lines in parts(plan, rewards)]
-    return [(name, lines) for name, lines in told if lines != [""]]
-
-
-def restored(told: Mapping[str, Any]) -> Plan:
-    """The plan that `Plan.as_dict` gave, as facts and files carry it."""
-    made: dict[str, Any] = {key: value for key, value in told.items() if key not in PARTS and key not in ORDERED}
-    for part, kind in PARTS.items():
-        made[part] = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in told[part].items()})
-    for part, kinds in ORDERED.items():
-        given = [(op["op"], {k: v for k, v in op.items() if k != "op"}) for op in told[part]]
-        made[part] = tuple(kinds[name](**values) for name, values in given)
-    return Plan(**made)
-
-
 # --- estimator and divisor ---------------------------------------------------------------------------------
 
 
-def quotient(plan: Plan) -> Clauses:
+def quotient(plan: Plan) -> list[str]:
     """Numerator over divisor: on one line where the numerator is one term."""
-    lines = numerator(plan)
-    divisor = _divisor(plan)
-    if not divisor:
+    lines, rule = _numerator(plan), plan.divisor
+    if rule.level == "none":
         return lines
+    divisor = exact(rule.constant)
+    if rule.level != "constant":
+        divisor = _bracketed(_root(rule, "batch " if rule.level == "batch" else ""))
     term = ONE_TERM.fullmatch(lines[0]) if len(lines) == 1 else None
     if term:
-        return [f"A = {bracketed(term[1])} / {divisor}"]
+        return [f"A = {_bracketed(term[1])} / {divisor}"]
     return [re.sub(r"\bA\b", "x", line) for line in lines] + [f"A = x / {divisor}"]
 
 
-def numerator(plan: Plan) -> Clauses:
+def _numerator(plan: Plan) -> list[str]:
     """The formula of the method's function, with the batch's quantities where that is the level."""
     if plan.method == "expression":
         return [f"A = {clean(plan.params['sql'])}"]
@@ -321,17 +331,10 @@ def numerator(plan: Plan) -> Clauses:
     lines = [line.strip() for line in doc.splitlines() if line.startswith("    ")]
     if plan.baseline_level == "group":
         return lines
-    return [re.sub(r"\b(mean|sum|n)\b", lambda found: OF_BATCH[found[0]], line) for line in lines]
+    return [re.sub(r"\b(mean|sum|n)\b", lambda match: OF_BATCH[match[0]], line) for line in lines]
 
 
-def _divisor(plan: Plan) -> str:
-    rule = plan.divisor
-    if rule.level in {"none", "constant"}:
-        return "" if rule.level == "none" else exact(rule.constant)
-    return bracketed(spelled(rule, "batch " if rule.level == "batch" else ""))
-
-
-def _estimator(plan: Plan, rewards: Sequence[str]) -> Clauses:
+def _estimator(plan: Plan, rewards: Sequence[str]) -> list[str]:
     lines = quotient(plan)
     if plan.rewards.combine == "normalize":
         lines = [re.sub(r"\bA\b", "z", re.sub(r"\bx\b", "y", line)) for line in lines]
@@ -343,20 +346,20 @@ def _estimator(plan: Plan, rewards: Sequence[str]) -> Clauses:
     return [*lines, f"with {constants}"] if constants else lines
 
 
-def _divides(plan: Plan, _: Sequence[str]) -> Clauses:
+def _divides(plan: Plan) -> list[str]:
     rule = plan.divisor
-    if (rule.level, rule.of) not in DIVIDES:
+    if (rule.level, rule.of) not in DIVISOR_OF:
         reported = rule.level == "none" and rule.ddof != 1 and plan.method != "expression"
         lines = [f"nothing divides; the std that is reported has ddof {rule.ddof}"] if reported else []
         return lines + ([_undivided(plan)] if rule.level == "constant" and rule.only_positive else [])
     word = "var" if rule.inside or rule.floor else "std"
-    told = f"{word}{DIVIDES[rule.level, rule.of].removeprefix('std')}, ddof {rule.ddof}"
+    line = f"{word}{DIVISOR_OF[rule.level, rule.of].removeprefix('std')}, ddof {rule.ddof}"
     if plan.raw_rank is not None and (rule.level, rule.of) == ("batch", "reward"):
-        told += ", before the rank penalty"
+        line += ", before the rank penalty"
     if rule.level == "batch" and plan.groups.statistics == "kept":
-        told += ", groups that are skipped left out"
-    flat = [] if rule.least is None else [f"A = 0 where that std is not above {exact(rule.least)}, or NaN"]
-    return [told, *flat, *([_undivided(plan)] if rule.only_positive else [])]
+        line += ", groups that are skipped left out"
+    lines = [line] if rule.least is None else [line, f"A = 0 where that std is not above {exact(rule.least)}, or NaN"]
+    return lines + ([_undivided(plan)] if rule.only_positive else [])
 
 
 def _undivided(plan: Plan) -> str:
@@ -367,20 +370,20 @@ def _undivided(plan: Plan) -> str:
 # --- settings that do nothing ------------------------------------------------------------------------------
 
 
-def _idle(plan: Plan, _: Sequence[str]) -> Clauses:
+def _without_effect(plan: Plan) -> list[str]:
     """Fields that were changed and that nothing reads: whoever set them should know."""
-    idle = [
+    unused = [
         f"{part}.{field.name} {exact(getattr(rule, field.name))}"
         for part, rule, unread in _unread(plan)
         for field in fields(rule)
         if field.name in unread and getattr(rule, field.name) != field.default
     ]
-    return [f"without effect: {', '.join(idle)}"] if idle else []
+    return [f"without effect: {', '.join(unused)}"] if unused else []
 
 
 def _unread(plan: Plan) -> list[tuple[str, Any, frozenset[str]]]:
     skips = plan.groups.zero_variance != "keep" or plan.groups.min_size > 1
-    alone = {"sd"} if plan.alone.result != "keep" or plan.divisor.level not in LONE_STD else set()
+    alone = {"sd"} if plan.alone.result != "keep" or plan.divisor.level not in STD_OF_SINGLETON else set()
     counted = plan.divisor.level == "batch" and plan.divisor.of == "residual"
     alone |= {"baseline"} if plan.alone.result != "keep" and not counted else set()
     groups = {"small"} if plan.groups.min_size == 1 else set()
@@ -404,16 +407,3 @@ def _unread_of_divisor(plan: Plan) -> frozenset[str]:
     return frozenset(
         {"of", "ddof", "inside", "floor", "epsilon", "only_positive", "least", "constant"} - named - constant - ddof
     )
-
-
-_PARTS: Final[Mapping[str, tuple[Callable[[Plan, Sequence[str]], Clauses], str]]] = {
-    "unit": (lambda plan, _: unit(plan), "every row is one reward"),
-    "rewards": (rewards, "a row without a finite reward stops the run"),
-    "shape": (lambda plan, _: shape(plan), "rewards are taken as they are"),
-    "estimator": (_estimator, ""),
-    "divisor": (_divides, "nothing divides"),
-    "alone": (lambda plan, _: alone(plan), ""),
-    "groups": (lambda plan, _: groups(plan), "constant groups are kept"),
-    "post": (lambda plan, _: post(plan), "nothing is done to the advantages"),
-    "not used": (_idle, ""),
-}

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from grpo_cli.engine.plan import Plan
     from grpo_cli.engine.presets import Preset
 
 LABEL: Final = 13
@@ -44,18 +43,18 @@ def listing(console: Console) -> None:
 
 
 def explain(name: str, console: Console) -> None:
-    """One preset: what it computes, its rules, the framework's own words for it, its source and its equals."""
+    """One preset: what it computes, its rules, the framework's own words for it, its source and equal presets."""
     row, sheet = _row(name), Sheet(console, LABEL)
     sheet.text(f"{row.name}: {row.framework} {row.estimator}", style="bold")
     sheet.blank()
     if row.refused:
         sheet.row("refused", row.refused, hang=2)
     else:
-        for label, lines in _rules(row).items():
+        for label, rules in _rules(row).items():
+            sheet.row(label, rules, hang=2)
+    for label, lines in _facts(row).items():
+        if lines:
             sheet.row(label, lines, hang=2)
-    for label, told in _facts(row).items():
-        if told:
-            sheet.row(label, told, hang=2)
     if not row.refused:
         sheet.blank()
         needs = "".join(f" {ROLES[need].flag} {need}" for need in row.plan.needs)
@@ -78,7 +77,7 @@ def as_dict(name: str) -> dict[str, Any]:
         "rules": _rules(row),
         "needs": [{"column": need, "flag": ROLES[need].flag} for need in plan.needs],
         "equal": equal(row),
-        "equal_up_to_epsilon": alike(row),
+        "equal_up_to_epsilon": equal_up_to_epsilon(row),
         "plan": plan.as_dict(),
     }
 
@@ -93,7 +92,7 @@ def equal(row: Preset) -> list[str]:
     return [other.name for other in _others(row) if other.plan == row.plan]
 
 
-def alike(row: Preset) -> list[str]:
+def equal_up_to_epsilon(row: Preset) -> list[str]:
     """Those that differ in the epsilon of the divisor alone."""
     return [other.name for other in _others(row) if {*differing(other.fields, row.fields)} == {"divisor.epsilon"}]
 
@@ -115,47 +114,32 @@ def _line(row: Preset) -> list[str]:
     """The formula, without the rules for odd rows and groups."""
     if row.refused:
         return [f"refused: {row.refused}"]
-    told = dict(plan_text.parts(row.plan))
-    return [line for part in ("unit", "shape", "estimator", "post") for line in told[part]]
+    parts = dict(plan_text.parts(row.plan))
+    return [line for part in ("unit", "shape", "estimator", "post") for line in parts[part]]
 
 
 def _rules(row: Preset) -> Mapping[str, list[str]]:
-    """What is computed, and what becomes of lone, constant and unscorable rows."""
+    """What is computed, and what becomes of singletons, constant groups and unscorable rows."""
     plan = row.plan
-    told = dict(plan_text.parts(plan))
+    parts = dict(plan_text.parts(plan))
+    whitened = plan_text.before_whitening(plan)
+    divisor, constant = "nothing divides", "a constant group need not get 0"
+    if plan.divisor.level == "constant":
+        divisor = f"the constant {exact(plan.divisor.constant)}"
+    if plan_text.gives_constant_groups_0(plan):
+        constant = f"a constant group gets 0{whitened}"
+    # A value that a singleton has before whitening is not the one that it ends with.
+    valued = plan.alone.result in {"zero", "raw", "keep"} and plan.alone.baseline != "formula"
+    after = whitened if valued else ""
     return {
         "computes": _line(row),
-        "divides": told["divisor"] or [_undivided(plan)],
-        "singletons": [_lone(plan, line) for line in told["alone"]],
-        "constant": [*_constant(plan), *told["groups"]],
-        "null rewards": [*(plan_text.missing(plan) or [STOPS]), *_components(plan)],
+        "divides": parts["divisor"] or [divisor],
+        "singletons": [line.removeprefix("singletons").lstrip(": ") + after for line in parts["alone"]],
+        "constant": [constant, *parts["groups"]],
+        "null rewards": [*(plan_text.missing(plan) or [STOPS]), *plan_text.component_missing(plan)],
         "columns": [f"{ROLES[need].flag} COLUMN: {ROLES[need].meaning}" for need in plan.needs]
         or ["only the reward and the key of the group"],
     }
-
-
-def _undivided(plan: Plan) -> str:
-    return f"the constant {exact(plan.divisor.constant)}" if plan.divisor.level == "constant" else "nothing divides"
-
-
-def _lone(plan: Plan, told: str) -> str:
-    valued = plan.alone.result in {"zero", "raw", "keep"} and plan.alone.baseline != "formula"
-    return told.removeprefix("singletons").lstrip(": ") + (_before(plan) if valued else "")
-
-
-def _constant(plan: Plan) -> list[str]:
-    return [
-        f"a constant group gets 0{_before(plan)}" if plan_text.silences(plan) else "a constant group need not get 0"
-    ]
-
-
-def _before(plan: Plan) -> str:
-    """A value that a group has before whitening is not the one that it ends with."""
-    return " before whitening" if any(op.name == "whiten" for op in plan.post) else ""
-
-
-def _components(plan: Plan) -> list[str]:
-    return [text for key, text in plan_text.COMPONENT_MISSING.items() if key == plan.rewards.component_missing]
 
 
 def _facts(row: Preset) -> Mapping[str, str | list[str]]:
@@ -163,14 +147,12 @@ def _facts(row: Preset) -> Mapping[str, str | list[str]]:
     version = " ".join(source[key] for key in ("version", "date") if key in source)
     commit = f" at {source['commit'][:COMMIT]}" if "commit" in source else ""
     usable = not row.refused
+    divided = usable and row.plan.divisor.level in {"group", "batch"}
     return {
         "group sizes": row.unequal,
         "oddities": list(row.oddities),
         "options": ", ".join(f"{key} = {exact(value)}" for key, value in row.options.items()),
         "source": [f"{source['repo']}{commit} ({version})", source["path"]],
         "equal": ", ".join(equal(row)) if usable else "",
-        "up to epsilon": ", ".join(alike(row)) if usable and row.plan.divisor.level not in _UNDIVIDED else "",
+        "up to epsilon": ", ".join(equal_up_to_epsilon(row)) if divided else "",
     }
-
-
-_UNDIVIDED: Final = frozenset({"none", "constant"})

@@ -39,22 +39,21 @@ def explain(name: str, console: Console) -> None:
             sheet.row(label, lines, hang=2)
 
 
-def matched(told: Mapping[str, Any], console: Console) -> None:
-    """Which schema a file is of, what speaks for it, and what spoke against the nearest others."""
+def matched(match: Mapping[str, Any], console: Console) -> None:
+    """Which schema a file has, what speaks for it, and what speaks against the nearest others."""
     sheet = Sheet(console, LABEL)
-    sheet.row("file", told["file"])
-    if told["schema"] is None:
+    sheet.row("file", match["file"])
+    if match["schema"] is None:
         sheet.row("schema", "none fits: columns are found by name, or by --group and --reward")
     else:
-        row = known()[told["schema"]]
+        row = known()[match["schema"]]
         sheet.row("schema", f"{row.name}: {row.title}")
-        sheet.row("because", f"it has {', '.join(told['because'])}", hang=2)
+        sheet.row("because", f"it has {', '.join(match['because'])}", hang=2)
         sheet.row("read as", _read(row), hang=2)
-    for label, others in (("fits as well", told["also"]), ("nearly", told["nearly"])):
-        for other in others:
+    for label, others in (("fits as well", match["also"]), ("nearly", match["nearly"])):
+        for i, other in enumerate(others):
             why = f", but {'; '.join(other['against'])}" if other["against"] else f", less specific ({other['score']})"
-            sheet.row(label, f"{other['schema']}{why}", hang=2)
-            label = ""  # noqa: PLW2901 - said once
+            sheet.row("" if i else label, f"{other['schema']}{why}", hang=2)
 
 
 def as_dict(name: str) -> dict[str, Any]:

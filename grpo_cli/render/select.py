@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from grpo_cli.render.text import Sheet, clean, count, cut, duration, listing, number, percent
+from grpo_cli.render.text import Sheet, clean, count, cut, duration, file_list, number
+from grpo_cli.stats.verdicts import key_note, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,44 +26,27 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
 
 
 def _sections(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    names = ["standard input" if name == "-" else clean(name) for name in facts["inputs"]]
-    yield "input", [(f"{count(len(names), 'file')}: " if len(names) > 1 else "") + listing(names)]
-    note = next((text.partition(" = ")[2] for text in facts["notes"] if text.startswith("group = ")), "")
-    yield (
-        "groups",
-        [
-            f"{facts['kept_groups']:,} of {facts['groups']:,} kept{_of(facts['kept_groups'], facts['groups'])}",
-            clean(f"by {note}"),
-        ],
-    )
-    yield "rows", [f"{facts['kept_rows']:,} of {facts['rows']:,} kept{_of(facts['kept_rows'], facts['rows'])}"]
-    for label, one in zip(["left out"] + [""] * len(facts["dropped"]), facts["dropped"], strict=False):
-        yield label, _reason(one)
+    yield "input", [file_list(facts["inputs"])]
+    yield "groups", [_kept(facts["kept_groups"], facts["groups"]), clean(f"by {key_note(facts)}")]
+    yield "rows", [_kept(facts["kept_rows"], facts["rows"])]
+    for i, dropped in enumerate(facts["dropped"]):
+        yield "" if i else "left out", _reason(dropped)
     before, after = facts["zero_variance_share"], facts["kept_zero_variance_share"]
     if before is not None:
         now = "none to compare" if after is None else percent(after)
         yield "zero variance", [f"{percent(before)} of the groups before, {now} now"]
-    outputs = ["standard output" if name == "stdout" else clean(name) for name in facts["outputs"]]
-    yield (
-        "written",
-        [
-            (f"{count(len(outputs), 'file')}: " if len(outputs) > 1 else "") + listing(outputs),
-            duration(facts["seconds"]),
-        ],
-    )
+    yield "written", [file_list(facts["outputs"]), duration(facts["seconds"])]
 
 
-def _of(kept: int, all_of_them: int) -> str:
-    return f" ({percent(kept / all_of_them)})" if all_of_them else ""
+def _kept(kept: int, total: int) -> str:
+    return f"{kept:,} of {total:,} kept" + (f" ({percent(kept / total)})" if total else "")
 
 
-def _reason(one: Mapping[str, Any]) -> list[str]:
-    """How much went for this reason, and the first keys of whole groups."""
-    if "groups" not in one:
-        return [f"{count(one['rows'], 'row')}: {clean(one['reason'])}"]
-    keys = [cut(clean(key), KEY) for key in one["keys"][:KEYS]]
-    more = f", ... {number(one['groups'] - len(keys))} more" if one["groups"] > len(keys) else ""
-    return [
-        f"{count(one['groups'], 'group')} ({count(one['rows'], 'row')}): {clean(one['reason'])}",
-        f"  {', '.join(keys)}{more}",
-    ]
+def _reason(dropped: Mapping[str, Any]) -> list[str]:
+    """How much was left out for this reason, and the first keys of whole groups."""
+    rows, reason = count(dropped["rows"], "row"), clean(dropped["reason"])
+    if "groups" not in dropped:
+        return [f"{rows}: {reason}"]
+    keys = [cut(clean(key), KEY) for key in dropped["keys"][:KEYS]]
+    more = f", ... {number(dropped['groups'] - len(keys))} more" if dropped["groups"] > len(keys) else ""
+    return [f"{count(dropped['groups'], 'group')} ({rows}): {reason}", f"  {', '.join(keys)}{more}"]

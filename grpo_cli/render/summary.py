@@ -1,7 +1,7 @@
 """The summary of a run: what was computed, from what, what it means, and where it went.
 
-Every section takes the facts (plain data, see `grpo_cli.facts`) and the plan, and gives labelled lines. Nothing is
-said by colour alone; what asks for the user's attention comes last.
+Every section takes the facts (plain data, see `grpo_cli.stats.facts`) and the plan, and gives labelled lines.
+Nothing is said by colour alone; what asks for the user's attention comes last.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.render import plan_text
-from grpo_cli.render.text import Sheet, bars, clean, count, cut, duration, exact, listing, number, percent
+from grpo_cli.render.text import Sheet, bars, clean, count, cut, duration, exact, file_list, listing, number
+from grpo_cli.stats.verdicts import key_note, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,21 +23,21 @@ if TYPE_CHECKING:
 
 
 KEY: Final = 32
-FATE: Final = {"drop": "their rows are dropped", "null": "their rows get null"}
-ALONE: Final = {
+SKIPPED: Final = {"drop": "their rows are dropped", "null": "their rows get null"}
+SINGLETONS: Final = {
     "zero": "advantage 0",
     "raw": "advantage r",
     "nan": "advantage NaN",
     "null": "advantage null",
     "drop": "rows dropped",
 }
-UNSCORED: Final = {
+UNSCORABLE: Final = {
     "exclude": "left out of their groups, null",
     "zero": "left out of their groups, advantage 0",
     "as-zero": "counted as reward 0",
     "error": "left out of their groups",
 }
-SPOILT: Final = {
+PROPAGATED: Final = {
     "row": "they are NaN",
     "later": "they and the later rows that build on them are NaN",
     "group": "their groups are NaN",
@@ -46,7 +47,7 @@ SPOILT: Final = {
 
 def render(facts: Mapping[str, Any], console: Console, *, quiet: bool = False) -> None:
     """Print the summary; `quiet` leaves only the warnings."""
-    sheet, plan = Sheet(console), plan_text.restored(facts["plan"])
+    sheet, plan = Sheet(console), plan_text.plan_from_dict(facts["plan"])
     if not quiet:
         for i, block in enumerate(BLOCKS):
             if i:
@@ -73,22 +74,20 @@ def method(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str
 
 def preset(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
     """The preset that was named, and what flags changed of it."""
-    told = facts.get("preset")
-    if told is not None:
-        changed = [f"{key} {exact(one['plan'])}, not {exact(one['preset'])}" for key, one in told["overridden"].items()]
-        yield "preset", [told["name"], *([f"overridden: {'; '.join(changed)}"] if changed else [])]
+    named = facts.get("preset")
+    if named is not None:
+        overridden = [f"{k} {exact(v['plan'])}, not {exact(v['preset'])}" for k, v in named["overridden"].items()]
+        yield "preset", [named["name"], *([f"overridden: {'; '.join(overridden)}"] if overridden else [])]
 
 
 def inputs(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
     """Files, rows and what became of the rows."""
-    names = [clean(name) for name in facts.get("inputs", ())]
-    files = f"{count(len(names), 'file')}: " if len(names) > 1 else ""
-    if names:
-        yield "input", [files + listing("standard input" if name == "-" else name for name in names)]
+    if facts.get("inputs"):
+        yield "input", [file_list(facts["inputs"])]
     if facts["schema"]:
         first, *others = facts["notes"]
-        said = [note for note in others if " = " not in note]
-        yield "schema", [clean(note) for note in (first.removeprefix("read as "), *said)]
+        notes = [first.removeprefix("read as "), *(note for note in others if " = " not in note)]
+        yield "schema", [clean(note) for note in notes]
     rollouts = f" in {count(facts['rollouts'], 'rollout')}" if facts["rollouts"] != facts["rows"] else ""
     dropped = f"; {facts['dropped_rows']:,} not written" if facts.get("dropped_rows") else ""
     dropped += f"; {facts['copied_rows']:,} copies added" if facts.get("copied_rows") else ""
@@ -97,167 +96,148 @@ def inputs(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]
 
 
 def groups(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
-    """How groups were found and how large they are."""
+    """How large the groups are, and their key."""
     size = facts["group_sizes"]
     if size["min"] == size["max"]:
         sizes = f"{facts['groups']:,} x {size['max']:,} {'row' if size['max'] == 1 else 'rows'}"
     else:
         sizes = f"{facts['groups']:,} of {size['min']:,} to {size['max']:,} rows, median {number(size['median'])}"
-    yield "groups", [sizes, _note(facts, "group") or f"by {', '.join(facts['group_key'])}"]
+    yield "groups", [sizes, f"by {clean(key_note(facts)) or ', '.join(facts['group_key'])}"]
 
 
 def batches(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
     """What is normalised together, where anything is."""
     if not plan.uses_batch and facts["batches"] == 1:
         return
-    by = {"input": "the whole input", "file": "each file"}.get(
-        facts["batch_key"], f"each value of {clean(facts['batch_key'])}"
-    )
+    key = facts["batch_key"]
+    by = {"input": "the whole input", "file": "each file"}.get(key, f"each value of {clean(key)}")
     unused = "" if plan.uses_batch else ", not used by this plan"
     yield "batches", [f"{facts['batches']:,}: {by}{unused}"]
 
 
 def reward(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
     """The distribution of the rewards."""
-    seen, name = facts["reward"], plan_text.weighted(plan, facts["reward_columns"], "r")
-    if not seen["count"]:
+    rewards, name = facts["reward"], plan_text.weighted(plan, facts["reward_columns"], "r")
+    if not rewards["count"]:
         yield "rewards", [name, "no finite reward"]
         return
-    scale, quartiles = _size(seen), dict(zip(("25%", "median", "75%"), seen["quartiles"], strict=True))
-    places = {"min": seen["min"], **quartiles, "max": seen["max"]}
-    lines = [
-        f"mean {number(seen['mean'], scale)}  std {number(seen['std'], scale)}",
-        "  ".join(f"{place} {number(value, scale)}" for place, value in places.items()),
-    ]
-    before = " (before shaping)" if plan.shape else ""
-    yield "rewards", [f"{name}{before}", *lines, *bars(seen["histogram"])]
+    scale = _largest(rewards)
+    values = (rewards["min"], *rewards["quartiles"], rewards["max"])
+    yield "rewards", [
+        f"{name} (before shaping)" if plan.shape else name,
+        f"mean {number(rewards['mean'], scale)}  std {number(rewards['std'], scale)}",
+        "  ".join(f"{n} {number(v, scale)}" for n, v in zip(("min", "25%", "median", "75%", "max"), values, strict=True)),
+        *bars(rewards["histogram"]),
+    ]  # fmt: skip
 
 
 def zero_variance(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
-    """How many groups teach nothing, and which."""
-    seen = facts["zero_variance"]
-    if seen["share"] is None:
+    """How many groups carry no gradient, and which."""
+    constant, rule = facts["zero_variance"], plan.groups
+    if constant["share"] is None:
         yield "zero variance", ["no group has two rewards to compare"]
         return
-    comparable = round(seen["groups"] / seen["share"]) if seen["share"] else 0
-    lines = [_constant(seen, comparable, plan)] if seen["groups"] else ["none: every group has unequal rewards"]
-    if seen["nearly"]:
-        lines.append(
-            f"{count(seen['nearly'], 'group')} more {_are(seen['nearly'])} nearly constant (spread <= 1e-9 of the size)"
-        )
-    lines += _skipped(facts, "zero-variance", "all" if plan.groups.std_threshold is None else "mean")
-    degenerate = next((one["groups"] for one in facts["skipped"] if one["reason"] == "zero-variance"), 0)
-    if degenerate > seen["groups"]:
-        threshold = f"std <= {number(plan.groups.std_threshold)}"
-        lines.insert(1, f"{count(degenerate - seen['groups'], 'group')} more by {threshold}")
-    if degenerate and plan.groups.zero_variance in FATE:
-        lines.append(FATE[plan.groups.zero_variance])
+    lines = [_constant(constant, plan)] if constant["groups"] else ["none: every group has unequal rewards"]
+    if nearly := constant["nearly"]:
+        lines.append(f"{count(nearly, 'group')} more {_are(nearly)} nearly constant (spread <= 1e-9 of the size)")
+    lines += _skipped_keys(facts, "zero-variance", "all" if rule.std_threshold is None else "mean")
+    skipped = _skipped_groups(facts, "zero-variance")
+    if skipped > constant["groups"]:
+        more = count(skipped - constant["groups"], "group")
+        lines.insert(1, f"{more} more by std <= {number(rule.std_threshold)}")
+    if skipped and rule.zero_variance in SKIPPED:
+        lines.append(SKIPPED[rule.zero_variance])
     yield "zero variance", lines
 
 
-def _constant(seen: Mapping[str, Any], comparable: int, plan: Plan) -> str:
+def _constant(constant: Mapping[str, Any], plan: Plan) -> str:
     """A centred formula gives such a group 0; under any other one it is worth knowing all the same."""
-    kinds = (("all best", seen["all_best"]), ("all worst", seen["all_worst"]), ("other", seen["other"]))
+    kinds = (("all best", constant["all_best"]), ("all worst", constant["all_worst"]), ("other", constant["other"]))
     split = ", ".join(f"{size:,} {kind}" for kind, size in kinds if size)
-    whitened = any(op.name == "whiten" for op in plan.post)
-    one = seen["groups"] == 1
-    meaning = (
-        ("carries" if one else "carry") + " no gradient"
-        if plan_text.silences(plan)
-        else _are(seen["groups"]) + " constant"
-    )
-    before = " before whitening" if whitened and plan_text.silences(plan) else ""
-    return f"{seen['groups']:,} of {count(comparable, 'group')} {meaning}{before} ({percent(seen['share'])}): {split}"
+    groups, share = constant["groups"], constant["share"]
+    meaning = f"{_are(groups)} constant"
+    if plan_text.gives_constant_groups_0(plan):
+        meaning = "carries no gradient" if groups == 1 else "carry no gradient"
+        meaning += plan_text.before_whitening(plan)
+    return f"{groups:,} of {count(round(groups / share), 'group')} {meaning} ({percent(share)}): {split}"
 
 
 def others(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
     """Singletons, small groups and rows without a reward, where there are any."""
     if facts["singletons"]:
-        fate = ALONE.get(plan.alone.result) or plan_text.alone(plan)[0].removeprefix("singletons: ")
-        what = f"{count(facts['singletons'], 'group')} with a single scored row: {fate}"
-        yield "singletons", [what, *_skipped(facts, "singleton", "reward")]
-    small = next((one for one in facts["skipped"] if one["reason"] == "small-group"), None)
-    if small:
+        result = SINGLETONS.get(plan.alone.result) or plan_text.singletons(plan)[0].removeprefix("singletons: ")
+        groups = f"{count(facts['singletons'], 'group')} with a single scored row: {result}"
+        yield "singletons", [groups, *_skipped_keys(facts, "singleton", "reward")]
+    if small := _skipped_groups(facts, "small-group"):
         fewer = f"with fewer than {plan.groups.min_size} scored rows {plan_text.SMALL[plan.groups.small]}"
-        yield (
-            "small groups",
-            [f"{count(small['groups'], 'group')} {fewer}", *_skipped(facts, "small-group", "mean")],
-        )
+        yield "small groups", [f"{count(small, 'group')} {fewer}", *_skipped_keys(facts, "small-group", "mean")]
     if facts["unscorable"]:
-        fate = UNSCORED.get(plan.rewards.missing, SPOILT[plan.spoils])
-        told = f"{count(facts['unscorable'], 'row')} without a finite reward: {fate}"
-        empty = next((one["groups"] for one in facts["skipped"] if one["reason"] == "unscorable"), 0)
-        lines = [f"{count(empty, 'group')} {'has' if empty == 1 else 'have'} no reward at all"] if empty else []
-        yield "unscorable", [told, *lines, *_skipped(facts, "unscorable", "")]
+        result = UNSCORABLE.get(plan.rewards.missing, PROPAGATED[plan.spoils])
+        lines = [f"{count(facts['unscorable'], 'row')} without a finite reward: {result}"]
+        if empty := _skipped_groups(facts, "unscorable"):
+            lines.append(f"{count(empty, 'group')} {'has' if empty == 1 else 'have'} no reward at all")
+        yield "unscorable", [*lines, *_skipped_keys(facts, "unscorable", "")]
 
 
 def advantage(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
     """The distribution of what was computed."""
-    seen = facts["advantage"]
-    scale = _size(seen)
-    line = "  ".join(f"{name} {number(seen[name], scale)}" for name in ("mean", "std", "min", "max"))
-    counts = [
-        f"{seen[key]:,} {word}"
-        for key, word in (("zero", "is 0" if seen["zero"] == 1 else "are 0"), ("null", "null"), ("nan", "NaN"))
-        if seen[key]
-    ]
-    yield (
-        "advantages",
-        [
-            line if seen["min"] is not None else "no finite advantage",
-            *([", ".join(counts)] if counts else []),
-        ],
-    )
+    values = facts["advantage"]
+    scale = _largest(values)
+    lines = ["  ".join(f"{name} {number(values[name], scale)}" for name in ("mean", "std", "min", "max"))]
+    if values["min"] is None:
+        lines = ["no finite advantage"]
+    kinds = (("zero", f"{_are(values['zero'])} 0"), ("null", "null"), ("nan", "NaN"))
+    counts = [f"{values[key]:,} {words}" for key, words in kinds if values[key]]
+    yield "advantages", [*lines, *([", ".join(counts)] if counts else [])]
 
 
 def written(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
     """Where it went and how long it took."""
-    outputs = [clean(name) for name in facts.get("outputs", ())]
-    took = f"{duration(facts['seconds'])}" if "seconds" in facts else ""
+    outputs = facts.get("outputs", ())
+    took = duration(facts["seconds"]) if "seconds" in facts else ""
     if not outputs:
         yield "written", [f"nothing ({took})" if took else "nothing"]
         return
-    files = f"{count(len(outputs), 'file')}: " if len(outputs) > 1 else ""
+    files = file_list(outputs)
     if kept := facts.get("kept_outputs"):
-        files = f"{count(len(outputs) - kept, 'file')}, {kept} were finished by an earlier run: "
+        finished = f"{count(len(outputs) - kept, 'file')}, {kept} were finished by an earlier run"
+        files = f"{finished}: {listing(map(clean, outputs))}"
     column = f"column {clean(facts['advantage_column'])}" if "advantage_column" in facts else ""
-    yield "written", [files + listing("standard output" if name == "stdout" else name for name in outputs),
-                      ", ".join(text for text in (column, took) if text)]  # fmt: skip
+    yield "written", [files, ", ".join(text for text in (column, took) if text)]
 
 
-FOUND: Final = (inputs, groups, batches)
+READ: Final = (inputs, groups, batches)
 BLOCKS: Final[tuple[tuple[Section, ...], ...]] = (
     (method,),
-    FOUND,
+    READ,
     (reward,),
     (zero_variance, others),
     (advantage, written),
 )
 
 
-def _note(facts: Mapping[str, Any], name: str) -> str:
-    """What `sources` noted about how it found the key or the reward."""
-    told = (note.partition(" = ") for note in facts["notes"])
-    return next((clean(f"{'by ' if name == 'group' else ''}{text}") for key, _, text in told if key == name), "")
+def _skipped_groups(facts: Mapping[str, Any], reason: str) -> int:
+    return next((skip["groups"] for skip in facts["skipped"] if skip["reason"] == reason), 0)
 
 
-def _skipped(facts: Mapping[str, Any], reason: str, word: str) -> list[str]:
-    """The first groups of a reason, each with its reward."""
-    one = next((one for one in facts["skipped"] if one["reason"] == reason), None)
-    if one is None:
-        return []
-    keys = [cut(clean(item["key"]), KEY) + _rewarded(item["reward"], word) for item in one["keys"]]
-    rest = one["groups"] - len(keys)
-    return ["; ".join(keys) + (f"; ... {rest:,} more" if rest else "")]
+def _skipped_keys(facts: Mapping[str, Any], reason: str, word: str) -> list[str]:
+    """A line of the first groups that were skipped for a reason, each with its reward after the word; or no line."""
+    lines = []
+    for skip in facts["skipped"]:
+        if skip["reason"] == reason:
+            keys = [
+                cut(clean(group["key"]), KEY)
+                + (f" ({word} {number(group['reward'])})" if word and group["reward"] is not None else "")
+                for group in skip["keys"]
+            ]
+            rest = skip["groups"] - len(keys)
+            lines.append("; ".join(keys) + (f"; ... {rest:,} more" if rest else ""))
+    return lines
 
 
-def _rewarded(value: float | None, word: str) -> str:
-    return f" ({word} {number(value)})" if word and value is not None else ""
-
-
-def _size(seen: Mapping[str, Any]) -> float:
+def _largest(distribution: Mapping[str, Any]) -> float:
     """The largest number of a distribution, beside which rounding is 0."""
-    return max((abs(seen[key]) for key in ("min", "max") if seen[key] is not None), default=0.0)
+    return max((abs(distribution[key]) for key in ("min", "max") if distribution[key] is not None), default=0.0)
 
 
 def _are(size: int) -> str:

@@ -1,4 +1,4 @@
-"""A histogram in a few lines of text: a bar for each value where they are few, else one line of blocks."""
+"""Text on a terminal: numbers, names and lists in words, labelled lines, tables and histograms."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ if TYPE_CHECKING:
 # Below this share of the largest number beside it, a value is what rounding left of 0.
 ROUNDING: Final = 1e-12
 LISTED: Final = 3
-# Beyond this a float has no units; where four decimals are too few or too many; what one decimal of a percent can say.
-UNITS: Final = 1e15
-SMALLEST: Final = 1e-3
-LARGEST: Final = 1e4
-LEAST: Final = 1e-3
+UNITS: Final = 1e15  # beyond this a float has no units
+SMALLEST: Final = 1e-3  # for smaller numbers four decimals are too few
+LARGEST: Final = 1e4  # for larger ones too many
 MINUTE: Final = 60
 ELLIPSIS: Final = "..."
 
 
 def number(value: float | None, scale: float = 0.0, digits: int = 4) -> str:
-    """Four significant digits (or as many as asked for) and thousands separators; 0 for what is rounding beside `scale`.
+    """Four significant digits (or as many as `digits` says) and thousands separators; 0 for what is rounding beside `scale`.
 
     >>> number(0.1 + 0.2), number(-1.4e-17, scale=1.0), number(1234567.0), number(None)
     ('0.3', '0', '1,234,567', '-')
@@ -55,33 +53,18 @@ def column(values: Sequence[float | None], scale: float = 0.0) -> list[str]:
     """Numbers of one column with the same number of decimals, where their sizes allow it."""
     finite = [abs(v) for v in values if v is not None and math.isfinite(v)]
     top = max([scale, *finite])
-    telling = [v for v in finite if v > ROUNDING * top]
-    fraction = any(v != int(v) for v in telling)
-    if not fraction or min(telling) < SMALLEST or top >= LARGEST:
+    sizes = [v for v in finite if v > ROUNDING * top]
+    whole = all(v == int(v) for v in sizes)
+    if whole or min(sizes) < SMALLEST or top >= LARGEST:
         return [number(v, top) for v in values]
-    return [_decimals(v) if v is not None and math.isfinite(v) else number(v) for v in values]
-
-
-def _decimals(value: float) -> str:
-    return f"{value:.4f}".replace("-0.0000", "0.0000")
+    return [
+        f"{v:.4f}".replace("-0.0000", "0.0000") if v is not None and math.isfinite(v) else number(v) for v in values
+    ]
 
 
 def count(size: int, noun: str) -> str:
     """`1 group`, `3,000 groups`."""
     return f"{size:,} {noun}" if size == 1 else f"{size:,} {noun}s"
-
-
-def percent(share: float) -> str:
-    """A share, never rounded to nothing or to everything.
-
-    >>> percent(0.25), percent(1 / 3), percent(1e-5), percent(0.99999), percent(1.0)
-    ('25%', '33.3%', '<0.1%', '>99.9%', '100%')
-    """
-    if 0 < share < LEAST:
-        return "<0.1%"
-    if 1 - LEAST < share < 1:
-        return ">99.9%"
-    return f"{100 * share:.1f}".removesuffix(".0") + "%"
 
 
 def clean(text: str) -> str:
@@ -98,10 +81,10 @@ def cut(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return text
     room = width - len(ELLIPSIS)
-    return _fitting(text, room - room // 2) + ELLIPSIS + _fitting(text[::-1], room // 2)[::-1]
+    return _beginning(text, room - room // 2) + ELLIPSIS + _beginning(text[::-1], room // 2)[::-1]
 
 
-def _fitting(text: str, width: int) -> str:
+def _beginning(text: str, width: int) -> str:
     """As many leading characters as fit into `width` cells."""
     used = 0
     for i, character in enumerate(text):
@@ -118,6 +101,14 @@ def listing(items: Iterable[str], shown: int = LISTED) -> str:
     return ", ".join(texts[:shown]) + more
 
 
+def file_list(names: Sequence[str]) -> str:
+    """`2 files: a.jsonl, b.jsonl`: the first few files, and how many there are if there are several."""
+    standard = {"-": "standard input", "stdout": "standard output"}
+    return (f"{count(len(names), 'file')}: " if len(names) > 1 else "") + listing(
+        standard.get(name, clean(name)) for name in names
+    )
+
+
 def duration(seconds: float) -> str:
     """`0.021 s`, `12.3 s`, `2 min 05 s`."""
     if seconds < MINUTE:
@@ -125,11 +116,13 @@ def duration(seconds: float) -> str:
     return f"{int(seconds) // MINUTE} min {int(seconds) % MINUTE:02d} s"
 
 
+# --- labelled lines and tables -----------------------------------------------------------------------------
+
 LABEL: Final = 15
 # A value column narrower than this is harder to read than a line that is too long.
 NARROWEST: Final = 20
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
-PLAIN: Final = str.maketrans(BLOCKS, "._-=+*%#")
+ASCII_BLOCKS: Final = str.maketrans(BLOCKS, "._-=+*%#")
 
 
 class Sheet:
@@ -150,22 +143,27 @@ class Sheet:
             label = ""
         head = Text(label.ljust(self.label), style="bold")
         for line in [lines] if isinstance(lines, str) else lines:
-            for piece in self._wrapped(line, self.width, hang):
+            for piece in self._wrap(line, self.width, hang):
                 self._print(head + Text(piece, style=style))
                 head = Text(" " * self.label)
 
     def text(self, line: str, style: str = "") -> None:
         """A line of its own, over the whole width."""
-        for piece in self._wrapped(line, self.console.width, 0):
+        for piece in self._wrap(line, self.console.width, 0):
             self._print(Text(piece, style=style))
 
     def blank(self) -> None:
         """An empty line between two blocks."""
         self.console.print()
 
-    def _wrapped(self, line: str, width: int, hang: int) -> list[str]:
-        """The line, or its pieces; they keep its own indentation."""
-        text = self._plain(line)
+    def _wrap(self, line: str, width: int, hang: int) -> list[str]:
+        """The line, or its pieces; they keep its own indentation.
+
+        Nothing is left that the terminal would obey, and only what its encoding can show.
+        """
+        text = "".join(c if c.isprintable() else "?" for c in line)
+        if self.console.options.ascii_only:
+            text = text.translate(ASCII_BLOCKS).encode("ascii", "replace").decode()
         if cell_len(text) <= width:
             return [text]
         start = len(text) - len(text.lstrip())
@@ -175,13 +173,6 @@ class Sheet:
             " " * start + first.plain.rstrip(),
             *(" " * (start + hang) + piece.plain.rstrip() for piece in rest),
         ]
-
-    def _plain(self, line: str) -> str:
-        """Nothing that the terminal would obey, and only what its encoding can show."""
-        safe = "".join(c if c.isprintable() else "?" for c in line)
-        if not self.console.options.ascii_only:
-            return safe
-        return safe.translate(PLAIN).encode("ascii", "replace").decode()
 
     def _print(self, text: Text) -> None:
         text.rstrip()
@@ -202,21 +193,32 @@ def aligned(heads: Sequence[str], columns: Sequence[Sequence[str]], left: frozen
     return lines
 
 
-BARS: Final = 6
+# --- histograms --------------------------------------------------------------------------------------------
+
+BARS: Final = 6  # values that have a line each
 LONGEST: Final = 30
 
 
 def bars(histogram: Mapping[str, Any] | None) -> list[str]:
-    """The lines for a histogram of `facts.distribution`."""
+    """The lines for a histogram of `facts.distribution`: a bar for each value where they are few, else one of blocks."""
     if histogram is None:
         return []
-    if "edges" in histogram:
-        low, high = number(histogram["edges"][0]), number(histogram["edges"][-1])
-        return [f"{low} |{blocks(histogram['counts'])}| {high}"]
-    if len(histogram["values"]) <= BARS:
-        return _listed(histogram["values"], histogram["counts"])
-    low, high = number(histogram["values"][0]), number(histogram["values"][-1])
-    return [f"{low} |{blocks(histogram['counts'])}| {high}   one bar for each of {len(histogram['values'])} values"]
+    counts, values = histogram["counts"], histogram.get("values")
+    if values is not None and len(values) <= BARS:
+        return bar_lines([number(value) for value in values], counts)
+    ends = histogram["edges"] if values is None else values
+    note = "" if values is None else f"   one bar for each of {len(values)} values"
+    return [f"{number(ends[0])} |{blocks(counts)}| {number(ends[-1])}{note}"]
+
+
+def bar_lines(names: Sequence[str], counts: Sequence[int], *, left: bool = False) -> list[str]:
+    """A line for each name: its count, and a bar as long as that is; names to the right, or to the left."""
+    sizes = [f"{count:,}" for count in counts]
+    wide, high, top = max(map(len, names)), max(map(len, sizes)), max(counts)
+    return [
+        f"{name:{'<' if left else '>'}{wide}}  {size:>{high}}  {BLOCKS[-1] * _height(count, top, LONGEST)}"
+        for name, size, count in zip(names, sizes, counts, strict=True)
+    ]
 
 
 def blocks(counts: Sequence[int]) -> str:
@@ -225,14 +227,6 @@ def blocks(counts: Sequence[int]) -> str:
     return "".join(BLOCKS[_height(count, top, len(BLOCKS)) - 1] if count else " " for count in counts)
 
 
-def _listed(values: Sequence[float], counts: Sequence[int]) -> list[str]:
-    names, sizes = [number(value) for value in values], [f"{count:,}" for count in counts]
-    wide, high = max(map(len, names)), max(map(len, sizes))
-    return [
-        f"{name:>{wide}}  {size:>{high}}  {BLOCKS[-1] * _height(count, max(counts), LONGEST)}"
-        for name, size, count in zip(names, sizes, counts, strict=True)
-    ]
-
-
 def _height(count: int, top: int, most: int) -> int:
-    return max(1, round(count / top * most))
+    """The part of `most` that the count is of the top; at least 1 for any."""
+    return max(1, round(count / top * most)) if count else 0

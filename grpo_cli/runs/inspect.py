@@ -9,7 +9,7 @@ from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import binding_fields
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable
-from grpo_cli.stats.inspection import SORT, TOP, Asked, Inspection, look
+from grpo_cli.stats.inspection import SORT, TOP, Inspection, View, inspect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +61,7 @@ def of_tables(
     top = given.get("top", TOP)
     if top < 0:
         raise UsageError(f"--top cannot be {top}", "it takes 0 or more")
-    asked = Asked(
+    view = View(
         by=given.get("by"),
         by_steps=by_steps,
         top=top,
@@ -70,7 +70,7 @@ def of_tables(
         text=given.get("text_column"),
         duplicates=bool(given.get("duplicates", cheap)),
     )
-    return look(tables, Binding(**binding_fields(given)), plan, asked)
+    return inspect(tables, Binding(**binding_fields(given)), plan, view)
 
 
 def size_of(tables: Sequence[Table]) -> int:

@@ -24,7 +24,7 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.runs.inspect import of_skipped
 from grpo_cli.stats import facts
-from grpo_cli.stats.inspection import Asked, gathered
+from grpo_cli.stats.inspection import View, score_groups
 from grpo_cli.write.outputs import Output, refuse_summary, targets
 from grpo_cli.write.weave import sink
 
@@ -143,7 +143,7 @@ def choose(found: Inspection, wanted: Wanted) -> Chosen:
     rows = (told == 0)[codes]
     lost = []
     if wanted.per_group is not None:
-        rewards = found.seen.rows[".reward"].fill_null(float("nan")).to_numpy()
+        rewards = found.raw.rows[".reward"].fill_null(float("nan")).to_numpy()
         mine = rows & picked(codes, rewards, wanted.per_group, wanted.pick, wanted.seed or 0)
         lost.append({"reason": f"--per-group {wanted.per_group} ({wanted.pick})", "rows": int((rows & ~mine).sum())})
         rows = mine
@@ -168,7 +168,7 @@ def choose(found: Inspection, wanted: Wanted) -> Chosen:
             "schema": narrow.schema,
             "notes": list(narrow.notes),
             "zero_variance_share": facts.zero_variance(groups)["share"],
-            "kept_zero_variance_share": _constant_share(found.seen.rows.filter(pl.Series(rows))),
+            "kept_zero_variance_share": _constant_share(found.raw.rows.filter(pl.Series(rows))),
             "dropped": [*_dropped(found, told, reasons), *lost],
             "warnings": [*narrow.warnings, *([] if len(places) else ["no row is left"])],
         },
@@ -311,8 +311,8 @@ def wanted_of(given: Mapping[str, Any]) -> Wanted:
 
 def chosen_of(tables: Sequence[Table], given: Mapping[str, Any], wanted: Wanted) -> tuple[Chosen, Sequence[Table]]:
     """Choose among the rows of tables, and give the tables as they were read."""
-    asked = Asked(length=given.get("length_column"))
-    found = gathered(tables, Binding(**binding_fields(given)), Plan.of(settings(given)), asked)
+    view = View(length=given.get("length_column"))
+    found = score_groups(tables, Binding(**binding_fields(given)), Plan.of(settings(given)), view)
     return choose(found, wanted), found.narrow.tables
 
 

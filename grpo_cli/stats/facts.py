@@ -1,7 +1,7 @@
-"""What the rewards, the groups and the advantages look like: the numbers that summaries and gates speak of.
+"""The summary of a computation: what its rewards, groups and advantages look like, and the quantities of --fail-on.
 
-Everything here is plain data (dicts, lists, floats or None; never NaN), so that it can be shown, written as
-JSON and compared without another conversion.
+Everything that is returned is plain data (dicts, lists, floats or None; never NaN), so that it can be shown,
+written as JSON and compared without another conversion.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from grpo_cli.engine.compile import Scored
     from grpo_cli.read.tables import Narrow
 
+RewardRange = tuple[float | None, float | None]  # the worst and the best reward
+
 VERSION: Final = 1
-LISTED: Final = 10
+LISTED: Final = 10  # keys that are listed for each reason
 BINS: Final = FEW
-# A spread of a billionth of the size is rounding in the reward, not information.
-NEARLY: Final = 1e-9
+NEARLY_CONSTANT: Final = 1e-9  # a spread of a billionth of the size is rounding in the reward, not information
 
 
 def group_facts(scored: Scored) -> pl.DataFrame:
@@ -42,89 +43,102 @@ def group_facts(scored: Scored) -> pl.DataFrame:
         min=".min",
         max=".max",
         constant=pl.col(".constant").fill_null(value=False) & (pl.col(".n") > 1),
-        nearly=~pl.col(".constant") & ((pl.col(".max") - pl.col(".min")) <= NEARLY * size),
+        nearly=~pl.col(".constant") & ((pl.col(".max") - pl.col(".min")) <= NEARLY_CONSTANT * size),
         status=".status",
         kept=".kept",
         degenerate=".degenerate",
     )
 
 
-def spread_of(values: pl.Series) -> dict[str, float | None]:
-    """Mean, standard deviation and extremes of finite values."""
-    return Numbers.of(values).facts()
-
-
 def distribution(values: pl.Series) -> dict[str, Any]:
-    """Mean, spread, quartiles and a histogram of the finite values."""
-    found = few(values)
-    numbers = Numbers.of(values) if found is None else Numbers.counted(*found)
-    seen = {"count": numbers.count, **numbers.facts()}
+    """Mean, spread, quartiles and a histogram of the finite values.
+
+    The histogram has `values` and `counts` where few values occur, else `edges` and `counts`; None without any value.
+    """
+    value_counts = few(values)
+    numbers = Numbers.of(values) if value_counts is None else Numbers.counted(*value_counts)
+    moments = {"count": numbers.count, **numbers.facts()}
     if not numbers.count:
-        return {**seen, "quartiles": [None] * 3, "histogram": None}
-    if found is not None:
+        return {**moments, "quartiles": [None] * 3, "histogram": None}
+    if value_counts is not None:
+        distinct, counted = value_counts
         return {
-            **seen,
-            "quartiles": _quartiles(*found),
-            "histogram": dict(zip(("values", "counts"), found, strict=True)),
+            **moments,
+            "quartiles": _quartiles_of_counts(distinct, counted),
+            "histogram": {"values": distinct, "counts": counted},
         }
-    finite = values if numbers.count == len(values) else values.filter(values.is_finite())
-    quartiles = np.quantile(finite.to_numpy(), [0.25, 0.5, 0.75])
-    return {**seen, "quartiles": quartiles.tolist(), "histogram": _histogram(finite)}
+    finite = (values if numbers.count == len(values) else values.filter(values.is_finite())).to_numpy()
+    bins, edges = equal_bins(finite, BINS)
+    return {
+        **moments,
+        "quartiles": np.quantile(finite, [0.25, 0.5, 0.75]).tolist(),
+        "histogram": {"edges": edges.tolist(), "counts": np.bincount(bins, minlength=BINS).tolist()},
+    }
 
 
-def _quartiles(values: Sequence[float], counts: Sequence[int]) -> list[float]:
+def _quartiles_of_counts(values: Sequence[float], counts: Sequence[int]) -> list[float]:
     """Linear interpolation between the two nearest ranks, from values and how often each occurs."""
     ends = np.cumsum(counts)
-    places = np.array([0.25, 0.5, 0.75]) * (ends[-1] - 1)
-    low, high = (np.take(values, np.searchsorted(ends, at, side="right")) for at in (np.floor(places), np.ceil(places)))
-    return [float(value) for value in low + (high - low) * (places - np.floor(places))]
+    ranks = np.array([0.25, 0.5, 0.75]) * (ends[-1] - 1)
+    low, high = (np.take(values, np.searchsorted(ends, at, side="right")) for at in (np.floor(ranks), np.ceil(ranks)))
+    return [float(value) for value in low + (high - low) * (ranks - np.floor(ranks))]
 
 
-def _histogram(finite: pl.Series) -> dict[str, Any]:
-    """Bins of equal width; few values have had a bar each."""
-    numbers = finite.to_numpy()
-    low, high = float(numbers.min()), float(numbers.max())
-    # Counting scaled integers takes a fifth of the time of np.histogram's search for edges.
-    places = np.minimum(((numbers - low) / (high - low) * BINS).astype(np.int64), BINS - 1)
-    return {
-        "edges": np.linspace(low, high, BINS + 1).tolist(),
-        "counts": np.bincount(places, minlength=BINS).tolist(),
-    }
+def equal_bins(finite: np.ndarray[Any, Any], bins: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The bin of each number, and the edges of bins of equal width; the numbers must not all be equal."""
+    low, high = float(finite.min()), float(finite.max())
+    # Scaled integers are counted faster than np.histogram searches its edges.
+    places = np.minimum(((finite - low) / (high - low) * bins).astype(np.int64), bins - 1)
+    return places, np.linspace(low, high, bins + 1)
 
 
 def zero_variance(groups: pl.DataFrame) -> dict[str, Any]:
     """Groups that carry no gradient, split by what their rewards are.
 
-    Best and worst are 1 and 0 where all rewards lie in 0..1, else the extremes that were seen; of the rewards
+    Best and worst are 1 and 0 where all rewards lie in 0..1, else the extremes that occur; of the rewards
     that enter the estimator, as the groups are.
     """
-    low: Any = groups["min"].min()
-    high: Any = groups["max"].max()
-    worst, best = worst_and_best(low, high)
     constant = groups.filter("constant")
-    all_best = int((constant["max"] == best).sum()) if best != worst else 0
-    all_worst = int((constant["max"] == worst).sum()) if best != worst else 0
-    comparable = int((groups["scored"] > 1).sum())
+    return zero_variance_split(
+        dict(constant["max"].value_counts().iter_rows()),
+        reward_range(groups),
+        rows=int(constant["size"].sum()),
+        comparable=int((groups["scored"] > 1).sum()),
+        nearly=int(groups["nearly"].sum()),
+    )
+
+
+def zero_variance_split(
+    constants: Mapping[float | None, int], extremes: RewardRange, *, rows: int, comparable: int, nearly: int
+) -> dict[str, Any]:
+    """The facts of constant groups, from the rewards that they have and how many groups have each.
+
+    `extremes` are the worst and the best reward; `comparable` counts the groups with two rewards to compare.
+    """
+    worst, best = extremes
+    groups = sum(constants.values())
+    all_best, all_worst = (constants.get(end, 0) if best != worst else 0 for end in (best, worst))
     return {
-        "groups": len(constant),
-        "rows": int(constant["size"].sum()),
-        "share": len(constant) / comparable if comparable else None,
+        "groups": groups,
+        "rows": rows,
+        "share": groups / comparable if comparable else None,
         "all_best": all_best,
         "all_worst": all_worst,
-        "other": len(constant) - all_best - all_worst,
-        "nearly": int(groups["nearly"].sum()),
+        "other": groups - all_best - all_worst,
+        "nearly": nearly,
     }
 
 
-def worst_and_best(low: float | None, high: float | None) -> tuple[float | None, float | None]:
-    """The rewards that "all worst" and "all best" mean, from the extremes that were seen."""
+def reward_range(groups: pl.DataFrame) -> RewardRange:
+    """The worst and the best reward of these groups, see `worst_and_best`."""
+    low: Any = groups["min"].min()
+    high: Any = groups["max"].max()
+    return worst_and_best(low, high)
+
+
+def worst_and_best(low: float | None, high: float | None) -> RewardRange:
+    """The rewards that "all worst" and "all best" mean, from the extremes that occur; None where there are none."""
     return (0.0, 1.0) if low is not None and high is not None and low >= 0 and high <= 1 else (low, high)
-
-
-def _counted(sizes: pl.Series) -> list[tuple[int, int]]:
-    """The sizes that there are, in ascending order, and how many groups have each."""
-    numbers, groups = np.unique(sizes.to_numpy(), return_counts=True)
-    return list(zip(numbers.tolist(), groups.tolist(), strict=True))
 
 
 def sizes(counts: Sequence[tuple[int, int]]) -> dict[str, Any]:
@@ -149,41 +163,41 @@ def skipped(groups: pl.DataFrame, narrow: Narrow) -> list[dict[str, Any]]:
         "small-group": pl.col("status") == "small-group",
         "unscorable": pl.col("scored") == 0,
     }
-    found = []
+    skips = []
     for reason, condition in reasons.items():
-        those = groups.filter(condition)
-        if len(those):
-            shown = those.head(LISTED)
-            keys = [
-                {"key": narrow.label(code), "reward": plain(mean)}
-                for code, mean in shown.select("code", "mean").iter_rows()
-            ]
-            found.append({"reason": reason, "groups": len(those), "rows": int(those["size"].sum()), "keys": keys})
-    return found
+        affected = groups.filter(condition)
+        if len(affected):
+            first = affected.select("code", "mean").head(LISTED)
+            keys = [{"key": narrow.label(code), "reward": plain(mean)} for code, mean in first.iter_rows()]
+            skips.append({"reason": reason, "groups": len(affected), "rows": int(affected["size"].sum()), "keys": keys})
+    return skips
 
 
 def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None) -> dict[str, Any]:
-    """All that is said of one computation; the command adds what it wrote. `groups` are its facts, where known."""
+    """The summary of one computation; the command adds what it wrote.
+
+    `groups` are the facts of its groups where the caller has them already.
+    """
     frame = scored.rows
     groups = group_facts(scored) if groups is None else groups
-    rewards = distribution(frame[".reward"])
-    value = frame[".advantage"]
-    numbers = Numbers.of(value)
+    advantages = frame[".advantage"]
+    numbers = Numbers.of(advantages)
+    group_sizes, occurrences = np.unique(groups["size"].to_numpy(), return_counts=True)
     return {
         "version": VERSION,
         "rows": len(frame),
         "rollouts": frame["rollout"].n_unique() if "rollout" in frame.columns else len(frame),
         "groups": len(groups),
         "batches": narrow.batches,
-        "group_sizes": sizes(_counted(groups["size"])),
+        "group_sizes": sizes(list(zip(group_sizes.tolist(), occurrences.tolist(), strict=True))),
         "singletons": int((groups["scored"] == 1).sum()),
         "unscorable": len(frame) - int(frame[".scorable"].sum()),
         "declared_unscorable": 0 if narrow.declared_unscorable is None else int(narrow.declared_unscorable.sum()),
         "zero_variance": zero_variance(groups),
-        "reward": rewards,
+        "reward": distribution(frame[".reward"]),
         "advantage": {
             **numbers.facts(),
-            "null": value.null_count(),
+            "null": advantages.null_count(),
             "nan": numbers.nan,
             "zero": numbers.zero,
         },
@@ -209,7 +223,7 @@ GATES: Final = (
 
 
 def gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
-    """The quantities that --fail-on may name."""
+    """The quantities that --fail-on may name; None where there is nothing to measure."""
     constant, size = facts["zero_variance"], facts["group_sizes"]
     flat = {
         **{name: facts[name] for name in ("rows", "rollouts", "groups", "batches", "singletons", "unscorable")},
@@ -232,5 +246,5 @@ def gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def plain(value: float | None) -> float | None:
-    """A number as JSON can hold it: NaN and infinities are None."""
+    """The number if it is finite, else None: JSON has neither NaN nor infinities."""
     return value if value is not None and math.isfinite(value) else None

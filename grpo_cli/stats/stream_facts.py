@@ -1,6 +1,6 @@
 """The facts of a stream: blocks are summed up and forgotten, so memory does not grow with the input.
 
-What needs all rewards at once (quartiles, the histogram) is not there: it is None in the summary.
+What needs all rewards at once (quartiles, the histogram) is None in the summary.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from grpo_cli.engine.plan import Plan
     from grpo_cli.read.tables import Narrow
 
-# Rewards that constant groups have: a handful in practice. Beyond this many they are only counted.
+# Distinct rewards of constant groups: a handful in practice. Those beyond this many are only counted.
 CONSTANTS: Final = 1000
+SUMS: Final = ("rows", "rollouts", "groups", "batches", "singletons", "unscorable", "declared_unscorable")
+UNUSUAL_ADVANTAGES: Final = ("null", "nan", "zero")
+# The same for every block.
+SETTINGS: Final = ("schema", "group_key", "batch_key", "reward_columns", "role_columns", "notes")
 
 
 @dataclass(slots=True)
@@ -31,8 +35,8 @@ class Spread:
     """Moments and extremes of finite values."""
 
     moments: Moments = field(default_factory=lambda: Moments.empty(1))
-    least: float | None = None
-    most: float | None = None
+    low: float | None = None
+    high: float | None = None
 
     def add(self, values: pl.Series) -> None:
         """Take in the finite values of a block."""
@@ -40,14 +44,14 @@ class Spread:
         if len(finite):
             self.moments = self.moments.merge(Moments.of(finite, np.zeros(len(finite), np.uint32), 1))
             low, high = float(finite.min()), float(finite.max())
-            self.least = low if self.least is None else min(low, self.least)
-            self.most = high if self.most is None else max(high, self.most)
+            self.low = low if self.low is None else min(low, self.low)
+            self.high = high if self.high is None else max(high, self.high)
 
     def facts(self) -> dict[str, float | None]:
-        """Mean, standard deviation and extremes."""
+        """Mean, standard deviation and extremes; None where there are no values."""
         variance = facts.plain(float(self.moments.variance(1)[0]))
         mean = float(self.moments.mean[0]) if self.moments.weight[0] else None
-        return {"mean": mean, "std": None if variance is None else variance**0.5, "min": self.least, "max": self.most}
+        return {"mean": mean, "std": None if variance is None else variance**0.5, "min": self.low, "max": self.high}
 
 
 @dataclass(slots=True)
@@ -61,20 +65,19 @@ class Tally:
     shaped: Spread = field(default_factory=Spread)
     advantage: Spread = field(default_factory=Spread)
     skipped: dict[str, dict[str, Any]] = field(default_factory=dict)
-    about: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
     warnings: dict[str, None] = field(default_factory=dict)
 
     def add(self, scored: Scored, narrow: Narrow) -> None:
         """Take in one block."""
-        told = facts.summarize(scored, narrow)
         groups = facts.group_facts(scored)
-        kept = ("rows", "rollouts", "groups", "batches", "singletons", "unscorable", "declared_unscorable")
-        self.counts.update({name: told[name] for name in kept})
-        self.counts.update({f"status.{name}": told["status"][name] for name in STATUSES})
-        self.counts.update({f"advantage.{name}": told["advantage"][name] for name in ("null", "nan", "zero")})
+        block = facts.summarize(scored, narrow, groups)
+        self.counts.update({name: block[name] for name in SUMS})
+        self.counts.update({f"status.{name}": block["status"][name] for name in STATUSES})
+        self.counts.update({f"advantage.{name}": block["advantage"][name] for name in UNUSUAL_ADVANTAGES})
         self.counts["dropped_rows"] += sum(narrow.lengths) - int(scored.frame[".kept"].sum())
-        self.counts["nearly"] += told["zero_variance"]["nearly"]
-        self.counts["constant_rows"] += told["zero_variance"]["rows"]
+        self.counts["nearly"] += block["zero_variance"]["nearly"]
+        self.counts["constant_rows"] += block["zero_variance"]["rows"]
         self.counts["comparable"] += int((groups["scored"] > 1).sum())
         self.sizes.update(groups["size"].to_list())
         for value in groups.filter("constant")["max"].to_list():
@@ -83,57 +86,40 @@ class Tally:
         self.shaped.add(groups["min"])
         self.shaped.add(groups["max"])
         self.advantage.add(scored.frame[".advantage"])
-        self._note(told)
-
-    def _note(self, told: dict[str, Any]) -> None:
-        self.about = {
-            name: told[name] for name in ("schema", "group_key", "batch_key", "reward_columns", "role_columns", "notes")
-        }
-        self.warnings |= dict.fromkeys(told["warnings"])
-        for one in told["skipped"]:
-            seen = self.skipped.setdefault(one["reason"], {"reason": one["reason"], "groups": 0, "rows": 0, "keys": []})
-            seen["groups"] += one["groups"]
-            seen["rows"] += one["rows"]
-            seen["keys"] = [*seen["keys"], *one["keys"]][: facts.LISTED]
+        self.settings = {name: block[name] for name in SETTINGS}
+        self.warnings |= dict.fromkeys(block["warnings"])
+        for skip in block["skipped"]:
+            reason = skip["reason"]
+            total = self.skipped.setdefault(reason, {"reason": reason, "groups": 0, "rows": 0, "keys": []})
+            total["groups"] += skip["groups"]
+            total["rows"] += skip["rows"]
+            total["keys"] = [*total["keys"], *skip["keys"]][: facts.LISTED]
 
     def facts(self, plan: Plan) -> dict[str, Any]:
         """The summary, with the keys that the one of a whole input has."""
         counts = self.counts
-        kept = (
-            "rows", "rollouts", "groups", "batches", "singletons", "unscorable", "declared_unscorable", "dropped_rows",
-        )  # fmt: skip
         return {
             "version": facts.VERSION,
-            **{name: counts[name] for name in kept},
-            **({"batches": 1} if self.about.get("batch_key") == "input" else {}),
+            **{name: counts[name] for name in (*SUMS, "dropped_rows")},
+            **({"batches": 1} if self.settings.get("batch_key") == "input" else {}),
             "group_sizes": facts.sizes(sorted(self.sizes.items())),
-            "zero_variance": self._zero_variance(),
+            "zero_variance": facts.zero_variance_split(
+                self.constants,
+                facts.worst_and_best(self.shaped.low, self.shaped.high),
+                rows=counts["constant_rows"],
+                comparable=counts["comparable"],
+                nearly=counts["nearly"],
+            ),
             "reward": {
                 "count": int(self.reward.moments.weight[0]),
                 **self.reward.facts(),
                 "quartiles": [None] * 3,
                 "histogram": None,
             },
-            "advantage": self.advantage.facts()
-            | {name: counts[f"advantage.{name}"] for name in ("null", "nan", "zero")},
+            "advantage": self.advantage.facts() | {name: counts[f"advantage.{name}"] for name in UNUSUAL_ADVANTAGES},
             "status": {name: counts[f"status.{name}"] for name in STATUSES},
             "skipped": list(self.skipped.values()),
-            **self.about,
+            **self.settings,
             "warnings": list(self.warnings),
             "plan": plan.as_dict(),
-        }
-
-    def _zero_variance(self) -> dict[str, Any]:
-        worst, best = facts.worst_and_best(self.shaped.least, self.shaped.most)
-        groups = sum(self.constants.values())
-        all_best = self.constants[best] if best != worst else 0
-        all_worst = self.constants[worst] if best != worst else 0
-        return {
-            "groups": groups,
-            "rows": self.counts["constant_rows"],
-            "share": groups / self.counts["comparable"] if self.counts["comparable"] else None,
-            "all_best": all_best,
-            "all_worst": all_worst,
-            "other": groups - all_best - all_worst,
-            "nearly": self.counts["nearly"],
         }

@@ -38,7 +38,7 @@ def place(tmp_path: Path) -> Path:
 def test_the_summary_has_its_sections_in_order(place: Path) -> None:
     done = adv("inspect", "rewards.jsonl", cwd=place)
     labels = [line[:15].strip() for line in done.out.splitlines() if line[:1].strip() and line[14:15] == " "]
-    wanted = ["input", "rows", "groups", "rewards", "solve rate", "zero variance", "other sizes", "spread", "rows that pull",
+    wanted = ["input", "rows", "groups", "rewards", "solve rate", "zero variance", "other sizes", "spread", "sample size",
               "length", "duplicates", "verdict"]  # fmt: skip
     assert [label for label in labels if label in wanted] == wanted
     assert (done.status, done.err) == (0, "")

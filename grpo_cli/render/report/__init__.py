@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from grpo_cli.files.atomic import replacing
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.inspect import size_of
-from grpo_cli.stats import sampled_groups
-from grpo_cli.stats.figures import METHODS, advantages, figures
+from grpo_cli.stats import group_rows
+from grpo_cli.stats.figures import METHODS, advantages_by_method, figures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,46 +21,45 @@ MOST: Final = 5_000_000  # bytes of a page
 READABLE: Final = 256 << 20
 
 
-def written(found: Inspection, given: Mapping[str, Any], target: Path) -> int:
-    """Draw what was found and write it; give the number of bytes."""
+def write_report(inspection: Inspection, given: Mapping[str, Any], target: Path) -> int:
+    """Draw the figures and write them as the suffix of `target` says; give the number of bytes."""
     names = [name.strip() for name in given.get("methods", ",".join(METHODS)).split(",") if name.strip()]
     kind = target.suffix.lower().removeprefix(".")
-    made = page_of(found, names, texts="text_column" in given or _readable(found)).encode() if kind == "html" else None
-    if made is None:
-        made = picture_of(found, names, kind)
+    if kind == "html":
+        files = [table for table in inspection.narrow.tables if isinstance(table, FileTable)]
+        texts = "text_column" in given or size_of(files) <= READABLE
+        data = page_of(inspection, names, texts=texts).encode()
+    else:
+        data = picture_of(inspection, names, kind)
     with replacing(target, force=True) as handle:
-        handle.write(made)
-    return len(made)
+        handle.write(data)
+    return len(data)
 
 
-def page_of(found: Inspection, methods: list[str], *, texts: bool = True) -> str:
+def page_of(inspection: Inspection, methods: list[str], *, texts: bool = True) -> str:
     """The page, with fewer groups and shorter texts if it were too large."""
     from grpo_cli.render.report.page import page
 
-    told = advantages(found, methods)
-    drawn = figures(found, told)
-    groups, room = sampled_groups.GROUPS, sampled_groups.TEXT
+    advantages = advantages_by_method(inspection, methods)
+    drawn = figures(inspection, advantages)
+    most, text = group_rows.GROUPS, group_rows.TEXT
     while True:
-        listed = sampled_groups.listed(found, told, most=groups, text=room, texts=texts)
-        made = page(found.facts, drawn, listed, _title(found))
-        if len(made.encode()) < MOST or groups <= 1:
-            return made
-        groups, room = groups // 2, room // 2
+        groups = group_rows.report_groups(inspection, advantages, most=most, text=text, texts=texts)
+        html = page(inspection.facts, drawn, groups, _title(inspection))
+        if len(html.encode()) < MOST or most <= 1:
+            return html
+        most, text = most // 2, text // 2
 
 
-def picture_of(found: Inspection, methods: list[str], kind: str) -> bytes:
+def picture_of(inspection: Inspection, methods: list[str], kind: str) -> bytes:
     """The figures as png, svg or pdf."""
-    from grpo_cli.render.report.picture import drawn
+    from grpo_cli.render.report.charts import picture
 
-    rows = f"{found.facts['rows']:,} rows in {found.facts['groups']:,} groups"
-    return drawn(figures(found, advantages(found, methods)), _title(found), rows, kind)
+    rows = f"{inspection.facts['rows']:,} rows in {inspection.facts['groups']:,} groups"
+    drawn = figures(inspection, advantages_by_method(inspection, methods))
+    return picture(drawn, _title(inspection), rows, kind)
 
 
-def _title(found: Inspection) -> str:
-    names = found.facts.get("inputs", [])
+def _title(inspection: Inspection) -> str:
+    names = inspection.facts.get("inputs", [])
     return f"Rewards of {names[0]}" if len(names) == 1 and names[0] != "-" else "Rewards"
-
-
-def _readable(found: Inspection) -> bool:
-    files = [table for table in found.narrow.tables if isinstance(table, FileTable)]
-    return size_of(files) <= READABLE

@@ -1,35 +1,61 @@
-"""Figures as altair charts. Colours differ in lightness, so that they differ without colour vision, too."""
+"""Figures as altair charts: one by one, or all of them in one picture.
+
+Colours differ in lightness, so that they differ without colour vision, too.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 import altair as alt
+import vl_convert
 
 from grpo_cli.stats.figures import OUTCOMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from grpo_cli.stats.figures import Figure
 
 HEIGHT: Final = 220
 COLOURS: Final = ("#2b83ba", "#f2b53c", "#5e3c99", "#9a9fa5", "#d5d7da")
 SHAPES: Final = ("circle", "square", "triangle-up")
-ONE: Final = COLOURS[0]
+PICTURE_WIDTH: Final = 380  # of each chart of a picture
+PICTURE_COLUMNS: Final = 2
+PNG_SCALE: Final = 2.0
+INK: Final = "#20242a"
 
 
 def chart(figure: Figure) -> Any:
     """The chart of a figure; its width is that of whatever holds it."""
-    made = KINDS[figure.kind](figure, alt.Chart(_data(figure)))
-    return made.properties(height=HEIGHT)
+    base = alt.Chart(alt.InlineData(values=figure.lines))
+    return KINDS[figure.kind](figure, base).properties(height=HEIGHT)
 
 
-def _data(figure: Figure) -> Any:
-    return alt.InlineData(values=figure.lines)
+def picture(figures: Sequence[Figure], title: str, subtitle: str, kind: str) -> bytes:
+    """Every figure, two beside each other, under a title: as png, svg or pdf."""
+    charts = [
+        chart(one).properties(width=PICTURE_WIDTH, title=alt.TitleParams(one.title, subtitle=one.caption))
+        for one in figures
+    ]
+    whole = alt.concat(*charts, columns=PICTURE_COLUMNS, spacing=40)
+    whole = whole.resolve_scale(color="independent", shape="independent")
+    whole = whole.properties(title=alt.TitleParams(title, subtitle=subtitle, fontSize=20, offset=20))
+    whole = whole.configure(background="white", font="sans-serif", padding=20)
+    whole = whole.configure_title(anchor="start", color=INK, subtitleColor=INK)
+    specification = dict(whole.configure_bar(stroke=INK, strokeWidth=0.3).to_dict(validate=False))
+    match kind:
+        case "png":
+            return bytes(vl_convert.vegalite_to_png(specification, scale=PNG_SCALE))
+        case "pdf":
+            return bytes(vl_convert.vegalite_to_pdf(specification))
+    return vl_convert.vegalite_to_svg(specification).encode()
 
 
-def _told(figure: Figure, name: str = "value") -> Any:
+# --- parts of a chart --------------------------------------------------------------------------------------
+
+
+def _tooltip(figure: Figure, name: str = "value") -> Any:
     """A value or an end of a bin in a tooltip."""
     number = isinstance(figure.lines[0][name], (int, float))
     return alt.Tooltip(f"{name}:Q", format=".4~g") if number else alt.Tooltip(f"{name}:N")
@@ -41,64 +67,61 @@ def _axis(title: str, **more: Any) -> alt.Axis:
 
 def _x(figure: Figure, *, prefix: str = "") -> tuple[Any, dict[str, Any]]:
     """The horizontal axis: bins lie between two numbers, values stand in their order."""
-    title = figure.axes["x"]
-    if f"{prefix}from" in figure.lines[0]:
+    title, line = figure.axes["x"], figure.lines[0]
+    if f"{prefix}from" in line:
         axis = alt.X(f"{prefix}from:Q", axis=_axis(title), scale=alt.Scale(zero=False, nice=False))
         return axis.bin("binned"), {"x2": alt.X2(f"{prefix}to")}
-    return alt.X(f"{prefix}value:O", sort=None, axis=_axis(title, **_short(figure, prefix))), {}
+    number = isinstance(line[f"{prefix}value"], float)
+    labels = {"format": ".4~g", "labelAngle": 0, "labelOverlap": True} if number else {"labelAngle": -40}
+    return alt.X(f"{prefix}value:O", sort=None, axis=_axis(title, **labels)), {}
 
 
-def _short(figure: Figure, prefix: str) -> dict[str, Any]:
-    number = isinstance(figure.lines[0][f"{prefix}value"], float)
-    return {"format": ".4~g", "labelAngle": 0, "labelOverlap": True} if number else {"labelAngle": -40}
+def _x_of_trend(figure: Figure) -> alt.X:
+    """The horizontal axis of a trend: a scale for numbers, else the values in their order."""
+    values = [line["value"] for line in figure.lines]
+    whole = {"tickMinStep": 1, "format": "d"} if all(isinstance(value, int) for value in values) else {}
+    axis = _axis(figure.axes["x"], labelOverlap=True, **whole)
+    if all(isinstance(value, (int, float)) for value in values):
+        return alt.X("value:Q", axis=axis, scale=alt.Scale(zero=False, nice=False))
+    return alt.X("value:O", sort=None, axis=axis)
 
 
-def _outcome(figure: Figure) -> alt.Color:
-    there = {line["kind"] for line in figure.lines}
-    named = [(kind, colour) for kind, colour in zip(OUTCOMES, COLOURS, strict=True) if kind in there]
-    scale = alt.Scale(domain=[kind for kind, _ in named], range=[colour for _, colour in named])
+def _outcome_colours(figure: Figure) -> alt.Color:
+    present = {line["kind"] for line in figure.lines}
+    colours = {kind: colour for kind, colour in zip(OUTCOMES, COLOURS, strict=True) if kind in present}
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     return alt.Color("kind:N", scale=scale, legend=alt.Legend(title=None, orient="top", columns=3, labelLimit=220))
 
 
-def _order() -> alt.Order:
-    return alt.Order("rank:Q")
-
-
-def _ranked(base: Any) -> Any:
+def _in_outcome_order(base: Any) -> Any:
+    """The base with a field `rank`, by which bars and areas are stacked."""
     return base.transform_calculate(rank=f"indexof({list(OUTCOMES)!r}, datum.kind)")
+
+
+# --- one function for each kind of figure ------------------------------------------------------------------
 
 
 def _stacked(figure: Figure, base: Any) -> Any:
     across, more = _x(figure)
-    named = [_told(figure, name) for name in ("value", "from", "to") if name in figure.lines[0]]
-    return _ranked(base).mark_bar().encode(
+    named = [_tooltip(figure, name) for name in ("value", "from", "to") if name in figure.lines[0]]
+    return _in_outcome_order(base).mark_bar().encode(
         x=across, **more, y=alt.Y("count:Q", axis=_axis(figure.axes["y"], format="~s"), stack=True),
-        color=_outcome(figure), order=_order(), tooltip=[*named, alt.Tooltip("kind:N"), alt.Tooltip("count:Q", format=",")],
+        color=_outcome_colours(figure), order=alt.Order("rank:Q"),
+        tooltip=[*named, alt.Tooltip("kind:N"), alt.Tooltip("count:Q", format=",")],
     )  # fmt: skip
 
 
-def _by_value(figure: Figure) -> alt.X:
-    number = all(isinstance(line["value"], (int, float)) for line in figure.lines)
-    whole = all(isinstance(line["value"], int) for line in figure.lines)
-    axis = _axis(figure.axes["x"], labelOverlap=True, **({"tickMinStep": 1, "format": "d"} if whole else {}))
-    return (
-        alt.X("value:Q", axis=axis, scale=alt.Scale(zero=False, nice=False))
-        if number
-        else alt.X("value:O", sort=None, axis=axis)
-    )
-
-
 def _shares(figure: Figure, base: Any) -> Any:
-    return _ranked(base).mark_area(line=True, opacity=0.9, point=len(figure.lines) <= 3 * 2).encode(
-        x=_by_value(figure), y=alt.Y("share:Q", axis=_axis(figure.axes["y"], format=".0%"), stack=True, scale=alt.Scale(domain=[0, 1])),
-        color=_outcome(figure), order=_order(), tooltip=[_told(figure), alt.Tooltip("kind:N"), alt.Tooltip("share:Q", format=".1%")],
+    return _in_outcome_order(base).mark_area(line=True, opacity=0.9, point=len(figure.lines) <= 3 * 2).encode(
+        x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.axes["y"], format=".0%"), stack=True, scale=alt.Scale(domain=[0, 1])),
+        color=_outcome_colours(figure), order=alt.Order("rank:Q"), tooltip=[_tooltip(figure), alt.Tooltip("kind:N"), alt.Tooltip("share:Q", format=".1%")],
     )  # fmt: skip
 
 
 def _line(figure: Figure, base: Any) -> Any:
-    return base.mark_line(point=True, color=ONE).encode(
-        x=_by_value(figure), y=alt.Y("mean:Q", axis=_axis(figure.axes["y"]), scale=alt.Scale(zero=False)),
-        tooltip=[_told(figure), alt.Tooltip("mean:Q", format=".4~g")],
+    return base.mark_line(point=True, color=COLOURS[0]).encode(
+        x=_x_of_trend(figure), y=alt.Y("mean:Q", axis=_axis(figure.axes["y"]), scale=alt.Scale(zero=False)),
+        tooltip=[_tooltip(figure), alt.Tooltip("mean:Q", format=".4~g")],
     )  # fmt: skip
 
 
@@ -123,13 +146,13 @@ def _curve(figure: Figure, base: Any) -> Any:
     axis = _axis(figure.axes["x"], values=[line["size"] for line in figure.lines])
     across = alt.X("size:Q", scale=alt.Scale(type="log", base=2, nice=False), axis=axis)
     up = alt.Y("share:Q", axis=_axis(figure.axes["y"], format=".0%"), scale=alt.Scale(domain=[0, 1]))
-    return base.mark_point(filled=True, size=90, color=ONE, opacity=1).encode(
+    return base.mark_point(filled=True, size=90, color=COLOURS[0], opacity=1).encode(
         x=across, y=up, shape=shape, tooltip=["size:Q", alt.Tooltip("share:Q", format=".1%"), "kind:N"],
     )  # fmt: skip
 
 
 def _bars(figure: Figure, base: Any) -> Any:
-    return base.mark_bar(color=ONE).encode(
+    return base.mark_bar(color=COLOURS[0]).encode(
         y=alt.Y("value:N", sort=None, axis=_axis("", labelLimit=220)),
         x=alt.X("share:Q", axis=_axis(figure.axes["y"], format=".0%"), scale=alt.Scale(domain=[0, 1])),
         tooltip=["value:N", alt.Tooltip("share:Q", format=".1%")],

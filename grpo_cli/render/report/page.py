@@ -12,38 +12,38 @@ from typing import TYPE_CHECKING, Any, Final
 import vl_convert
 
 from grpo_cli.render.report.charts import chart
-from grpo_cli.render.text import count, number, percent
-from grpo_cli.stats.verdicts import verdicts
+from grpo_cli.render.text import count, number
+from grpo_cli.stats.verdicts import percent, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from grpo_cli.stats.figures import Figure
 
-# Of a chart's table; the chart itself has all.
-LISTED: Final = 200
+LISTED: Final = 200  # lines of a chart's table; the chart itself has all
+INPUTS: Final = 3  # that the subtitle names
 LIBRARY: Final = "window.vegaEmbed = vegaEmbed;"
-TILES: Final = (("groups", "groups"), ("rows", "rows"), ("constant", "without a gradient"), ("mean", "mean reward"),
-                ("pull", "rows that pull"), ("missing", "without a reward"))  # fmt: skip
 
 
-def page(facts: Mapping[str, Any], figures: Sequence[Figure], listed: Mapping[str, Any], title: str) -> str:
-    """The whole page. `listed` are the groups of the table with their rows."""
-    data = {
-        "charts": {one.name: _specification(one) for one in figures},
-        "groups": listed,
-    }
+def page(facts: Mapping[str, Any], figures: Sequence[Figure], groups: Mapping[str, Any], title: str) -> str:
+    """The whole page. `groups` are those of the table with their rows."""
+    data = {"charts": {figure.name: _specification(figure) for figure in figures}, "groups": groups}
+    # No element of the page may be ended by the data.
+    encoded = json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False)
+    names = facts.get("inputs", [])
+    inputs = ", ".join(names[:INPUTS]) + (f" and {len(names) - INPUTS:,} more" if len(names) > INPUTS else "")
+    rows = f"{count(facts['rows'], 'row')} in {count(facts['groups'], 'group')}"
     return Template(_part("page.html")).substitute(
         title=html.escape(title),
         style=_part("page.css"),
         script=_part("page.js"),
         library=_library(),
-        subtitle=html.escape(_subtitle(facts)),
+        subtitle=html.escape(f"{rows} from {inputs}" if inputs else rows),
         verdicts="".join(f"<li>{html.escape(line)}</li>" for line in verdicts(facts)),
         tiles=_tiles(facts),
         figures="".join(map(_figure, figures)),
-        shown=html.escape(listed["says"]),
-        data=_quoted(data),
+        shown=html.escape(groups["says"]),
+        data=encoded.replace("<", "\\u003c"),
         notes="".join(f"<li>{html.escape(note)}</li>" for note in [*facts["notes"], *facts["warnings"]]),
     )
 
@@ -59,35 +59,23 @@ def _library() -> str:
     return str(vl_convert.javascript_bundle(LIBRARY)).replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def _quoted(data: Any) -> str:
-    """JSON that no element can end early."""
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False).replace(
-        "<", "\\u003c"
-    )
-
-
 def _specification(figure: Figure) -> dict[str, Any]:
-    made = chart(figure).properties(width="container", title="")
-    return {name: part for name, part in made.to_dict(validate=False).items() if name != "$schema"}
-
-
-def _subtitle(facts: Mapping[str, Any]) -> str:
-    names = facts.get("inputs", [])
-    read = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")  # noqa: PLR2004 - as listed
-    return f"{count(facts['rows'], 'row')} in {count(facts['groups'], 'group')}" + (f" from {read}" if read else "")
+    """The chart of a figure in Vega-Lite's words."""
+    specification = chart(figure).properties(width="container", title="").to_dict(validate=False)
+    return {name: part for name, part in specification.items() if name != "$schema"}
 
 
 def _tiles(facts: Mapping[str, Any]) -> str:
     zero = facts["zero_variance"]["share"]
-    values = {
+    tiles = {
         "groups": f"{facts['groups']:,}",
         "rows": f"{facts['rows']:,}",
-        "constant": "-" if zero is None else percent(zero),
-        "mean": number(facts["reward"]["mean"]),
-        "pull": f"{facts['live_rows']:,}",
-        "missing": f"{facts['unscorable']:,}",
+        "without a gradient": "-" if zero is None else percent(zero),
+        "mean reward": number(facts["reward"]["mean"]),
+        "rows in groups that vary": f"{facts['live_rows']:,}",
+        "without a reward": f"{facts['unscorable']:,}",
     }
-    return "".join(f"<div><dt>{word}</dt><dd>{values[name]}</dd></div>" for name, word in TILES)
+    return "".join(f"<div><dt>{words}</dt><dd>{value}</dd></div>" for words, value in tiles.items())
 
 
 def _figure(figure: Figure) -> str:
@@ -99,10 +87,10 @@ def _figure(figure: Figure) -> str:
     )
     more = f"<p>{LISTED} of {len(figure.lines):,} lines</p>" if len(figure.lines) > LISTED else ""
     head = "".join(f"<th scope=col>{html.escape(name)}</th>" for name in heads)
-    title, says = html.escape(figure.title), html.escape(figure.says)
+    title, caption = html.escape(figure.title), html.escape(figure.caption)
     return (
-        f'<figure id="figure-{figure.name}"><figcaption><h2>{title}</h2><p>{says}</p></figcaption>'
-        f'<div class="chart" role="img" aria-label="{title}. {says}" data-chart="{figure.name}"></div>'
+        f'<figure id="figure-{figure.name}"><figcaption><h2>{title}</h2><p>{caption}</p></figcaption>'
+        f'<div class="chart" role="img" aria-label="{title}. {caption}" data-chart="{figure.name}"></div>'
         f"<details><summary>Numbers</summary><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}"
         "</details></figure>"
     )

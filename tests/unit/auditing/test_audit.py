@@ -40,7 +40,7 @@ def remembered() -> Iterator[None]:
     """A plan on the same rows is computed once for all tests: each of them tries some hundred plans."""
     known: dict[Any, Any] = {}
 
-    def computed(plan: Plan, table: pl.DataFrame) -> Any:
+    def advantages(plan: Plan, table: pl.DataFrame) -> Any:
         rows = b"".join(table[name].to_numpy().tobytes() for name in table.columns)
         key = repr(plan), *table.columns, sha256(rows).digest()
         return known[key] if key in known else known.setdefault(key, actual(plan, table))
@@ -48,9 +48,9 @@ def remembered() -> Iterator[None]:
     def candidates(*told: Any) -> Any:
         return known[repr(told)] if repr(told) in known else known.setdefault(repr(told), tried(*told))
 
-    actual, tried = search.computed, grpo_cli.auditing.candidates.candidates
+    actual, tried = search.advantages, grpo_cli.auditing.candidates.candidates
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "computed", computed)
+        patch.setattr(search, "advantages", advantages)
         patch.setattr(search, "candidates", candidates)
         yield
 

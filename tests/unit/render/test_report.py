@@ -15,10 +15,10 @@ import pytest
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.render.report import MOST, page_of, written
+from grpo_cli.render.report import MOST, page_of, write_report
 from grpo_cli.runs.inspect import of_files
-from grpo_cli.stats import sampled_groups
-from grpo_cli.stats.figures import BINS, OUTCOMES, Figure, _counted, advantages, figures
+from grpo_cli.stats import group_rows
+from grpo_cli.stats.figures import BINS, OUTCOMES, Figure, _count, advantages_by_method, figures
 from tests.support.jobs import write
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Inspection:
 
 
 def drawn(found: Inspection, methods: list[str] = METHODS) -> dict[str, Figure]:
-    return {one.name: one for one in figures(found, advantages(found, methods))}
+    return {one.name: one for one in figures(found, advantages_by_method(found, methods))}
 
 
 # --- numbers -----------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_every_group_is_in_one_bar_of_the_solve_rates(found: Inspection) -> None
 
 def test_many_values_are_counted_in_bins_that_hold_them_all() -> None:
     values = np.random.default_rng(3).normal(size=500)
-    lines = _counted(pl.Series(values), np.zeros(500, dtype=int), ["all"])
+    lines = _count(pl.Series(values), np.zeros(500, dtype=int))
     assert len(lines) <= BINS
     for line in lines:
         last = line["to"] == values.max()
@@ -100,7 +100,7 @@ def test_many_values_are_counted_in_bins_that_hold_them_all() -> None:
 
 
 def test_the_advantages_are_those_of_each_method_and_the_runs_own_comes_first(found: Inspection) -> None:
-    told = advantages(found, ["rloo", "grpo"])
+    told = advantages_by_method(found, ["rloo", "grpo"])
     assert list(told) == ["grpo", "rloo"]
     alive = [value for value, row in zip(told["rloo"], rows(), strict=True) if row["prompt_id"] == "p05"]
     assert alive == pytest.approx([1.0, -1 / 3, -1 / 3, -1 / 3])
@@ -108,9 +108,9 @@ def test_the_advantages_are_those_of_each_method_and_the_runs_own_comes_first(fo
 
 def test_a_method_that_reads_another_column_says_which(found: Inspection) -> None:
     with pytest.raises(UsageError, match=r"opo needs response length.*--length-column"):
-        advantages(found, ["opo"])
+        advantages_by_method(found, ["opo"])
     with pytest.raises(UnknownName, match="did you mean 'grpo'"):
-        advantages(found, ["grppo"])
+        advantages_by_method(found, ["grppo"])
 
 
 def test_the_shares_over_the_steps_are_those_of_the_trend(found: Inspection) -> None:
@@ -134,22 +134,22 @@ def test_of_many_groups_the_most_informative_are_listed_and_others_from_all_over
         tmp_path / "a.jsonl", [{"prompt_id": i, "reward": k * (i % 10 == 0)} for i in range(300) for k in range(2)]
     )
     found = of_files([str(path)], Plan(), {})
-    codes = sampled_groups.chosen(found, 60)
+    codes = group_rows._choose(found, 60)
     assert len(codes) == len(set(codes.tolist())) == 60
     assert sum(code % 10 == 0 for code in codes) >= 30
     assert codes.max() > 290
-    told = sampled_groups.listed(found, {}, most=60)
+    told = group_rows.report_groups(found, {}, most=60)
     assert told["says"].startswith("60 of 300 groups: the 30 with the largest spread")
 
 
 def test_the_rows_of_a_listed_group_are_its_first_ones_with_every_advantage(tmp_path: Path) -> None:
     data = [{"prompt_id": i % 3, "reward": float(i % 2), "completion": f"{i}" + "x" * 3000} for i in range(90)]
     found = of_files([str(write(tmp_path / "a.jsonl", data))], Plan(), {})
-    told = sampled_groups.listed(found, advantages(found, METHODS))
+    told = group_rows.report_groups(found, advantages_by_method(found, METHODS))
     assert told["heads"] == ["row", "reward", "grpo", "rloo", "status", "text"]
-    assert [line[0] for line in told["rows"][1]["lines"]] == [2 + 3 * i for i in range(sampled_groups.ROWS)]
+    assert [line[0] for line in told["rows"][1]["lines"]] == [2 + 3 * i for i in range(group_rows.ROWS)]
     assert told["rows"][0]["more"]
-    assert {len(line[-1]) for one in told["rows"] for line in one["lines"]} == {sampled_groups.LONGEST}
+    assert {len(line[-1]) for one in told["rows"] for line in one["lines"]} == {group_rows.LONGEST}
 
 
 # --- files -------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_the_rows_of_a_listed_group_are_its_first_ones_with_every_advantage(tmp_
 @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<svg")])
 def test_a_picture_has_all_figures(found: Inspection, tmp_path: Path, suffix: str, start: bytes) -> None:
     target = tmp_path / f"a.{suffix}"
-    assert written(found, {}, target) == target.stat().st_size
+    assert write_report(found, {}, target) == target.stat().st_size
     data = target.read_bytes()
     assert data.startswith(start)
     if suffix == "svg":
@@ -188,7 +188,7 @@ def test_odd_files_have_a_report_too(tmp_path: Path, rewards: list[float | None]
     path = write(tmp_path / "a.jsonl", [{"prompt_id": "a", "reward": reward} for reward in rewards])
     found = of_files([str(path)], Plan(), {}, by_steps=True)
     assert "<h1>" in page_of(found, METHODS)
-    assert written(found, {}, tmp_path / "a.svg") > 0
+    assert write_report(found, {}, tmp_path / "a.svg") > 0
 
 
 def test_a_trend_may_be_over_anything(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_trend_may_be_over_anything(tmp_path: Path) -> None:
         frame.write_parquet(tmp_path / "a.parquet")
         found = of_files([str(tmp_path / "a.parquet")], Plan(), {"by": "part"})
         assert len(drawn(found)["mean_reward"].lines) == 3
-        assert written(found, {}, tmp_path / "a.svg") > 0
+        assert write_report(found, {}, tmp_path / "a.svg") > 0
         assert "zero_variance" in page_of(found, METHODS)
 
 
@@ -224,7 +224,7 @@ def browser() -> Iterator[Any]:
 def page(browser: Any, found: Inspection, tmp_path: Path) -> Iterator[Any]:
     """The page, which must say nothing to the console and ask for nothing but itself."""
     target = tmp_path / "a.html"
-    written(found, {}, target)
+    write_report(found, {}, target)
     said: list[str] = []
     asked: list[str] = []
     opened = browser.new_page(viewport={"width": 1200, "height": 900})

@@ -305,7 +305,7 @@ def test_the_level_of_the_baseline_can_be_read() -> None:
 @pytest.mark.parametrize("name", PLANS)
 def test_a_plan_comes_back_from_its_dict(name: str) -> None:
     plan = Plan.of(PLANS[name])
-    assert plan_text.restored(plan.as_dict()) == plan
+    assert plan_text.plan_from_dict(plan.as_dict()) == plan
 
 
 # --- the worked group --------------------------------------------------------------------------------------

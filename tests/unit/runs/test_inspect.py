@@ -20,9 +20,9 @@ from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.tables import Binding, FrameTable
 from grpo_cli.runs.inspect import of_files
-from grpo_cli.stats.difficulty import by_size, difficulty, effective, ties
-from grpo_cli.stats.group_rows import shown
-from grpo_cli.stats.inspection import Asked, Inspection, look
+from grpo_cli.stats.difficulty import at_other_sizes, count_ties, difficulty, effective_sample_size
+from grpo_cli.stats.group_rows import show_group
+from grpo_cli.stats.inspection import Inspection, View, inspect
 from grpo_cli.stats.verdicts import verdicts
 from tests.support.drawn import examples
 from tests.support.jobs import write
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 BINARY = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=7)
 FEW = st.lists(st.sampled_from([0.0, 0.25, 1.0, 2.0]), min_size=1, max_size=6)
-USUAL = Asked()
+USUAL = View()
 MANY = st.lists(BINARY, min_size=1, max_size=12) | st.lists(FEW, min_size=1, max_size=10)
 
 
@@ -41,14 +41,14 @@ def table(frame: pl.DataFrame) -> FrameTable:
 
 
 def looked(
-    groups: list[list[Any]], asked: Asked = USUAL, plan: Plan | None = None, **columns: list[Any] | pl.Series
+    groups: list[list[Any]], view: View = USUAL, plan: Plan | None = None, **columns: list[Any] | pl.Series
 ) -> Inspection:
     """A look at groups of rewards, in their order."""
     keys = [key for key, rewards in enumerate(groups) for _ in rewards]
     values = [reward for rewards in groups for reward in rewards]
     more = [pl.Series(name, column, strict=False) for name, column in columns.items()]
     frame = pl.DataFrame([pl.Series("prompt_id", keys), pl.Series("reward", values, dtype=pl.Float64), *more])
-    return look([table(frame)], Binding(), plan or Plan(), asked)
+    return inspect([table(frame)], Binding(), plan or Plan(), view)
 
 
 def seen(groups: list[list[Any]], **columns: list[Any] | pl.Series) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def test_a_smaller_size_is_judged_by_all_the_ways_to_draw_it(groups: list[list[f
 
 def looked_sizes(groups: list[list[float]], sizes: tuple[int, ...]) -> list[dict[str, Any]]:
     made = looked(groups)
-    return by_size(ties(made.groups, made.rows, made.facts["reward"]["histogram"]), sizes)
+    return at_other_sizes(count_ties(made.groups, made.rows, made.facts["reward"]["histogram"]), sizes)
 
 
 def beta_constant(a: float, b: float, n: int) -> float:
@@ -183,14 +183,14 @@ def test_rewards_of_many_values_have_no_expected_share() -> None:
 
 @given(values=st.lists(st.floats(-5, 5), min_size=1, max_size=20))
 def test_effective_rows_are_those_of_kish(values: list[float]) -> None:
-    found = effective(pl.Series(values))
+    found = effective_sample_size(pl.Series(values))
     squares = sum(v * v for v in values)
     assert found == (pytest.approx(sum(map(abs, values)) ** 2 / squares) if squares > 1e-300 else pytest.approx(found))
 
 
 def test_nothing_that_pulls_is_no_row() -> None:
-    assert effective(pl.Series([0.0, 0.0])) == 0.0
-    assert effective(pl.Series([None, math.nan], dtype=pl.Float64)) is None
+    assert effective_sample_size(pl.Series([0.0, 0.0])) == 0.0
+    assert effective_sample_size(pl.Series([None, math.nan], dtype=pl.Float64)) is None
 
 
 # --- length and texts --------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def test_duplicates_are_texts_that_an_earlier_row_of_the_group_has(texts: list[t
     for key, text in texts:
         groups[key] += [text] if text else []
     rewards = [[0.0] * len(list(some)) for _, some in itertools.groupby(texts, key=lambda one: one[0])]
-    made = looked(rewards, Asked(duplicates=True), completion=pl.Series([text for _, text in texts], dtype=pl.String))
+    made = looked(rewards, View(duplicates=True), completion=pl.Series([text for _, text in texts], dtype=pl.String))
     found = made.facts["duplicates"]
     repeated = [len(some) - len(set(some)) for some in groups.values()]
     assert found["column"] == "completion"
@@ -248,7 +248,7 @@ def test_duplicates_are_texts_that_an_earlier_row_of_the_group_has(texts: list[t
 @given(groups=MANY, steps=st.lists(st.integers(0, 3), min_size=12, max_size=12))
 def test_a_trend_has_the_facts_of_each_part(groups: list[list[float]], steps: list[int]) -> None:
     column = [steps[key] for key, rewards in enumerate(groups) for _ in rewards]
-    lines = looked(groups, Asked(by="part"), part=column).facts["by"]["lines"]
+    lines = looked(groups, View(by="part"), part=column).facts["by"]["lines"]
     ends = [reward for rewards in groups for reward in rewards]
     best = 1.0 if min(ends) >= 0 and max(ends) <= 1 else max(ends)
     assert [line["value"] for line in lines] == sorted(set(column))
@@ -268,14 +268,14 @@ def test_a_trend_has_the_facts_of_each_part(groups: list[list[float]], steps: li
 
 
 def test_values_of_a_trend_are_ordered_as_numbers_when_they_are_numbers() -> None:
-    lines = looked([[0, 1], [1, 1], [0, 0]], Asked(by="part"), part=["10", "10", "9", "9", "2", "2"]).facts["by"][
+    lines = looked([[0, 1], [1, 1], [0, 0]], View(by="part"), part=["10", "10", "9", "9", "2", "2"]).facts["by"][
         "lines"
     ]
     assert [line["value"] for line in lines] == ["2", "9", "10"]
 
 
 def test_a_group_in_several_parts_counts_where_it_begins_and_it_is_said() -> None:
-    made = looked([[0, 1], [1, 1]], Asked(by="source"), source=["a", "b", "b", "b"])
+    made = looked([[0, 1], [1, 1]], View(by="source"), source=["a", "b", "b", "b"])
     assert [line["groups"] for line in made.facts["by"]["lines"]] == [1, 1]
     assert any("1 groups have rows in several values of source" in warning for warning in made.facts["warnings"])
 
@@ -312,7 +312,7 @@ def test_no_reward_at_all_is_no_reason_to_stop() -> None:
 
 def test_every_reward_column_is_told_by_itself() -> None:
     frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1], "a": [1.0, 1.0, 0.0, 1.0], "b": [None, 2.0, 2.0, 2.0]})
-    made = look([table(frame)], Binding(rewards=("a", "b")), plan_of({"reward": ["a", "b"]}), Asked())
+    made = inspect([table(frame)], Binding(rewards=("a", "b")), plan_of({"reward": ["a", "b"]}), View())
     told = made.facts["rewards"]
     assert (told["a"]["mean"], told["a"]["zero_variance_share"], told["a"]["unscorable"]) == (0.75, 0.5, 0)
     assert (told["b"]["count"], told["b"]["zero_variance_share"], told["b"]["unscorable"]) == (3, 1.0, 1)
@@ -323,16 +323,16 @@ def test_every_reward_column_is_told_by_itself() -> None:
 
 
 def test_groups_are_listed_from_both_ends() -> None:
-    made = looked([[0, 1], [1, 1], [0, 0.5], [1]], Asked(top=1))
+    made = looked([[0, 1], [1, 1], [0, 0.5], [1]], View(top=1))
     assert [one["key"] for one in made.facts["listed"]["most"]] == ["0"]
     assert [one["key"] for one in made.facts["listed"]["least"]] == ["1"]
-    by_mean = looked([[0, 1], [1, 1], [0, 0.5]], Asked(top=5, sort="mean")).facts["listed"]
+    by_mean = looked([[0, 1], [1, 1], [0, 0.5]], View(top=5, sort="mean")).facts["listed"]
     assert ([one["key"] for one in by_mean["most"]], by_mean["least"]) == (["1", "0", "2"], [])
 
 
 def test_an_unknown_fact_is_named() -> None:
     with pytest.raises(UnknownName, match="no fact of a group named 'spred'"):
-        looked([[0, 1]], Asked(sort="spred"))
+        looked([[0, 1]], View(sort="spred"))
 
 
 ROWS = [
@@ -344,7 +344,7 @@ ROWS = [
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv", "jsonl.gz", "arrow"])
 def test_the_rows_of_a_group_are_shown_with_their_text(tmp_path: Path, suffix: str) -> None:
     made = of_files([str(as_file(tmp_path, suffix))], Plan(), {"group": ["prompt_id,step"]})
-    told = shown(made, "p1,1")
+    told = show_group(made, "p1,1")
     assert told["key"] == "p1, 1"
     assert [row["text"] for row in told["rows"]] == [f"text 1 1 {i}" for i in range(4)]
     assert [row["reward"] for row in told["rows"]] == [0.0, 1.0, 0.0, 0.0]
@@ -373,17 +373,17 @@ def test_a_key_may_be_a_beginning_that_only_one_group_has(tmp_path: Path) -> Non
         tmp_path / "a.jsonl", [{"prompt_id": key, "reward": 1} for key in ("apple", "apple", "apricot", "apricot")]
     )
     made = of_files([str(path)], Plan(), {})
-    assert shown(made, "apr")["key"] == "apricot"
+    assert show_group(made, "apr")["key"] == "apricot"
     with pytest.raises(DataError, match=r"beginning of 2 keys \(apple, apricot\)"):
-        shown(made, "ap")
+        show_group(made, "ap")
     with pytest.raises(DataError, match=r"no group has the key 'aple'.*did you mean 'apple'"):
-        shown(made, "aple")
+        show_group(made, "aple")
 
 
 def test_of_a_chat_the_last_word_is_shown(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
     path = write(tmp_path / "a.jsonl", [{"prompt_id": 1, "reward": i, "completion": chat} for i in range(2)])
-    assert shown(of_files([str(path)], Plan(), {}), "1")["rows"][0]["text"] == "hello"
+    assert show_group(of_files([str(path)], Plan(), {}), "1")["rows"][0]["text"] == "hello"
 
 
 def test_texts_are_not_read_unless_that_is_cheap_or_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
