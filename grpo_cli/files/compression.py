@@ -1,7 +1,7 @@
 """Packed files, gzip and zstandard: read as a stream of what is inside, written in bounded pieces.
 
-What a file is packed with is told by its first bytes, so that a pipe and a wrong suffix are read as well; what
-it is to be packed with is told by the suffix of its name. Both kinds may hold several members or frames.
+The first bytes of a file say how it is packed, so that a pipe and a wrong suffix are read as well; the suffix of
+its name says how an output is to be packed. Both kinds may hold several members or frames.
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ class _Explained(RawIOBase):
 
 
 def _broken(name: str, error: Exception) -> DataError:
-    told = str(error).rstrip(". ").lower()
-    if isinstance(error, EOFError) or "truncated" in told:  # so says pyarrow
+    why = str(error).rstrip(". ").lower()
+    if isinstance(error, EOFError) or "truncated" in why:  # so says pyarrow
         return DataError(f"{name}: the packed file is cut short", "was its writer stopped?")
-    return DataError(f"{name}: the packed file is broken: {told}")
+    return DataError(f"{name}: the packed file is broken: {why}")
 
 
 class _Frames(RawIOBase):

@@ -113,13 +113,13 @@ def _last_bytes(handle: BinaryIO, size: int) -> tuple[bytes, bool]:
 
 
 def parse(raw: bytes, start: int) -> Footer:
-    """Find the parts of a footer."""
+    """Find the parts of a footer; Unspliceable, if it cannot be followed or describes what cannot be spliced."""
     try:
-        found = _parse(raw, start)
-        _refuse_foreign(found)
+        parsed = _parse(raw, start)
+        _refuse_foreign(parsed)
     except BROKEN as error:
         raise Unspliceable("the footer cannot be followed") from error
-    return found
+    return parsed
 
 
 def _parse(raw: bytes, start: int) -> Footer:
@@ -129,22 +129,22 @@ def _parse(raw: bytes, start: int) -> Footer:
         # One walk finds the fields of every row group: a second one would cost as much again.
         _, count, at = thrift.opened(raw, at)
         for _ in range(count):
-            found, at = thrift.fields(raw, at)
-            groups.append({one.id: one for one in found})
+            group, at = thrift.fields(raw, at)
+            groups.append({one.id: one for one in group})
         return at
 
-    found, end = thrift.fields(raw, 0, {ROW_GROUPS: collect})
+    metadata, end = thrift.fields(raw, 0, {ROW_GROUPS: collect})
     if end > len(raw):
         raise IndexError(end)
-    fields = {one.id: one for one in found}
+    fields = {one.id: one for one in metadata}
     marks = thrift.items(raw, fields[SCHEMA].start)
     return Footer(raw, start, fields, groups, marks[0], columns(raw, marks))
 
 
 def columns(raw: bytes, marks: Sequence[int]) -> list[Column]:
-    """Walk the schema elements, which begin at the marks and list a tree depth first."""
+    """The top-level columns: schema elements begin at the marks and list a tree depth first."""
     elements = [thrift.by_id(raw, at) for at in marks[:-1]]
-    found, at, leaf = [], 1, 0
+    top_level, at, leaf = [], 1, 0
     while at < len(elements):
         name = thrift.binary(raw, elements[at][_NAME].start).decode()
         behind, open_nodes, first = at, 1, leaf
@@ -153,20 +153,20 @@ def columns(raw: bytes, marks: Sequence[int]) -> list[Column]:
             leaf += _TYPE in element
             open_nodes += (thrift.number(raw, element[CHILDREN].start) if CHILDREN in element else 0) - 1
             behind += 1
-        found.append(Column(name, marks[at], marks[behind], behind - at, first, leaf))
+        top_level.append(Column(name, marks[at], marks[behind], behind - at, first, leaf))
         at = behind
-    return found
+    return top_level
 
 
-def _refuse_foreign(found: Footer) -> None:
+def _refuse_foreign(parsed: Footer) -> None:
     """Refuse what the first row group shows: foreign files, keys, and lists that do not fit the schema."""
-    if _ENCRYPTION in found.fields:
+    if _ENCRYPTION in parsed.fields:
         raise Unspliceable("the file is encrypted")
-    if any(thrift.opened(found.raw, group[CHUNKS].start)[1] != found.leaves for group in found.groups):
+    if any(thrift.opened(parsed.raw, group[CHUNKS].start)[1] != parsed.leaves for group in parsed.groups):
         raise Unspliceable("the row groups do not have the columns of the schema")
-    if ORDERS in found.fields and thrift.opened(found.raw, found.fields[ORDERS].start)[1] != found.leaves:
+    if ORDERS in parsed.fields and thrift.opened(parsed.raw, parsed.fields[ORDERS].start)[1] != parsed.leaves:
         raise Unspliceable("the column orders are not those of the schema")
-    for chunk in _first_chunks(found):
+    for chunk in _first_chunks(parsed):
         if ELSEWHERE in chunk:
             raise Unspliceable("the columns lie in other files")
         if not chunk.keys().isdisjoint(CRYPTO):
@@ -175,14 +175,14 @@ def _refuse_foreign(found: Footer) -> None:
             raise KeyError(META)
 
 
-def _first_chunks(found: Footer) -> list[dict[int, Field]]:
-    if not found.groups:
+def _first_chunks(parsed: Footer) -> list[dict[int, Field]]:
+    if not parsed.groups:
         return []
-    return [thrift.by_id(found.raw, at) for at in found.chunks(found.groups[0])[:-1]]
+    return [thrift.by_id(parsed.raw, at) for at in parsed.chunks(parsed.groups[0])[:-1]]
 
 
-def usual_codec(found: Footer) -> int | None:
-    """Find the codec that most columns have in the first row group."""
-    metas = [thrift.by_id(found.raw, chunk[META].start) for chunk in _first_chunks(found)]
-    codecs = Counter(thrift.number(found.raw, meta[CODEC].start) for meta in metas)
+def usual_codec(parsed: Footer) -> int | None:
+    """The codec that most columns have in the first row group; None without a row group."""
+    metas = [thrift.by_id(parsed.raw, chunk[META].start) for chunk in _first_chunks(parsed)]
+    codecs = Counter(thrift.number(parsed.raw, meta[CODEC].start) for meta in metas)
     return codecs.most_common(1)[0][0] if codecs else None
