@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import logging
 import os
+import re
 from contextlib import contextmanager, suppress
+from functools import cache
 from io import BufferedRandom, FileIO
 from itertools import islice
 from pathlib import Path
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
 _BUFFER: Final = 1 << 20
 _SYNC_EVERY: Final = 1 << 25  # bytes written between two calls of fdatasync
 _PIECES: Final = min(os.sysconf("SC_IOV_MAX"), 1024)  # that one call of writev takes
+_TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
+_NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+_log: Final = logging.getLogger(__name__)
 _SYNC: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
@@ -44,19 +51,17 @@ def replacing(
         return
     _refuse_existing(target, force=force)
     with _explained(target):
+        _remove_abandoned(target.parent)
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
-        # Not by tempfile: its mode is 0600, while a new file here takes the umask as any other does.
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            with _SyncedFile(fd) as sink:
+            with _SyncedFile(_locked(temporary), target) as sink:
                 yield cast("BinaryIO", sink)
-                sink.flush()
-                os.fsync(fd)
-            _refuse_existing(target, force=force)
-            if target.exists():
-                temporary.chmod(target.stat().st_mode & 0o7777)
-            ready(temporary)
-            temporary.replace(target)
+                sink.sync()
+                _refuse_existing(target, force=force)
+                if target.exists():
+                    temporary.chmod(target.stat().st_mode & 0o7777)
+                ready(temporary)
+                _rename(temporary, target, force=force)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
@@ -71,13 +76,63 @@ def _refuse_existing(target: Path, *, force: bool) -> None:
         raise UsageError(f"{target}: exists", "add --force to replace it, or choose another -o")
 
 
+def _locked(temporary: Path) -> int:
+    """Make a temporary file; its lock tells other runs that somebody is still writing it."""
+    while True:
+        # Not by tempfile: its mode is 0600, while a new file here takes the umask as any other does.
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        with suppress(OSError):  # a file system without locks: such a file is never taken for abandoned
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        if temporary.exists():
+            return fd
+        os.close(fd)  # removed as abandoned between the two calls
+
+
+@cache
+def _remove_abandoned(folder: Path) -> None:
+    """Remove temporary files of runs that were killed, once for each folder: recognised by name, and by a lock nobody has."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not _TEMPORARY.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
+                continue
+            with suppress(OSError):
+                fd = os.open(entry.path, os.O_RDWR | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(entry.path)  # noqa: PTH108 - there is no Path of it
+                finally:
+                    os.close(fd)
+
+
+def _rename(temporary: Path, target: Path, *, force: bool) -> None:
+    """Give the file its name; without `force` a file that was created meanwhile under that name is not replaced."""
+    if force:
+        temporary.replace(target)
+        return
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        _refuse_existing(target, force=False)
+        raise
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _log.debug("%s: no hard links here, so a file that is created at this moment would be replaced", target)
+        _refuse_existing(target, force=False)
+        temporary.replace(target)
+    else:
+        temporary.unlink()
+
+
 class _SyncedFile(BufferedRandom):
     """A file to write that goes to the disk meanwhile: the fsync at the end then has little left to do."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, target: Path) -> None:
         super().__init__(FileIO(fd, "r+"), _BUFFER)
+        self._target = target
         self._unsynced = 0
         self._thread: Thread | None = None
+        self._error: OSError | None = None
 
     def write(self, data: ReadableBuffer) -> int:
         """Write, and have another thread sync now and then."""
@@ -106,8 +161,24 @@ class _SyncedFile(BufferedRandom):
             self._thread.start()
 
     def _sync(self) -> None:
-        with suppress(OSError):  # the fsync at the end reports it
+        try:
             _SYNC(self.fileno())
+        except OSError as error:
+            self._error = error
+
+    def sync(self) -> None:
+        """Have everything on the disk, or raise what any of the syncs reported: the system tells an error only once."""
+        self.flush()
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is None:
+            self._thread = None
+            try:
+                os.fsync(self.fileno())
+            except OSError as error:
+                self._error = error
+        if self._error is not None:
+            raise OSError(self._error.errno, os.strerror(self._error.errno or 0), str(self._target))
 
     def close(self) -> None:
         """Close it, after the thread is done with it."""
@@ -140,8 +211,12 @@ def _explained(target: Path) -> Iterator[None]:
 
 def _refusal(target: Path, error: OSError) -> DataError | None:
     """What the user can do about the error; None for one that has nothing to do with the output."""
-    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return DataError(f"{target}: no space left, nothing was written", "free some, or choose another -o")
+    if error.errno == errno.EFBIG:
+        return DataError(f"{target}: the file would be larger than allowed here, nothing was written", "see ulimit -f")
+    if error.errno == errno.EIO and error.filename == str(target):
+        return DataError(f"{target}: the disk failed while it was written, nothing was written", "choose another -o")
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         why = os.strerror(error.errno).lower()
         return DataError(f"{target}: cannot be written: {why}", "choose another -o")

@@ -1,0 +1,139 @@
+"""An output is the old file or the new one: whatever the disk, another program or a kill does meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.files import atomic
+from grpo_cli.files.atomic import replacing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LARGE = b"x" * (40 << 20)  # more than is written between two syncs
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture(autouse=True)
+def _every_folder_is_new() -> None:
+    atomic._remove_abandoned.cache_clear()
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_an_error_of_a_sync_in_the_background_fails_the_run(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system reports a failed write-back once for each open file: the last sync knows nothing of it any more."""
+    failures = [OSError(code, os.strerror(code))]
+
+    def sync_once(_: int) -> None:
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(atomic, "_SYNC", sync_once)
+    target = tmp_path / "out.jsonl"
+    target.write_bytes(b"old")
+    told = {errno.EIO: "the disk failed while it was written", errno.ENOSPC: "no space left"}[code]
+    with (
+        pytest.raises(DataError, match=f"out.jsonl: {told}, nothing was written"),
+        replacing(target, force=True) as sink,
+    ):
+        sink.write(LARGE)
+    assert not failures
+    assert target.read_bytes() == b"old"
+    assert names_in(tmp_path) == ["out.jsonl"]
+
+
+def test_an_error_of_the_last_sync_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(DataError, match="the disk failed"), replacing(tmp_path / "out", force=False) as sink:
+        sink.write(b"new")
+    assert not names_in(tmp_path)
+
+
+def test_a_file_that_is_created_at_the_last_moment_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, checked = tmp_path / "out", atomic._refuse_existing
+
+    def created_after_the_check(path: Path, *, force: bool) -> None:
+        checked(path, force=force)
+        if len(names_in(tmp_path)) == 1 and not target.exists():
+            target.write_bytes(b"of another program")
+
+    monkeypatch.setattr(atomic, "_refuse_existing", created_after_the_check)
+    with pytest.raises(UsageError, match="out: exists"), replacing(target, force=False) as sink:
+        sink.write(b"ours")
+    assert target.read_bytes() == b"of another program"
+    assert names_in(tmp_path) == ["out"]
+
+
+def test_where_there_are_no_hard_links_the_file_is_renamed_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuses(*_: Any) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "link", refuses)
+    with caplog.at_level(logging.DEBUG), replacing(tmp_path / "out", force=False) as sink:
+        sink.write(b"ours")
+    assert (tmp_path / "out").read_bytes() == b"ours"
+    assert "no hard links here" in caplog.text
+    assert names_in(tmp_path) == ["out"]
+
+
+KILLED = """
+import os, signal, sys
+from grpo_cli.files.atomic import replacing
+with replacing(sys.argv[1], force=True) as sink:
+    sink.write(b"half")
+    sink.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_temporary_file_of_a_killed_run_is_removed_by_the_next_run_that_writes_there(tmp_path: Path) -> None:
+    target = tmp_path / "out.jsonl"
+    target.write_bytes(b"old")
+    subprocess.run([sys.executable, "-c", KILLED, target], check=False)
+    (left,) = (name for name in names_in(tmp_path) if name != "out.jsonl")
+    assert re.fullmatch(r"\.out\.jsonl\.[0-9a-f]{12}\.tmp", left)
+    assert target.read_bytes() == b"old"
+    with replacing(tmp_path / "other.jsonl", force=False) as sink:
+        sink.write(b"new")
+    assert names_in(tmp_path) == ["other.jsonl", "out.jsonl"]
+
+
+def test_a_temporary_file_that_is_still_written_and_what_only_looks_like_one_stay(tmp_path: Path) -> None:
+    names = [".out.0123456789ab.tmp", ".out.0123456789.tmp", "out.0123456789ab.tmp", ".0123456789ab.tmp", ".x.tmp"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    with (tmp_path / names[0]).open("rb") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        with replacing(tmp_path / "new", force=False) as sink:
+            sink.write(b"new")
+        assert {*names_in(tmp_path)} == {"new", *names}
+
+
+def test_a_file_larger_than_allowed_is_not_called_a_full_disk(tmp_path: Path) -> None:
+    def fails() -> None:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    with pytest.raises(DataError, match="larger than allowed here"), replacing(tmp_path / "out", force=False):
+        fails()
