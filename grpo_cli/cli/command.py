@@ -6,7 +6,7 @@ import inspect
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from grpo_cli.options.commands import Command
     from grpo_cli.options.table import Option
 
-PROGRAM = "grpo-adv"
+PROGRAM: Final = "grpo-adv"
+_STYLE: Final[dict[str, Any]] = {
+    "rich_markup_mode": "rich",
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +98,16 @@ class _Commands(TyperGroup):
 
 @cache
 def _program() -> Any:
-    app = typer.Typer(cls=_Commands, no_args_is_help=True, **_LOOK)
+    app = typer.Typer(cls=_Commands, no_args_is_help=True, **_STYLE)
 
     @app.callback()
     def root(
         *,
-        _: Annotated[
-            bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
-        ] = False,
+        _: bool = typer.Option(False, "--version", help="Show the version.", callback=_version, is_eager=True),  # noqa: FBT003
     ) -> None:
         """Advantages for reinforcement learning, computed offline from reward files."""
 
     return typer.main.get_command(app)
-
-
-_LOOK: Any = {"rich_markup_mode": "rich", "context_settings": {"help_option_names": ["-h", "--help"]}}
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback
@@ -125,29 +124,25 @@ def _command(name: str) -> Any:
     def line(**given: Any) -> Line:
         return Line(row, {key: value for key, value in given.items() if value is not None})
 
-    parameters = [_parameter(row.argument, is_argument=True), *(_parameter(EVERY[option]) for option in row.options)]
-    line.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    line.__annotations__ = {one.name: one.annotation for one in parameters}
-    app = typer.Typer(add_completion=False, **_LOOK)
+    # Typer reads the signature of a function: that of this one says what the table says.
+    line.__signature__ = inspect.Signature([_parameter(one) for one in row.takes.values()])  # type: ignore[attr-defined]
+    app = typer.Typer(add_completion=False, **_STYLE)
     told = "\n\n".join(filter(None, (row.help, row.example, row.more)))
     app.command(name, cls=_Command, help=told, short_help=row.help)(line)
     return typer.main.get_command(app)
 
 
-def _parameter(row: Option, *, is_argument: bool = False) -> inspect.Parameter:
-    """An option or the argument of a command in typer's words; None always means: not given."""
-    told: dict[str, Any] = {"help": row.help, "show_default": False, "autocompletion": _names(row)}
-    # What help shows that an option takes: nothing for a flag.
+def _parameter(row: Option) -> inspect.Parameter:
+    """An option or an argument in typer's words; None means that it is not given."""
+    default = ... if row.required else None
     choices = get_args(row.type) if get_origin(row.type) is Literal else ()
-    metavar = row.metavar or "|".join(choices)
-    info = (
-        typer.Argument(metavar=metavar, **told)
-        if is_argument
-        else typer.Option(*_flags(row), metavar=metavar, rich_help_panel=row.panel, **told)
-    )
-    annotation = Annotated[row.type if row.required else Union[row.type, None], info]  # type: ignore[name-defined]  # noqa: UP007 - run time
-    default = inspect.Parameter.empty if row.required else None
-    return inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    told: dict[str, Any] = {"help": row.help, "show_default": False, "autocompletion": _names(row)}
+    if row.is_argument:
+        info = typer.Argument(default, metavar=row.flag, **told)
+    else:
+        metavar = row.metavar or "|".join(choices)  # nothing for a flag, which takes nothing
+        info = typer.Option(default, *_flags(row), metavar=metavar, rich_help_panel=row.panel, **told)
+    return inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=row.type)
 
 
 def _flags(row: Option) -> list[str]:
@@ -162,9 +157,9 @@ def _names(row: Option) -> Callable[[str], list[str]] | None:
     def names(incomplete: str) -> list[str]:
         from grpo_cli.engine.estimators.registry import ESTIMATORS
         from grpo_cli.engine.presets import presets
-        from grpo_cli.schemas.table import NONE, schemas
+        from grpo_cli.schemas.table import schemas
 
-        known = {"methods": list(ESTIMATORS), "presets": list(presets()), "schemas": [*schemas(), NONE]}
+        known = {"methods": list(ESTIMATORS), "presets": list(presets()), "schemas": list(schemas())}
         return [name for name in known[row.values] if name.startswith(incomplete)]
 
     return names
@@ -177,11 +172,9 @@ def _converting(parameter: Any) -> Any:
     """
 
     def process_value(ctx: Any, value: Any) -> Any:
-        command = COMMANDS.get(ctx.command.name)
-        if command is not None and parameter.name == command.argument.name:
-            value = _value(command.argument, command.argument.metavar or "", value)
-        elif command is not None and parameter.name in command.options:
-            value = _value(EVERY[parameter.name], EVERY[parameter.name].flag, value)
+        takes = COMMANDS[ctx.command.name].takes if ctx.command.name in COMMANDS else {}
+        if parameter.name in takes:
+            value = _value(takes[parameter.name], value)
         return parameter.callback(ctx, parameter, value) if parameter.callback else value
 
     parameter.process_value = process_value
@@ -190,10 +183,10 @@ def _converting(parameter: Any) -> Any:
     return parameter
 
 
-def _value(row: Option, shown: str, value: Any) -> Any:
+def _value(row: Option, value: Any) -> Any:
     """The value of an option from its text, by the rules of `--config` and the Python API; None where it is not given."""
     if value is None or value in ((), []):
         if row.required:
-            raise UsageError(f"{shown} is missing", "see --help")
+            raise UsageError(f"{row.flag} is missing", "see --help")
         return None
-    return list(value) if get_origin(row.type) is list else typed(value, row.type, shown)
+    return list(value) if get_origin(row.type) is list else typed(value, row.type, row.flag)

@@ -13,7 +13,7 @@ def verify(given: dict[str, Any]) -> None:
     from grpo_cli.write.verify import verify as check
 
     output, against = Path(given["file"]), Path(given["against"])
-    found = check(output, against, given.get("columns", ()), given.get("parquet_key"))
+    found = check(output, against, given.get("columns", ()))
     if given.get("json"):
         print(as_json({"file": output, "against": against, "columns": found.added, "compared_by": found.by}))
         return

@@ -46,6 +46,11 @@ class Command:
     example: str
     more: str = ""
 
+    @property
+    def takes(self) -> dict[str, Option]:
+        """The argument and the options by their names, in the order of the help."""
+        return {self.argument.name: self.argument, **{name: EVERY[name] for name in self.options}}
+
 
 def _options(*which: str, without: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The options of these panels and of these names, in this order."""
@@ -54,13 +59,13 @@ def _options(*which: str, without: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 
 def _name(of: Listing) -> Option:
-    return Option(name="name", type=str, metavar="NAME", values=of, help="Explain this one.")
+    return Option(name="name", type=str, spelled="NAME", values=of, help="Explain this one.")
 
 
 _INPUTS: Final = Option(
     name="inputs",
     type=list[str],
-    metavar="INPUT",
+    spelled="INPUT",
     required=True,
     help="Files, directories, quoted globs, or - for stdin.",
 )
@@ -141,7 +146,7 @@ _ROWS: Final = (
         name="schemas",
         help="List the file layouts that are known, explain one, or say which of them a file has and why.",
         argument=Option(
-            name="name", type=str, metavar="NAME|FILE", values="schemas",
+            name="name", type=str, spelled="NAME|FILE", values="schemas",
             help="Explain this schema, or how this file is matched.",
         ),
         options=_options("json", "debug"),
@@ -150,7 +155,7 @@ _ROWS: Final = (
     Command(
         name="verify",
         help="Check that a file is its input plus the added columns, and nothing else; exit 1 with the first difference.",
-        argument=Option(name="file", type=str, metavar="OUT", required=True, help="The file that was written."),
+        argument=Option(name="file", type=str, spelled="OUT", required=True, help="The file that was written."),
         options=_options(CHECKED, "json", "debug"),
         example="grpo-adv verify rewards.advantages.jsonl --against rewards.jsonl",
     ),

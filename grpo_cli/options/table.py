@@ -46,7 +46,7 @@ class Option:
 
     `sets` is the setting of the plan that it is another word for; a text that means more than one setting is
     translated in `resolve.settings`. `values` is the command that lists the names that it takes. `spelled` is the flag
-    where it is not the name, `other` a second flag.
+    where it is not the name, and what an argument is called; `other` is a second flag.
     """
 
     name: str
@@ -65,6 +65,11 @@ class Option:
     def flag(self) -> str:
         """How it is spelled on the command line."""
         return self.spelled or f"--{self.name.replace('_', '-')}"
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it is told by its place instead of a flag."""
+        return not self.flag.startswith("-")
 
 
 _ROWS: Final = (
