@@ -15,7 +15,6 @@ from grpo_cli import __version__
 from grpo_cli.engine.coerce import typed
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.commands import COMMANDS
-from grpo_cli.options.resolve import with_config
 from grpo_cli.options.table import EVERY
 
 if TYPE_CHECKING:
@@ -40,9 +39,10 @@ class Line:
 
     def run(self) -> None:
         """Load the body of the command and call it."""
+        from grpo_cli.options.resolve import with_config
+
         given = with_config(self.given)
-        body = getattr(import_module(f"grpo_cli.cli.{self.command.name}"), self.command.name)
-        body(given)
+        getattr(import_module(f"grpo_cli.cli.{self.command.name}"), self.command.name)(given)
 
 
 def read(words: Sequence[str]) -> Line | int:
@@ -73,27 +73,33 @@ def _unknown_option(error: Any) -> UnknownName:
 
 
 class _Command(TyperCommand):
-    """A command whose values are converted by our own rules."""
+    """One row of the table of commands; its parameters are made when a line is read, or its own help is shown."""
+
+    def __init__(self, row: Command) -> None:
+        told = "\n\n".join(filter(None, (row.help, row.example, row.more)))
+        super().__init__(row.name, callback=self._line, help=told, short_help=row.help, **_STYLE)
+        self.row = row
 
     def get_params(self, ctx: Any) -> list[Any]:
+        if not self.params:
+            self.params = _parameters(self.row)
         return [_converting(parameter) for parameter in super().get_params(ctx)]
+
+    def _line(self, **given: Any) -> Line:
+        return Line(self.row, {name: value for name, value in given.items() if value is not None})
 
 
 class _Commands(TyperGroup):
-    """The commands of the table; each becomes one of typer's when a line names it, or help lists it."""
+    """All commands; a name that none of them has is answered with the one that is spelled alike."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [_converting(parameter) for parameter in super().get_params(ctx)]
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the interface of a group
-        return list(COMMANDS)
-
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in COMMANDS:
-            return _command(cmd_name)
-        if ctx.resilient_parsing:  # half a line, to be completed
-            return None
-        raise UnknownName.among("command", cmd_name, COMMANDS)
+        found = super().get_command(ctx, cmd_name)
+        if found is None and not ctx.resilient_parsing:  # as it is while half a line is completed
+            raise UnknownName.among("command", cmd_name, COMMANDS)
+        return found
 
 
 @cache
@@ -107,7 +113,10 @@ def _program() -> Any:
     ) -> None:
         """Advantages for reinforcement learning, computed offline from reward files."""
 
-    return typer.main.get_command(app)
+    program: Any = typer.main.get_command(app)
+    for row in COMMANDS.values():
+        program.add_command(_Command(row))
+    return program
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback
@@ -116,20 +125,15 @@ def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback
         raise typer.Exit
 
 
-@cache
-def _command(name: str) -> Any:
-    """One command of the table as typer's."""
-    row = COMMANDS[name]
+def _parameters(row: Command) -> list[Any]:
+    """Typer's parameters; it makes them of the signature of a function, and that of this one says what the table says."""
 
-    def line(**given: Any) -> Line:
-        return Line(row, {key: value for key, value in given.items() if value is not None})
+    def command() -> None: ...
 
-    # Typer reads the signature of a function: that of this one says what the table says.
-    line.__signature__ = inspect.Signature([_parameter(one) for one in row.takes.values()])  # type: ignore[attr-defined]
-    app = typer.Typer(add_completion=False, **_STYLE)
-    told = "\n\n".join(filter(None, (row.help, row.example, row.more)))
-    app.command(name, cls=_Command, help=told, short_help=row.help)(line)
-    return typer.main.get_command(app)
+    command.__signature__ = inspect.Signature([_parameter(one) for one in row.takes.values()])  # type: ignore[attr-defined]
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    return typer.main.get_command(app).params
 
 
 def _parameter(row: Option) -> inspect.Parameter:
@@ -172,9 +176,9 @@ def _converting(parameter: Any) -> Any:
     """
 
     def process_value(ctx: Any, value: Any) -> Any:
-        takes = COMMANDS[ctx.command.name].takes if ctx.command.name in COMMANDS else {}
-        if parameter.name in takes:
-            value = _value(takes[parameter.name], value)
+        row = ctx.command.row.takes.get(parameter.name) if isinstance(ctx.command, _Command) else None
+        if row is not None:
+            value = _value(row, value)
         return parameter.callback(ctx, parameter, value) if parameter.callback else value
 
     parameter.process_value = process_value
