@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from grpo_cli.cli.output import progress, show
+from grpo_cli.cli.output import as_json, progress, show
 from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import plan_of
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 def inspect(given: dict[str, Any]) -> None:
     """Look at rewards and groups, and show all of it, one group, or one table."""
-    found = inspected(given)
+    from grpo_cli.cli.screen import Screen
     from grpo_cli.render import inspect as view
     from grpo_cli.stats.group_rows import shown
     from grpo_cli.stats.verdicts import verdicts
 
-    key = given.get("show")
+    found, key = inspected(given), given.get("show")
     if "format" in given:
         _table(found, given)
     elif given.get("json"):
         group = {} if key is None else {"show": shown(found, key)}
-        show(given, {**found.facts, "verdicts": verdicts(found.facts), **group}, view.render)
-    elif key is None:
-        show(given, found.facts, view.render)
+        print(as_json({**found.facts, "verdicts": verdicts(found.facts), **group}))
+    elif key is not None:
+        view.group(shown(found, key, view.ROWS), Screen())
     else:
-        show({**given, "quiet": False}, shown(found, key, view.ROWS), view.group)
+        show(given, found.facts, view.render)
 
 
 def inspected(given: dict[str, Any], *, by_steps: bool = False) -> Inspection:
