@@ -17,17 +17,17 @@ def inspect(given: dict[str, Any]) -> None:
     """Look at rewards and groups, and show all of it, one group, or one table."""
     from grpo_cli.cli.screen import Screen
     from grpo_cli.render import inspect as view
-    from grpo_cli.stats.group_rows import shown
+    from grpo_cli.stats.group_rows import show_group
     from grpo_cli.stats.verdicts import verdicts
 
     found, key = inspected(given), given.get("show")
     if "format" in given:
         _table(found, given)
     elif given.get("json"):
-        group = {} if key is None else {"show": shown(found, key)}
+        group = {} if key is None else {"show": show_group(found, key)}
         print(as_json({**found.facts, "verdicts": verdicts(found.facts), **group}))
     elif key is not None:
-        view.group(shown(found, key, view.ROWS), Screen())
+        view.render_group(show_group(found, key, view.ROWS), Screen())
     else:
         show(given, found.facts, view.render)
 
@@ -49,5 +49,5 @@ def _table(found: Inspection, given: dict[str, Any]) -> None:
         raise UsageError("--json and --format are two formats", "leave one of them out")
     if sys.stdout is None:
         raise UsageError("standard output is closed", "there is no place for the table")
-    frame = view.asked(found, show=given.get("show"), sort=given.get("sort"), top=given.get("top"))
+    frame = view.table(found, show=given.get("show"), sort=given.get("sort"), top=given.get("top"))
     sys.stdout.write(view.WRITERS[given["format"]](frame))
