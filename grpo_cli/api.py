@@ -18,8 +18,9 @@ import polars as pl
 from grpo_cli.engine.compile import score
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.resolve import binding_fields, normalized, plan_of, settings
-from grpo_cli.options.table import INSPECT, ON_FRAMES, OPTIONS, SELECT
+from grpo_cli.options.table import ON_FRAMES, OPTIONS
 from grpo_cli.read.build_table import read, refuse_singletons, refuse_unscorable
 from grpo_cli.read.tables import Binding, FrameTable, Narrow
 from grpo_cli.runs.inspect import CHEAP, of_tables
@@ -194,10 +195,14 @@ def _as_pandas(frame: Any) -> Callable[[pl.Series], Any]:
 
 
 OF_LOOKS: Final = tuple(
-    name for name in INSPECT if name in ON_FRAMES or name in {"by", "top", "sort", "text_column", "duplicates"}
+    name
+    for name in COMMANDS["inspect"].options
+    if name in ON_FRAMES or name in {"by", "top", "sort", "text_column", "duplicates"}
 )
 OF_CHOICES: Final = tuple(
-    name for name in SELECT if name in ON_FRAMES or name in {"where", "limit", "per_group", "pick", "seed"}
+    name
+    for name in COMMANDS["select"].options
+    if name in ON_FRAMES or name in {"where", "limit", "per_group", "pick", "seed"}
 )
 WIDTH: Final = 100
 PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-family:monospace">{code}</pre>'

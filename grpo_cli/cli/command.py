@@ -1,78 +1,196 @@
-"""A command as a function of what was given, with the options that it takes; and the plain way to read its line.
-
-Loading typer, and pydantic behind it, takes a quarter of the shortest run. A line of inputs and of options that are
-spelled out is read here from the same table; whatever else it is (help, a short way to write, a mistake) is typer's.
-"""
+"""The command line as typer reads it: the tables of commands and options become typer's, and a line becomes a `Line`."""
 
 from __future__ import annotations
 
-import re
+import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from grpo_cli import __version__
+from grpo_cli.engine.coerce import typed
+from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.table import EVERY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
+    from grpo_cli.options.commands import Command
     from grpo_cli.options.table import Option
 
-INPUTS: Final = "inputs"
-_INT: Final = re.compile(r"-?[0-9]{1,15}")
-_FLOAT: Final = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?([eE]-?[0-9]{1,2})?")
+PROGRAM: Final = "grpo-adv"
+_STYLE: Final[dict[str, Any]] = {
+    "rich_markup_mode": "rich",
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
-    """What is done with the inputs and options that were given, and which options those may be."""
+class Line:
+    """A command with the argument and the options that were given, by their names."""
 
-    body: Callable[[dict[str, Any]], None]
-    options: tuple[str, ...]
+    command: Command
+    given: dict[str, Any]
 
-    def understood(self, words: Sequence[str]) -> dict[str, Any] | None:
-        """What a command line gives, in the order of the table; None where it takes typer to say."""
-        flags = {flag: EVERY[name] for name in self.options for flag in _flags(EVERY[name])}
-        given: dict[str, Any] = {}
-        left = iter(words)
-        for word in left:
-            if word == "-" or not word.startswith("-"):
-                given.setdefault(INPUTS, []).append(word)
-            elif (found := _given(flags, word, left)) is None:
-                return None
-            elif isinstance(found[1], list):
-                given.setdefault(found[0], []).extend(found[1])
-            else:
-                given[found[0]] = found[1]
-        return {name: given[name] for name in (INPUTS, *self.options) if name in given} if INPUTS in given else None
+    def run(self) -> None:
+        """Load the body of the command and call it."""
+        from grpo_cli.options.resolve import with_config
+
+        given = with_config(self.given)
+        getattr(import_module(f"grpo_cli.cli.{self.command.name}"), self.command.name)(given)
 
 
-def takes(*options: str) -> Callable[[Callable[[dict[str, Any]], None]], Command]:
-    """Make a command of a function."""
-    return lambda body: Command(body, options)
+def read(words: Sequence[str]) -> Line | int:
+    """What a command line asks for, or an exit status where typer has answered it (help, version, completion).
+
+    Raises a usage error for a line that means nothing.
+    """
+    try:
+        answer = _program().main(args=list(words), prog_name=PROGRAM, standalone_mode=False)
+    except typer.exceptions.TyperException as error:
+        text = error.format_message().rstrip(".")
+        if not text:
+            return 2  # no command was given: typer has shown the help
+        if hasattr(error, "possibilities"):
+            raise _unknown_option(error) from None
+        raise UsageError(f"{text[0].lower()}{text[1:]} (see --help)") from None
+    return answer if isinstance(answer, Line) else answer or 0
 
 
-def _flags(option: Option) -> list[str]:
-    return [flag for flag in (option.flag, option.other, option.short) if flag]
+def _unknown_option(error: Any) -> UnknownName:
+    """Typer knows the options of this command that are spelled alike; others may have one of exactly this name."""
+    flag = error.option_name
+    takers = [one.name for one in COMMANDS.values() if any(flag in _flags(EVERY[name]) for name in one.options)]
+    if takers:
+        return UnknownName(f"{error.ctx.info_name} has no option {flag}", f"it is one of {', '.join(takers)}")
+    near = f"did you mean {error.possibilities[0]!r}?" if error.possibilities else "see --help"
+    return UnknownName(f"no option named {flag!r}", near)
 
 
-def _given(flags: dict[str, Option], word: str, left: Iterator[str]) -> tuple[str, Any] | None:
-    """One option and its value."""
-    flag, equals, text = word.partition("=")
-    option = flags.get(flag)
-    if option is None or (equals and (option.type is bool or not flag.startswith("--"))):
+class _Command(TyperCommand):
+    """One row of the table of commands; its parameters are made when a line is read, or its own help is shown."""
+
+    def __init__(self, row: Command) -> None:
+        told = "\n\n".join(filter(None, (row.help, row.example, row.more)))
+        super().__init__(row.name, callback=self._line, help=told, short_help=row.help, **_STYLE)
+        self.row = row
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        if not self.params:
+            self.params = _parameters(self.row)
+        return [_converting(parameter) for parameter in super().get_params(ctx)]
+
+    def _line(self, **given: Any) -> Line:
+        return Line(self.row, {name: value for name, value in given.items() if value is not None})
+
+
+class _Commands(TyperGroup):
+    """All commands; a name that none of them has is answered with the one that is spelled alike."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return [_converting(parameter) for parameter in super().get_params(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is None and not ctx.resilient_parsing:  # as it is while half a line is completed
+            raise UnknownName.among("command", cmd_name, COMMANDS)
+        return found
+
+
+@cache
+def _program() -> Any:
+    app = typer.Typer(cls=_Commands, no_args_is_help=True, **_STYLE)
+
+    @app.callback()
+    def root(
+        *,
+        _: bool = typer.Option(False, "--version", help="Show the version.", callback=_version, is_eager=True),  # noqa: FBT003
+    ) -> None:
+        """Advantages for reinforcement learning, computed offline from reward files."""
+
+    program: Any = typer.main.get_command(app)
+    for row in COMMANDS.values():
+        program.add_command(_Command(row))
+    return program
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback
+    if wanted:
+        print(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+def _parameters(row: Command) -> list[Any]:
+    """Typer's parameters; it makes them of the signature of a function, and that of this one says what the table says."""
+
+    def command() -> None: ...
+
+    command.__signature__ = inspect.Signature([_parameter(one) for one in row.takes.values()])  # type: ignore[attr-defined]
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    return typer.main.get_command(app).params
+
+
+def _parameter(row: Option) -> inspect.Parameter:
+    """An option or an argument in typer's words; None means that it is not given."""
+    default = ... if row.required else None
+    choices = get_args(row.type) if get_origin(row.type) is Literal else ()
+    told: dict[str, Any] = {"help": row.help, "show_default": False, "autocompletion": _names(row)}
+    if row.is_argument:
+        info = typer.Argument(default, metavar=row.flag, **told)
+    else:
+        metavar = row.metavar or "|".join(choices)  # nothing for a flag, which takes nothing
+        info = typer.Option(default, *_flags(row), metavar=metavar, rich_help_panel=row.panel, **told)
+    return inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=row.type)
+
+
+def _flags(row: Option) -> list[str]:
+    return [flag for flag in (row.flag, row.other, row.short) if flag]
+
+
+def _names(row: Option) -> Callable[[str], list[str]] | None:
+    """The names that complete a value, from the table that the listing command shows; None where there is no such table."""
+    if not row.values:
         return None
-    if option.type is bool:
-        return option.name, True
-    value = _value(option.type, text if equals else next(left, "--"))
-    return None if value is None else (option.name, value)
+
+    def names(incomplete: str) -> list[str]:
+        from grpo_cli.engine.estimators.registry import ESTIMATORS
+        from grpo_cli.engine.presets import presets
+        from grpo_cli.schemas.table import schemas
+
+        known = {"methods": list(ESTIMATORS), "presets": list(presets()), "schemas": list(schemas())}
+        return [name for name in known[row.values] if name.startswith(incomplete)]
+
+    return names
 
 
-def _value(kind: Any, text: str) -> Any:
-    """The value that a text is, where no one can doubt it."""
-    if kind is float or kind is int:
-        return kind(text) if (_FLOAT if kind is float else _INT).fullmatch(text) else None
-    if text.startswith("-") and text != "-":
+def _converting(parameter: Any) -> Any:
+    """The parameter, with our rules for its value: typer's load pydantic and make a validator for every option.
+
+    Options that are typer's own (help, version, completion) are flags: there is nothing to convert.
+    """
+
+    def process_value(ctx: Any, value: Any) -> Any:
+        row = ctx.command.row.takes.get(parameter.name) if isinstance(ctx.command, _Command) else None
+        if row is not None:
+            value = _value(row, value)
+        return parameter.callback(ctx, parameter, value) if parameter.callback else value
+
+    parameter.process_value = process_value
+    if getattr(parameter, "is_flag", False):
+        parameter.metavar = ""
+    return parameter
+
+
+def _value(row: Option, value: Any) -> Any:
+    """The value of an option from its text, by the rules of `--config` and the Python API; None where it is not given."""
+    if value is None or value in ((), []):
+        if row.required:
+            raise UsageError(f"{row.flag} is missing", "see --help")
         return None
-    if get_origin(kind) is list:
-        return [text]
-    return text if kind is str or text in get_args(kind) else None
+    return list(value) if get_origin(row.type) is list else typed(value, row.type, row.flag)

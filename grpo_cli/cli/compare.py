@@ -2,56 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from typing import TYPE_CHECKING, Any
 
-from grpo_cli.cli.command import takes
+from grpo_cli.cli.output import show
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.resolve import binding_fields, normalized, output_fields, plan_of
-from grpo_cli.options.table import COMPARE, DIVISOR, METHOD, OPTIONS, POST, REWARDS, SHAPE, SKIPPED
+from grpo_cli.options.table import OPTIONS, OUTPUT, PLAN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from grpo_cli.engine.plan import Plan
 
-ARITHMETIC = {METHOD, DIVISOR, SKIPPED, POST, SHAPE, REWARDS}
 
-
-@takes(*COMPARE)
 def compare(given: dict[str, Any]) -> None:
-    """Compute several plans on the same rows, and show where they differ.
-
-    grpo-adv compare rewards.jsonl --preset trl-grpo --preset verl-grpo
-
-    The other options hold for all of them; those of one stand behind its name: --method grpo,scale=batch.
-    """
+    """Compute the plans, show where they differ, and write their columns where --write asks for it."""
     from grpo_cli.auditing import compare
-    from grpo_cli.cli.screen import Screen
     from grpo_cli.read.open_tables import find_inputs, open_tables
     from grpo_cli.read.tables import Binding
     from grpo_cli.render import compare as view
 
     plans = _plans(given)
-    if not given.get("write"):
-        for name in ("output", "force", "in_place", "replace", "dtype", "column"):
-            if name in given:
-                raise UsageError(f"{OPTIONS[name].flag} is about a file, and nothing is written", "add --write")
+    for name in () if given.get("write") else given:
+        if name in OPTIONS and OPTIONS[name].panel == OUTPUT:
+            raise UsageError(f"{OPTIONS[name].flag} is about a file, and nothing is written", "add --write")
     binding = Binding(**binding_fields(given))
     tables = open_tables(find_inputs(given["inputs"])[0], binding)
     if given.get("write"):
-        facts, stream = _written(given, tables, binding, plans)
+        facts = _written(given, tables, binding, plans)
     else:
-        facts, stream = dict(compare.compare(tables, binding, plans).facts), sys.stdout
-    if given.get("json"):
-        print(json.dumps(facts, indent=2, default=str, allow_nan=False), file=stream)
-    elif not given.get("quiet"):
-        view.render(facts, Screen(stream))
+        facts = dict(compare.compare(tables, binding, plans).facts)
+    show(given, facts, view.render)
 
 
-def _written(given: dict[str, Any], tables: Any, binding: Any, plans: Mapping[str, Plan]) -> tuple[dict[str, Any], Any]:
+def _written(given: dict[str, Any], tables: Any, binding: Any, plans: Mapping[str, Plan]) -> dict[str, Any]:
     """Compare, and weave every column into the outputs."""
     from grpo_cli.auditing import compare
     from grpo_cli.write.outputs import Output, refuse_columns, refuse_read_columns, targets
@@ -70,15 +55,10 @@ def _written(given: dict[str, Any], tables: Any, binding: Any, plans: Mapping[st
     refuse_read_columns(found.narrow, output)
     others = {column: found.scored[columns[column]] for column in also}
     notes = write(
-        output, Computed(found.narrow, found.scored[columns[first]], None, others), tables, aims, None, _silent
+        output, Computed(found.narrow, found.scored[columns[first]], None, others), tables, aims, None, lambda *_: None
     )
     facts = {**found.facts, "columns": {name: column for column, name in columns.items()}}
-    facts |= {"outputs": [aim.name for aim in aims], "warnings": [*facts["warnings"], *notes]}
-    return facts, sys.stderr if "stdout" in facts["outputs"] else sys.stdout
-
-
-def _silent(*_: object) -> None:
-    """Nobody is told of the phases."""
+    return facts | {"outputs": [aim.name for aim in aims], "warnings": [*facts["warnings"], *notes]}
 
 
 def _plans(given: dict[str, Any]) -> dict[str, Plan]:
@@ -98,7 +78,7 @@ def _plans(given: dict[str, Any]) -> dict[str, Plan]:
 
 def _option(text: str) -> tuple[str, Any]:
     name, sign, value = text.partition("=")
-    known = [one.name.replace("_", "-") for one in OPTIONS.values() if one.panel in ARITHMETIC]
+    known = [one.name.replace("_", "-") for one in OPTIONS.values() if one.panel in PLAN]
     if name not in known:
         raise UnknownName.among("option of a plan", name, known)
     if not sign:

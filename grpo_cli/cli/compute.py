@@ -2,56 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-from grpo_cli.cli.command import takes
-from grpo_cli.errors import DataError, GateError, UsageError
-from grpo_cli.options.resolve import binding_fields, origin, output_fields, plan_of, with_config
-from grpo_cli.options.table import OPTIONS
+from grpo_cli.cli.output import progress, show
+from grpo_cli.errors import GateError, UsageError
+from grpo_cli.options.resolve import binding_fields, origin, output_fields, plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from grpo_cli.runs.compute_files import Done, Job
+    from rich.console import Console
+
+    from grpo_cli.runs.compute_files import Job
 
 
-@takes(*OPTIONS)
-def compute(typed: dict[str, Any]) -> None:
-    """Compute advantages and weave them into the file as one more column.
+def compute(given: dict[str, Any]) -> None:
+    """Compute advantages and write them, or explain what would be computed."""
+    from grpo_cli.runs.compute_files import run
 
-    grpo-adv compute rewards.jsonl --method rloo --scale batch
-    """
-    given = with_config(typed)
     job = _job(given, plan_of(given))
     if given.get("stream"):
-        _tell(given, job, _streamed(job), sys.stderr)
+        show(given, _streamed(job), _summary, aside=True)
         return
     try:
-        done = _run(given, job)
+        with progress(given) as phase:
+            done = run(job, phase)
     except GateError as error:
         if error.facts is not None:
-            _tell(given, job, error.facts, sys.stderr)
+            show(given, error.facts, _summary, aside=True)
         raise
     if job.dry_run and not given.get("json"):
-        _explain(job, done)
+        from grpo_cli.cli.screen import Screen
+        from grpo_cli.render import explain
+
+        explain.render(job.plan, done.facts, done.scored, done.narrow, Screen())
     else:
-        _tell(given, job, done.facts, sys.stderr if "stdout" in done.facts["outputs"] else sys.stdout)
-
-
-def save(path: Path, text: str) -> None:
-    """Write a summary to its file."""
-    from grpo_cli.files.atomic import replacing
-
-    try:
-        with replacing(path, force=True) as handle:
-            handle.write(f"{text}\n".encode())
-    except (DataError, OSError) as error:
-        cause = error if isinstance(error, OSError) else error.__cause__
-        why = (cause.strerror or str(cause)).lower() if isinstance(cause, OSError) else str(error)
-        raise DataError(f"--summary {path} cannot be written: {why}", "all other outputs are there") from None
+        show(given, done.facts, _summary)
 
 
 def _job(given: dict[str, Any], plan: Any) -> Job:
@@ -75,19 +63,6 @@ def _job(given: dict[str, Any], plan: Any) -> Job:
     )
 
 
-def _run(given: dict[str, Any], job: Job) -> Done:
-    from grpo_cli.runs.compute_files import run
-
-    if given.get("quiet") or sys.stderr is None or not sys.stderr.isatty():
-        return run(job)  # nobody to show progress to: rich need not be loaded
-    from rich.console import Console
-
-    from grpo_cli.render.progress import phases
-
-    with phases(Console(stderr=True)) as phase:
-        return run(job, phase)
-
-
 def _streamed(job: Job) -> dict[str, Any]:
     from grpo_cli.runs.compute_stream import run
 
@@ -96,22 +71,7 @@ def _streamed(job: Job) -> dict[str, Any]:
     return run(job, sys.stdin.buffer, sys.stdout.buffer)
 
 
-def _tell(given: dict[str, Any], job: Job, facts: Mapping[str, Any], stream: TextIO) -> None:
-    """The summary goes to stdout unless data goes there."""
-    text = json.dumps(dict(facts), indent=2, default=str, allow_nan=False)
-    if job.summary is not None:
-        save(job.summary, text)
-    if given.get("json"):
-        print(text, file=stream)
-    elif not given.get("quiet"):
-        from grpo_cli.cli.screen import Screen
-        from grpo_cli.render import summary
+def _summary(facts: Mapping[str, Any], console: Console) -> None:
+    from grpo_cli.render import summary  # it loads rich, which a run that says nothing does without
 
-        summary.render(facts, Screen(stream))
-
-
-def _explain(job: Job, done: Done) -> None:
-    from grpo_cli.cli.screen import Screen
-    from grpo_cli.render import explain
-
-    explain.render(job.plan, done.facts, done.scored, done.narrow, Screen())
+    summary.render(facts, console)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from grpo_cli.cli.guard import BROKEN_PIPE, guarded, silence, system_words
+from grpo_cli.errors import GrpoError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SIGNALLED: Final = 128  # and the number of the signal
 INTERRUPTED: Final = SIGNALLED + signal.SIGINT
+BROKEN_PIPE: Final = 141
 # A terminal that is closed sends the last of them; there is none on Windows.
 ENDING: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-# The commands whose lines are mostly plain; the others are typer's.
-PLAIN: Final = ("compute", "inspect", "report", "select", "audit", "compare")
 
 
 def main() -> NoReturn:
@@ -34,7 +33,7 @@ def main() -> NoReturn:
     except BrokenPipeError:
         _leave(BROKEN_PIPE)
     except OSError as error:
-        _leave(1, system_words(error))
+        _leave(1, _system_words(error))
     except (Exception, SystemExit):
         # A signal that arrives inside one of our functions that polars calls comes back in polars' words.
         if not _SIGNALS:
@@ -44,15 +43,35 @@ def main() -> NoReturn:
 
 
 def _run(words: Sequence[str]) -> int:
-    """Do what a plain line says, and have typer read every other one."""
-    if words and words[0] in PLAIN:
-        command = getattr(import_module(f"grpo_cli.cli.{words[0]}"), words[0])
-        given = command.understood(words[1:])
-        if given is not None:
-            return guarded(lambda: command.body(given), given)
-    from grpo_cli.cli.app import run
+    """Read the line and do what it says."""
+    from grpo_cli.cli.command import read
 
-    return run()
+    debug = False
+    try:
+        line = read(words)
+        if isinstance(line, int):
+            return line
+        debug = line.given.get("debug", False)
+        line.run()
+    except GrpoError as error:
+        if debug:
+            raise
+        _say(str(error))
+        return error.status
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if debug:
+            raise
+        _say(_system_words(error))
+        return 1
+    return 0
+
+
+def _system_words(error: OSError) -> str:
+    """What the operating system refused: a full disk, a directory without permission, a closed stream."""
+    where = f"{error.filename}: " if error.filename else "reading or writing failed: "
+    return f"{where}{(error.strerror or str(error)).lower()}"
 
 
 _SIGNALS: Final[list[int]] = []  # those that have asked for the end
@@ -68,6 +87,11 @@ def _signalled(number: int, _: object) -> NoReturn:
 
 def _leave(status: int, message: str = "") -> NoReturn:
     if message:
-        print(f"grpo-adv: {message}", file=sys.stderr)
-    silence()
+        _say(message)
+    # Whatever is still buffered for a reader that has gone would raise once more at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(status)
+
+
+def _say(message: str) -> None:
+    print(f"grpo-adv: {message}", file=sys.stderr)

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Optional
+from typing import Any
 
-import typer
-
-Name = Annotated[Optional[str], typer.Argument(metavar="[NAME]", help="Explain this one.", show_default=False)]  # noqa: UP045 - typer
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+from grpo_cli.cli.output import listing
 
 
-def methods(name: Name = None, as_json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
-    """List the methods, or explain one: formula, parameters, columns, source."""
-    from grpo_cli.cli.screen import Screen
+def methods(given: dict[str, Any]) -> None:
+    """List the methods, or explain one."""
     from grpo_cli.render import methods as view
 
-    if as_json:
-        print(json.dumps(view.all_as_dict() if name is None else view.as_dict(name), indent=2))
-    elif name is None:
-        view.listing(Screen())
-    else:
-        view.explain(name, Screen())
+    listing(given, view)

@@ -6,27 +6,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from grpo_cli.cli.command import takes
-from grpo_cli.cli.inspect import looked
+from grpo_cli.cli.inspect import inspected
 from grpo_cli.errors import UsageError
-from grpo_cli.options.resolve import with_config
-from grpo_cli.options.table import REPORT
 
 KINDS: Final = ("html", "png", "svg", "pdf")
 NEEDS: Final = ("altair", "vl_convert")
 
 
-@takes(*REPORT)
-def report(typed: dict[str, Any]) -> None:
-    """Draw the rewards, the groups and their advantages: one HTML page that needs no network, or a picture.
-
-    grpo-adv report rewards.jsonl -o report.html
-    """
-    given = with_config(typed)
+def report(given: dict[str, Any]) -> None:
+    """Draw what `inspect` finds, into a file of the kind that its suffix names."""
     target = _target(given)
     if any(find_spec(name) is None for name in NEEDS):
         raise UsageError("the report is drawn with altair and vl-convert-python", "pip install 'grpo-adv[report]'")
-    found = looked(given, by_steps=True)
+    found = inspected(given, by_steps=True)
     from grpo_cli.render.report import write_report
 
     size = write_report(found, given, target)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import types
+from contextlib import suppress
 from typing import Any, Literal, Union, get_args, get_origin
 
 from grpo_cli.errors import UsageError
@@ -54,6 +55,9 @@ def _number(value: object, where: str) -> float:
 
 
 def _integer(value: object, where: str) -> int:
+    with suppress(ValueError):
+        if isinstance(value, (int, str)) and not isinstance(value, bool):
+            return int(value)  # exact, where a float is not
     try:
         number = _number(value, where)
     except UsageError:

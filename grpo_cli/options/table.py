@@ -1,7 +1,7 @@
-"""The options, each declared once: the command line, `--config`, the Python API and the README read this table.
+"""The options, each declared once: the command line, `--config`, the Python API and the documents read this table.
 
-`sets` names the setting of the plan that an option is another word for; options whose text means more than
-one setting are translated in `settings`. Importing this table loads neither polars nor typer.
+The panel of an option is its heading in `--help`, and what commands take it by (see `commands.py`). Importing this
+table loads neither polars nor typer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from grpo_cli.engine.extra_columns import ROLES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-INPUT: Final = "Input and output"
+INPUT: Final = "Input"
+OUTPUT: Final = "Output"
 GROUPS: Final = "Groups and batches"
 REWARDS: Final = "Rewards"
 SHAPE: Final = "Shaping the reward"
@@ -27,53 +28,74 @@ ROLE: Final = "Extra columns that some methods read"
 MESSAGES: Final = "Messages and checks"
 LOOK: Final = "What is shown"
 CHOICE: Final = "Which groups and rows"
+COMPARED: Final = "What is compared"
+CHECKED: Final = "What is checked"
+# The panels whose options make a plan.
+PLAN: Final = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
 
 Whiten = Literal["none", "sample", "token"]
 Missing = Literal["error", "exclude", "zero", "as-zero", "propagate"]
 Singleton = Literal["zero", "raw", "unit", "nan", "null", "drop", "error"]
+# Commands that list names which an option may take.
+Listing = Literal["", "methods", "presets", "schemas"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option: its name, what it takes and what it means."""
+    """One option, or the argument of a command: its name, what it takes and what it means.
+
+    `sets` is the setting of the plan that it is another word for; a text that means more than one setting is
+    translated in `resolve.settings`. `values` is the command that lists the names that it takes. `spelled` is the flag
+    where it is not the name, and what an argument is called; `other` is a second flag.
+    """
 
     name: str
     type: Any
     help: str
-    panel: str
+    panel: str = ""
     short: str = ""
     other: str = ""
     metavar: str | None = None
     sets: str = ""
     spelled: str = ""
+    values: Listing = ""
+    required: bool = False
 
     @property
     def flag(self) -> str:
         """How it is spelled on the command line."""
         return self.spelled or f"--{self.name.replace('_', '-')}"
 
+    @property
+    def is_argument(self) -> bool:
+        """Whether it is told by its place instead of a flag."""
+        return not self.flag.startswith("-")
+
 
 _ROWS: Final = (
-    Option(name="output", short="-o", type=str, metavar="FILE|DIR/|-", panel=INPUT,
-           help="Where to write; the suffix decides the format. Without it: beside the input, or stdin to stdout."),
-    Option(name="force", type=bool, panel=INPUT, help="Replace an output file that exists."),
-    Option(name="in_place", type=bool, panel=INPUT,
-           help="Write into the inputs themselves; Parquet grows by the new column, the rest is rewritten and renamed."),
     Option(name="stream", type=bool, panel=INPUT,
            help="Standard input has its groups one after the other: each leaves as soon as it is complete."),
-    Option(name="resume", type=bool, panel=INPUT,
-           help="Skip outputs in DIR/ that an interrupted run with --resume, of the same plan and inputs, has finished."),
-    Option(name="column", type=str, metavar="NAME", panel=INPUT, help="Name of the column with the advantages (default: advantage)."),
-    Option(name="replace", type=bool, panel=INPUT, help="Compute a column anew that the input already has."),
-    Option(name="dtype", type=Literal["f64", "f32"], panel=INPUT, help="Type of the new column (default: f64)."),
-    Option(name="facts", type=bool, panel=INPUT, help="Also write COLUMN_mean, _std, _size and _status."),
-    Option(name="only", type=bool, panel=INPUT, help="Write only the key, the rewards and the new columns."),
     Option(name="long", type=bool, panel=INPUT,
            help="One row per rollout, where the input has several in a record (lists, nested traces)."),
     Option(name="on_error", type=Literal["error", "skip"], panel=INPUT,
            help="Lines that are not JSON, as a last one cut short: stop (default), or leave them out and count them."),
     Option(name="config", type=str, metavar="FILE", panel=INPUT, help="TOML file with options by these names; flags win."),
-    Option(name="schema", type=str, metavar="NAME|none", panel=GROUPS,
+    Option(name="output", short="-o", type=str, metavar="FILE|DIR/|-", panel=OUTPUT,
+           help="Where to write; the suffix decides the format. Without it: beside the input, or stdin to stdout."),
+    Option(name="force", type=bool, panel=OUTPUT, help="Replace an output file that exists."),
+    Option(name="in_place", type=bool, panel=OUTPUT,
+           help="Write into the inputs themselves; Parquet grows by the new column, the rest is rewritten and renamed."),
+    Option(name="resume", type=bool, panel=OUTPUT,
+           help="Skip outputs in DIR/ that an interrupted run with --resume, of the same plan and inputs, has finished."),
+    Option(name="column", type=str, metavar="NAME", panel=OUTPUT, help="Name of the column with the advantages (default: advantage)."),
+    Option(name="replace", type=bool, panel=OUTPUT, help="Compute a column anew that the input already has."),
+    Option(name="dtype", type=Literal["f64", "f32"], panel=OUTPUT, help="Type of the new column (default: f64)."),
+    Option(name="facts", type=bool, panel=OUTPUT, help="Also write COLUMN_mean, _std, _size and _status."),
+    Option(name="only", type=bool, panel=OUTPUT, help="Write only the key, the rewards and the new columns."),
+    Option(name="duplicate", type=bool, panel=OUTPUT,
+           help="Refill dropped groups with copies of surviving ones (marked in COLUMN_copy)."),
+    Option(name="seed", type=int, metavar="N", panel=OUTPUT, help="Which groups --duplicate copies, which rows or groups select draws (default: 0)."),
+    Option(name="schema", type=str, metavar="NAME|none", values="schemas", panel=GROUPS,
            help="How the file is laid out (grpo-adv schemas lists them). Without it: recognised, and said."),
     Option(name="group", short="-g", type=list[str], metavar="COL[,COL]", panel=GROUPS,
            help="Key column(s) of a group; dots reach into nested fields. Without it: found by name, and said."),
@@ -93,8 +115,8 @@ _ROWS: Final = (
            help="Reward column; repeat it for several. Without it: found by name, and said."),
     Option(name="combine", type=Literal["sum", "normalize"], panel=REWARDS, sets="rewards.combine",
            help="Add the columns, or estimate for each and add the advantages (GDPO)."),
-    Option(name="missing", type=Missing, panel=REWARDS, sets="rewards.missing",
-           help="Rows without a finite reward: stop (default), leave out, leave out and give 0, count as reward 0, or let NaN spread."),
+    Option(name="missing", type=Missing, metavar="RULE", panel=REWARDS, sets="rewards.missing",
+           help="Rows without a finite reward: error (stop; default), exclude (leave out), zero (leave out, and give 0), as-zero (count as reward 0) or propagate (let NaN spread)."),
     Option(name="component_missing", type=Literal["skip", "zero", "propagate"], panel=REWARDS,
            sets="rewards.component_missing",
            help="One of several rewards is missing: skip it (default), count it as 0, or the row has no reward."),
@@ -104,9 +126,9 @@ _ROWS: Final = (
     Option(name="kl_coef", type=float, metavar="X", panel=SHAPE, sets="shape.kl.coef", help="r becomes r - X * kl (needs --kl-column)."),
     Option(name="overlong", type=str, metavar="MAX:BUFFER:PENALTY", panel=SHAPE,
            help="DAPO's soft length penalty (needs --length-column)."),
-    Option(name="preset", type=str, metavar="NAME", panel=METHOD,
+    Option(name="preset", type=str, metavar="NAME", values="presets", panel=METHOD,
            help="A framework's exact arithmetic, as trl-grpo; flags override it; grpo-adv presets lists them."),
-    Option(name="method", short="-m", type=str, metavar="NAME", panel=METHOD, sets="estimator.name",
+    Option(name="method", short="-m", type=str, metavar="NAME", values="methods", panel=METHOD, sets="estimator.name",
            help="The estimator (default: grpo); grpo-adv methods lists them."),
     Option(name="param", short="-p", type=list[str], metavar="NAME=VALUE", panel=METHOD, help="A parameter of the method."),
     Option(name="expr", type=str, metavar="SQL", panel=METHOD, sets="estimator.sql",
@@ -120,17 +142,14 @@ _ROWS: Final = (
            help="Divide the squares by n - ddof: 1 as torch.std (default), 0 as numpy.std."),
     Option(name="std_of", type=Literal["reward", "residual"], panel=DIVISOR, sets="divisor.of",
            help="The standard deviation of the rewards (default) or of what is left after the baseline."),
-    Option(name="singleton", type=Singleton, panel=SKIPPED,
-           help="A group with one scored row: 0 (default), its reward, reward/(1+epsilon), NaN, null, left out, or stop."),
+    Option(name="singleton", type=Singleton, metavar="RULE", panel=SKIPPED,
+           help="A group with one scored row: zero (default), raw (its reward), unit (reward/(1+epsilon)), nan, null, drop (leave out) or error (stop)."),
     Option(name="zero_variance", type=Literal["keep", "drop", "null"], panel=SKIPPED, sets="groups.zero_variance",
            help="Constant groups: keep with 0 (default), leave out, or write null."),
     Option(name="std_threshold", type=float, metavar="T", panel=SKIPPED, sets="groups.std_threshold",
            help="Constant also means std <= T."),
     Option(name="min_group_size", type=int, metavar="N", panel=SKIPPED, sets="groups.min_size",
            help="Groups with fewer scored rows get null (--set groups.small=zero|drop)."),
-    Option(name="duplicate", type=bool, panel=SKIPPED,
-           help="Refill dropped groups with copies of surviving ones (marked in COLUMN_copy)."),
-    Option(name="seed", type=int, metavar="N", panel=SKIPPED, help="Which groups --duplicate copies, which rows or groups select draws (default: 0)."),
     Option(name="whiten", type=Whiten, panel=POST,
            help="Standardise over the batch, each row or each token counting once."),
     Option(name="whiten_epsilon", type=float, metavar="X", panel=POST, sets="post.whiten.inside",
@@ -143,14 +162,14 @@ _ROWS: Final = (
            help="Show columns, grouping, formula and one group worked out; write nothing."),
     Option(name="fail_on", type=str, metavar="CONDITION", panel=MESSAGES,
            help="Exit 3 and write nothing when it holds, as 'zero_variance_share > 0.5'."),
-    Option(name="json", type=bool, panel=MESSAGES, help="The summary as JSON."),
+    Option(name="json", type=bool, panel=MESSAGES, help="The result as JSON."),
     Option(name="summary", type=str, metavar="FILE", panel=MESSAGES, help="Also write the summary as JSON to a file."),
     Option(name="quiet", short="-q", type=bool, panel=MESSAGES, help="No summary and no progress, only errors."),
     Option(name="debug", type=bool, panel=MESSAGES, help="Show tracebacks."),
 )  # fmt: skip
 
 OPTIONS: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in _ROWS})
-# Options of the commands that look or choose; `compute` has none of them.
+# Options of other commands than `compute`.
 _MORE: Final = (
     Option(name="by", type=str, metavar="COL", panel=LOOK, help="A line for each value of a column, such as the step: a trend."),
     Option(name="show", type=str, metavar="KEY", panel=LOOK,
@@ -164,11 +183,11 @@ _MORE: Final = (
     Option(name="duplicates", type=bool, panel=LOOK, help="Look for equal texts inside a group in large files, too."),
     Option(name="methods", type=str, metavar="NAME,...", panel=LOOK,
            help="Methods whose advantages are drawn (default: grpo,rloo,dr-grpo)."),
-    Option(name="presets", spelled="--preset", type=list[str], metavar="NAME[,OPTION=X]", panel=METHOD,
+    Option(name="presets", spelled="--preset", type=list[str], metavar="NAME[,OPTION=X]", values="presets", panel=COMPARED,
            help="A preset to compare, as trl-grpo or trl-grpo,scale=batch; repeat it."),
-    Option(name="contenders", spelled="--method", short="-m", type=list[str], metavar="NAME[,OPTION=X]", panel=METHOD,
+    Option(name="contenders", spelled="--method", short="-m", type=list[str], metavar="NAME[,OPTION=X]", values="methods", panel=COMPARED,
            help="A method to compare, as rloo or grpo,epsilon=1e-4; repeat it."),
-    Option(name="write", type=bool, panel=INPUT, help="Weave all the columns into the file, as advantage_NAME."),
+    Option(name="write", type=bool, panel=COMPARED, help="Weave all the columns into the file, as advantage_NAME."),
     Option(name="where", short="-w", type=str, metavar="CONDITION", panel=CHOICE,
            help="Keep the groups for which it holds, as '0.1 <= mean <= 0.9 and std > 0'."),
     Option(name="limit", type=int, metavar="N", panel=CHOICE,
@@ -176,27 +195,10 @@ _MORE: Final = (
     Option(name="per_group", type=int, metavar="N", panel=CHOICE, help="Keep at most N rows of each group."),
     Option(name="pick", type=Literal["best", "worst", "spread", "random"], panel=CHOICE,
            help="Which rows --per-group keeps (default: spread, those whose rewards differ most)."),
+    Option(name="against", type=str, metavar="IN", panel=CHECKED, required=True, help="The file that it was made from."),
+    Option(name="columns", spelled="--column", type=list[str], metavar="NAME", panel=CHECKED,
+           help="Added or replaced column (default: the new names)."),
 )  # fmt: skip
 EVERY: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in (*_ROWS, *_MORE)})
 # What a frame in memory can be given: everything but files and messages.
-ON_FRAMES: Final = tuple(
-    row.name for row in _ROWS if row.panel not in {INPUT, MESSAGES} and row.name not in {"duplicate", "seed"}
-)
-# Rewards are looked at as they stand in the file: shaping them belongs to an advantage.
-_ARITHMETIC: Final = tuple(row.name for row in _ROWS if row.name in ON_FRAMES and row.panel != SHAPE)
-_FACTS: Final = tuple(name for name in _ARITHMETIC if OPTIONS[name].panel in {GROUPS, REWARDS})
-# The options of each command that has not all of them, in the order of its help.
-INSPECT: Final = (
-    "by", "show", "top", "sort", "format", "text_column", "duplicates", *_ARITHMETIC, "on_error", "config", "json", "quiet", "debug",
-)  # fmt: skip
-SELECT: Final = (
-    "where", "limit", "per_group", "pick", "seed", "output", "force", *_FACTS, "length_column", "on_error", "config", "json", "summary", "quiet", "debug",
-)  # fmt: skip
-REPORT: Final = (
-    "output", "force", "by", "methods", "text_column", "duplicates", *_ARITHMETIC, "on_error", "config", "quiet", "debug",
-)  # fmt: skip
-AUDIT: Final = ("column", *_ARITHMETIC, "config", "fail_on", "json", "quiet", "debug")
-COMPARE: Final = (
-    "presets", "contenders", "write", "output", "force", "in_place", "column", "replace", "dtype",
-    *(name for name in _ARITHMETIC if name not in {"preset", "method", "expr"}), "json", "quiet", "debug",
-)  # fmt: skip
+ON_FRAMES: Final = tuple(row.name for row in _ROWS if row.panel not in {INPUT, OUTPUT, MESSAGES})

@@ -12,7 +12,6 @@ import pytest
 
 import grpo_cli
 from grpo_cli.errors import UnknownName
-from grpo_cli.options.table import CHOICE, EVERY, INSPECT, LOOK, REPORT, SELECT
 from tests.support.command import adv, process
 from tests.support.samples import samples_in
 
@@ -211,13 +210,6 @@ def test_a_report_that_cannot_be_written_is_refused_before_it_is_drawn(target: s
     done = adv("report", "rewards.jsonl", "-o", target, cwd=place)
     assert done.status == 2
     assert len(done.err.strip().splitlines()) == 1
-
-
-def test_commands_share_the_rows_of_one_table() -> None:
-    for names in (INSPECT, SELECT, REPORT):
-        assert set(names) <= set(EVERY)
-        assert len(names) == len(set(names))
-    assert {name for name, row in EVERY.items() if row.panel in {LOOK, CHOICE}} <= {*INSPECT, *SELECT, *REPORT}
 
 
 # --- frames ------------------------------------------------------------------------------------------------

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from grpo_cli.cli.app import app
 from grpo_cli.files.in_place import steps
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.parquet import splice
+from tests.support.command import adv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,9 +96,9 @@ def read(spark: Any, path: Path) -> list[dict[str, Any]]:
 
 
 def run(*arguments: object) -> str:
-    done = CliRunner().invoke(app, [*map(str, arguments)])
-    assert not done.exit_code, done.output
-    return done.output
+    done = adv(*map(str, arguments))
+    assert not done.status, done.err
+    return done.out
 
 
 def without(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
@@ -207,9 +206,9 @@ def test_checksums_at_the_side_are_not_made_wrong(spark: Any, tmp_path: Path) ->
     before = path.read_bytes()
     other = part(wrote(spark, tmp_path / "other", {}))
     for arguments in (["compute", path, "--in-place"], ["compute", other, "-o", path, "--force"]):
-        done = CliRunner().invoke(app, [*map(str, arguments)])
-        assert done.exit_code in {1, 2}
-        assert "holds its checksums, which would be wrong; remove it" in done.output
+        done = adv(*map(str, arguments))
+        assert done.status in {1, 2}
+        assert "holds its checksums, which would be wrong; remove it" in done.err
     assert path.read_bytes() == before
     assert len(read(spark, path)) == ROWS
 

@@ -10,11 +10,9 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import typer.main
 
 from grpo_cli import __main__
 
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
 TERMINAL = {"COLUMNS": "80", "NO_COLOR": "1"}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Typer would make its tree of commands anew for every line: 0.03 s.
-TREE = cache(typer.main.get_command)
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,6 @@ def adv(*arguments: str, cwd: Path | None = None, stdin: str = "", **env: str) -
             patch.setattr(sys, name, stream)
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         patch.setattr(sys, "argv", ["grpo-adv", *arguments])
-        patch.setattr(typer.main, "get_command", TREE)
         if cwd is not None:
             patch.chdir(cwd)
         with pytest.raises(SystemExit) as end:

@@ -18,22 +18,19 @@ import sys
 import tempfile
 import textwrap
 import tomllib
-from dataclasses import MISSING, dataclass, fields
-from functools import cache
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-import typer.main
-
 from grpo_cli import errors
 from grpo_cli.auditing import audit
-from grpo_cli.cli.app import app
 from grpo_cli.engine import plan_parts
 from grpo_cli.engine.estimators import expression
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.presets import presets as known_presets
 from grpo_cli.formats.registry import FORMATS
+from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.table import EVERY, Option
 from grpo_cli.render.methods import as_dict as method_facts
 from grpo_cli.render.presets import as_dict as preset_facts
@@ -123,37 +120,8 @@ def first_line(doc: str | None) -> str:
 # --- the command line ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Taken:
-    """An argument or an option of a command: how it is given and what it means."""
-
-    flag: str
-    help: str
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command in one sentence, with what it takes."""
-
-    help: str
-    takes: tuple[Taken, ...]
-
-
-@cache
-def command_line() -> Mapping[str, Command]:
-    """The commands in the order of `--help`."""
-    tree: Any = typer.main.get_command(app)
-    return {
-        name: Command(
-            one.help.split("\n\n")[0].replace("\n", " "),
-            tuple(Taken(p.opts[0] if p.opts[0].startswith("-") else p.metavar.strip("[]"), p.help) for p in one.params),
-        )
-        for name, one in tree.commands.items()
-    }
-
-
 def commands() -> str:
-    return table("command | what it does", ([f"`grpo-adv {name}`", row.help] for name, row in command_line().items()))
+    return table("command | what it does", ([f"`grpo-adv {row.name}`", row.help] for row in COMMANDS.values()))
 
 
 def options() -> str:
@@ -168,19 +136,16 @@ def options() -> str:
 def _option(row: Option) -> list[str]:
     flags = ", ".join(code(flag) for flag in (row.flag, row.short, row.other) if flag)
     takes = (row.metavar or " ".join(map(str, get_args(row.type)))).replace("|", " ")
-    inside = [name for name, one in command_line().items() if Taken(row.flag, row.help) in one.takes]
+    inside = [command.name for command in COMMANDS.values() if row.name in command.options]
     return [flags, code(takes), plain(row.help), ", ".join(inside)]
 
 
-def own_options() -> str:
-    """What the commands take that is not in the table of options: arguments, and options of one command."""
-    shared = {Taken(row.flag, row.help) for row in EVERY.values()}
-    rows: dict[Taken, list[str]] = {}
-    for name, one in command_line().items():
-        for taken in one.takes:
-            if taken not in shared:
-                rows.setdefault(taken, []).append(name)
-    return table("takes | meaning | in", ([code(one.flag.replace("|", " ")), plain(one.help), ", ".join(names)] for one, names in rows.items()))  # fmt: skip
+def arguments() -> str:
+    """What the commands take that is not in the table of options."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for command in COMMANDS.values():
+        rows.setdefault((command.argument.flag, command.argument.help), []).append(command.name)
+    return table("takes | meaning | in", ([code(flag.replace("|", " ")), plain(text), ", ".join(names)] for (flag, text), names in rows.items()))  # fmt: skip
 
 
 def exits() -> str:
@@ -335,7 +300,7 @@ def measured() -> str:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "commands": commands, "options": options, "own options": own_options, "exits": exits, "plan fields": plan_fields,
+    "commands": commands, "options": options, "arguments": arguments, "exits": exits, "plan fields": plan_fields,
     "methods": methods, "method details": method_details, "presets": presets, "schemas": schemas, "layouts": layouts,
     "formats": formats, "gates": lambda: names(GATES), "audit gates": lambda: names(audit.GATES),
     "formula functions": lambda: names(expression.FUNCTIONS), "formula names": formula_names,

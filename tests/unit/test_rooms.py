@@ -113,7 +113,7 @@ HEAVY = {"polars", "pyarrow", "numpy", "pandas", "torch"}
     "statement",
     [
         "import grpo_cli",
-        "import grpo_cli.cli.app",
+        "import grpo_cli.cli.command",
         "import grpo_cli.engine.estimators.registry, grpo_cli.engine.plan; grpo_cli.engine.plan.Plan.of({'estimator.name': 'gigpo'})",
     ],
 )
@@ -125,7 +125,7 @@ def test_the_front_door_loads_nothing_heavy(statement: str) -> None:
     "arguments", [["--help"], ["--version"], ["compute", "--help"], ["methods"], ["methods", "rloo"]]
 )
 def test_help_and_listings_load_nothing_heavy(arguments: list[str]) -> None:
-    statement = f"import sys; sys.argv = ['grpo-adv', *{arguments!r}]\nfrom grpo_cli.cli.app import app\ntry:\n    app(standalone_mode=False)\nexcept SystemExit:\n    pass\n"
+    statement = f"import sys; sys.argv = ['grpo-adv', *{arguments!r}]\nfrom grpo_cli.cli.entry import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
     script = statement + "print()\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not HEAVY & {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from grpo_cli.cli.app import app
+from tests.support.command import Done, adv
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,15 +26,15 @@ def table(**more: pa.Array) -> pa.Table:
     return pa.table({**keys, **more})
 
 
-def run(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [*map(str, arguments)])
+def run(*arguments: object) -> Done:
+    return adv(*map(str, arguments))
 
 
 def fewer(path: Path) -> Path:
     """The file without a row of each group, which no splice can make."""
     target = path.with_name("fewer.parquet")
     done = run("compute", path, "-o", target, *FEWER)
-    assert not done.exit_code, done.output
+    assert not done.status, done.err
     return target
 
 
@@ -48,13 +47,13 @@ def test_96_bit_timestamps_are_copied_and_never_encoded_anew(tmp_path: Path, *, 
     pq.write_table(given, path, use_deprecated_int96_timestamps=True, store_schema=False)
     before = path.read_bytes()
     done = run("compute", path, "-o", out, *FEWER)
-    assert done.exit_code == 1
+    assert done.status == 1
     name = "t.at" if nested else "t"
-    assert f"{path}: {name} has 96-bit timestamps (INT96), which are copied but not encoded anew; keep" in done.output
+    assert f"{path}: {name} has 96-bit timestamps (INT96), which are copied but not encoded anew; keep" in done.err
     assert not out.exists()
-    assert run("select", path, "-o", out, "--limit", "1").exit_code == 1
+    assert run("select", path, "-o", out, "--limit", "1").status == 1
     for arguments in (["-o", out], [*FEWER, "--only", "-o", tmp_path / "only.parquet"], ["--in-place"]):
-        assert not run("compute", path, "--quiet", *arguments).exit_code
+        assert not run("compute", path, "--quiet", *arguments).status
     footer_at = len(before) - 8 - int.from_bytes(before[-8:-4], "little")
     for whole in (out, path):
         assert whole.read_bytes()[:footer_at] == before[:footer_at]
@@ -86,7 +85,7 @@ def test_a_column_that_is_computed_anew_is_described_anew_where_it_stands(tmp_pa
     fields = [{"name": one, "type": "string", "nullable": True, "metadata": {}} for one in given.column_names]
     pq.write_table(given.replace_schema_metadata({SPARK: json.dumps({"type": "struct", "fields": fields})}), path)
     done = run("compute", path, "-o", tmp_path / "out.parquet", "--replace", *FEWER)
-    assert not done.exit_code, done.output
+    assert not done.status, done.err
     told = json.loads(pq.read_schema(tmp_path / "out.parquet").metadata[SPARK.encode()])["fields"]
     assert [(one["name"], one["type"]) for one in told][2:] == [("advantage", "double"), ("text", "string")]
 
@@ -115,10 +114,10 @@ def test_a_file_with_checksums_beside_it_is_not_replaced(tmp_path: Path, suffix:
         side.write_bytes(b"crc")
         before = source.read_bytes()
         done = run("compute", source, *arguments)
-        assert done.exit_code == 1
-        assert f"{side} holds its checksums, which would be wrong; remove it, or" in done.output
+        assert done.status == 1
+        assert f"{side} holds its checksums, which would be wrong; remove it, or" in done.err
         assert source.read_bytes() == before
         assert not target.exists()
         side.unlink()
-        assert not run("compute", source, *arguments, "--quiet").exit_code
+        assert not run("compute", source, *arguments, "--quiet").status
         target.unlink(missing_ok=True)

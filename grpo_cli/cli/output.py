@@ -1,0 +1,80 @@
+"""What every command does with its result: the summary on the right stream, as text or JSON, and progress meanwhile."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grpo_cli.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rich.console import Console
+
+    Given = Mapping[str, Any]
+    Facts = Mapping[str, Any]
+
+
+def show(given: Given, facts: Facts, render: Callable[[Facts, Console], None], *, aside: bool = False) -> None:
+    """Print the facts as the options say: to standard output, or to standard error where data went to the former.
+
+    They go into the file of --summary, too. `aside` says that data went to standard output where the facts do not.
+    """
+    stream = sys.stderr if aside or "stdout" in facts.get("outputs", ()) else sys.stdout
+    if "summary" in given:
+        _save(Path(given["summary"]), as_json(facts))
+    if given.get("json"):
+        print(as_json(facts), file=stream)
+    elif not given.get("quiet"):
+        from grpo_cli.cli.screen import Screen
+
+        render(facts, Screen(stream))
+
+
+def as_json(facts: Facts) -> str:
+    """Facts as JSON; a bare NaN is an error."""
+    return json.dumps(dict(facts), indent=2, default=str, allow_nan=False)
+
+
+def listing(given: Given, view: Any) -> None:
+    """Everything that a view lists, or the one entry that is named."""
+    name = given.get("name")
+    if given.get("json"):
+        print(json.dumps(view.all_as_dict() if name is None else view.as_dict(name), indent=2))
+        return
+    from grpo_cli.cli.screen import Screen
+
+    if name is None:
+        view.listing(Screen())
+    else:
+        view.explain(name, Screen())
+
+
+@contextmanager
+def progress(given: Given) -> Iterator[Callable[..., None]]:
+    """Give a function that names the phase of a run; it shows them on a terminal, unless --quiet."""
+    if given.get("quiet") or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+
+    from grpo_cli.render.progress import phases
+
+    with phases(Console(stderr=True)) as phase:
+        yield phase
+
+
+def _save(path: Path, text: str) -> None:
+    from grpo_cli.files.atomic import replacing
+
+    try:
+        with replacing(path, force=True) as handle:
+            handle.write(f"{text}\n".encode())
+    except (DataError, OSError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        why = (cause.strerror or str(cause)).lower() if isinstance(cause, OSError) else str(error)
+        raise DataError(f"--summary {path} cannot be written: {why}", "all other outputs are there") from None

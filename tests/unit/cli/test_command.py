@@ -1,0 +1,226 @@
+"""A command line as it is read: the tables become typer's parameters, and a line becomes what a command is given."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import pytest
+
+from grpo_cli.cli.command import Line, read
+from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.presets import presets
+from grpo_cli.errors import UsageError
+from grpo_cli.options.commands import COMMANDS
+from grpo_cli.options.table import EVERY
+from grpo_cli.schemas.table import schemas
+from tests.support.command import adv
+
+if TYPE_CHECKING:
+    from grpo_cli.options.commands import Command
+    from grpo_cli.options.table import Option
+
+PAIRS = [(command, EVERY[name]) for command in COMMANDS.values() for name in command.options]
+EACH_OPTION = pytest.mark.parametrize(
+    ("command", "option"), PAIRS, ids=[f"{command.name} {option.name}" for command, option in PAIRS]
+)
+# A text for each type of option, and the value that it stands for.
+TEXTS: dict[Any, tuple[str, Any]] = {
+    str: ("a b", "a b"),
+    int: ("7", 7),
+    float: ("-1e-4", -1e-4),
+    list[str]: ("x=1", ["x=1"]),
+}
+
+
+def given(*words: str) -> dict[str, Any]:
+    line = read(words)
+    assert isinstance(line, Line)
+    return line.given
+
+
+def least(command: Command) -> dict[str, Any]:
+    """What a command has to be given."""
+    needed = {name: "needed" for name in command.options if EVERY[name].required}
+    argument = {"inputs": ["in.jsonl"]} if command.argument.type is not str else {command.argument.name: "in.jsonl"}
+    return argument | needed
+
+
+def line(command: Command, *more: str) -> list[str]:
+    needed = [word for name in command.options if EVERY[name].required for word in (EVERY[name].flag, "needed")]
+    return [command.name, "in.jsonl", *needed, *more]
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_what_is_not_given_is_not_there(command: Command) -> None:
+    assert given(*line(command)) == least(command)
+
+
+@EACH_OPTION
+def test_every_spelling_of_an_option_gives_its_value(command: Command, option: Option) -> None:
+    text, value = (
+        ("", True) if option.type is bool else TEXTS.get(option.type, (get_args(option.type) or ("",))[:1] * 2)
+    )
+    for flag in filter(None, (option.flag, option.other, option.short)):
+        words = [flag] if option.type is bool else [flag, text]
+        assert given(*line(command, *words))[option.name] == value
+        if option.type is not bool and flag.startswith("--"):
+            assert given(*line(command, f"{flag}={text}"))[option.name] == value
+
+
+@EACH_OPTION
+def test_a_value_of_another_type_is_a_usage_error_that_names_the_option(command: Command, option: Option) -> None:
+    if option.type in {str, bool, list[str]}:
+        return
+    with pytest.raises(UsageError) as error:
+        read(line(command, option.flag, "nonsense"))
+    wanted = {int: "a whole number", float: "a number"}.get(option.type, ", ".join(get_args(option.type)))
+    assert str(error.value).startswith(f"{option.flag} cannot be 'nonsense'; ")
+    assert error.value.hint.endswith(wanted)
+
+
+def test_what_may_be_repeated_is_a_list_in_the_order_of_the_line() -> None:
+    assert given("compute", "b", "-g", "x", "a", "--group=y", "--", "-c")["group"] == ["x", "y"]
+    assert given("compute", "b", "-g", "x", "a", "--group=y", "--", "-c")["inputs"] == ["b", "a", "-c"]
+
+
+def test_of_an_option_that_is_repeated_the_last_one_counts() -> None:
+    assert given("compute", "a", "--ddof", "1", "--ddof", "0")["ddof"] == 0
+
+
+def test_short_options_may_stand_together() -> None:
+    assert given("compute", "a", "-qofile") == {"inputs": ["a"], "output": "file", "quiet": True}
+
+
+def test_a_large_whole_number_is_exact() -> None:
+    assert given("compute", "a", "--seed", str(2**62 + 1))["seed"] == 2**62 + 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("comptue a", "no command named 'comptue'; did you mean 'compute'?"),
+        ("compute a --mehtod rloo", "no option named '--mehtod'; did you mean '--method'?"),
+        ("compute a --zzzzz", "no option named '--zzzzz'; see --help"),
+        ("compute a -z", "no option named '-z'; see --help"),
+        ("inspect a --output x", "inspect has no option --output; it is one of compute, report, select, compare"),
+        ("compute", "INPUT is missing; see --help"),
+        ("verify", "OUT is missing; see --help"),
+        ("verify a", "--against is missing; see --help"),
+        ("compute a --epsilon", "option '--epsilon' requires an argument (see --help)"),
+        ("compute a --force=yes", "option '--force' does not take a value (see --help)"),
+        ("methods a b", "got unexpected extra argument(s) (b) (see --help)"),
+        ("compute a --epsilon nan", "--epsilon cannot be 'nan'; it takes a finite number"),
+    ],
+)
+def test_a_line_that_means_nothing_is_one_line_and_exit_status_2(words: str, message: str) -> None:
+    done = adv(*words.split())
+    assert (done.status, done.out, done.err) == (2, "", f"grpo-adv: {message}\n")
+
+
+# --- the table of commands -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_command_has_a_body_of_its_name_an_example_and_options_that_are_there_once(command: Command) -> None:
+    body = getattr(import_module(f"grpo_cli.cli.{command.name}"), command.name)
+    assert list(inspect.signature(body).parameters) == ["given"]
+    assert command.example.startswith(f"grpo-adv {command.name} ")
+    assert command.help.endswith(".")
+    assert len(command.options) == len(set(command.options))
+    flags = [flag for name in command.options for flag in (EVERY[name].flag, EVERY[name].short) if flag]
+    assert len(flags) == len(set(flags))
+
+
+def test_every_option_belongs_to_a_command() -> None:
+    assert {name for command in COMMANDS.values() for name in command.options} == {*EVERY}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_the_help_of_a_command_shows_its_example_and_all_its_options(command: Command) -> None:
+    done = adv(command.name, "--help")
+    assert done.status == 0
+    assert " ".join(command.example.split()) in " ".join(done.out.split())
+    assert [name for name in command.options if EVERY[name].flag not in done.out] == []
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_the_help_lists_every_command() -> None:
+    done = adv("--help")
+    assert [name for name in COMMANDS if f"│ {name} " not in done.out] == []
+
+
+# --- completion ----------------------------------------------------------------------------------------------
+
+
+def completed(*words: str) -> list[str]:
+    """What the shell would offer for the last word."""
+    environment = {
+        "_GRPO_ADV_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    script = (
+        "import sys\nfrom grpo_cli.__main__ import main\nimport atexit\n"
+        "atexit.register(lambda: print(*sorted({'polars', 'pyarrow', 'numpy'} & {*sys.modules}), file=sys.stderr))\nmain()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **environment}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stderr.strip() == "", "completion loads what is slow"
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("grpo-adv in", ["inspect"]),
+        ("grpo-adv compute --sing", ["--singleton"]),
+        ("grpo-adv compute --singleton n", ["nan", "null"]),
+        ("grpo-adv compute --method rl", [name for name in ESTIMATORS if name.startswith("rl")]),
+        ("grpo-adv compare a.jsonl --preset trl-g", [name for name in presets() if name.startswith("trl-g")]),
+        ("grpo-adv compute --schema ver", [name for name in schemas() if name.startswith("ver")]),
+        ("grpo-adv schemas tr", [name for name in schemas() if name.startswith("tr")]),
+    ],
+)
+def test_commands_options_and_the_names_of_the_tables_are_completed(words: str, wanted: list[str]) -> None:
+    assert wanted
+    assert completed(*words.split()) == wanted
+
+
+def test_choices_are_completed_for_every_option_that_has_some() -> None:
+    some = [option for option in EVERY.values() if get_origin(option.type) is Literal]
+    assert {"scale", "whiten", "pick"} <= {option.name for option in some}
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="completion is installed for bash")
+def test_completion_installs_itself_for_the_shell(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("grpo-adv")
+    environment = {**os.environ, "HOME": str(tmp_path), "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+
+    def bash(script: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    assert "_grpo_adv_completion" in bash("grpo-adv --show-completion; :")
+    assert "bash completion installed in" in bash("grpo-adv --install-completion; :")
+    asked = "COMP_WORDS=(grpo-adv compute --scale b); COMP_CWORD=3; _grpo_adv_completion grpo-adv; echo ${COMPREPLY[@]}"
+    assert bash(f"source .bash_completions/grpo-adv.sh; {asked}").strip() == "batch"
+
+
+def test_reading_a_line_loads_neither_pydantic_nor_rich() -> None:
+    script = (
+        "import sys\nfrom grpo_cli.cli.command import read\nread(['compute', 'a', '--epsilon', '1', '-g', 'x'])\n"
+        "print(sorted({'pydantic', 'rich', 'polars', 'numpy'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
