@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
@@ -15,7 +16,8 @@ from pyarrow import ipc
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells
 from grpo_cli.formats.cells import plain_keys
-from grpo_cli.formats.columnar import arrow_columns, fetch, joined, joined_schema, place, reach, readable, steps
+from grpo_cli.formats.columnar import arrow_columns, fetch, joined, joined_schema, reach, readable, row_of, steps
+from grpo_cli.formats.interface import Format
 from grpo_cli.formats.jsonl.lines import exactly
 
 if TYPE_CHECKING:
@@ -103,47 +105,67 @@ def _is_file(reader: object) -> bool:
     return isinstance(reader, ipc.RecordBatchFileReader)
 
 
-def columns(source: Input) -> list[str]:
-    """Names of the top-level columns."""
-    return list(schema_of(source).names)
+@dataclass(frozen=True)
+class Arrow(Format):
+    """Arrow IPC, written again record batch by record batch."""
+
+    binary = True
+
+    def columns(self, source: Input) -> list[str]:
+        """Names of the top-level columns."""
+        return list(_schema(source).names)
+
+    def scan(self, source: Input, fields: Sequence[Field]) -> pl.DataFrame:
+        """Read the columns that the fields lie in, and nothing else of the file."""
+        with _opened(source) as reader:
+            schema = reader.schema
+        ways = [steps(source, field, schema) for field in fields]
+        names = sorted({way[0] for way in ways}, key=schema.names.index)
+        with _opened(source, [schema.names.index(name) for name in names]) as reader:
+            frame = _frame(reader.read_all())
+            pairs = zip(fields, ways, strict=True)
+            place = partial(self.place, source)
+            return pl.DataFrame({one.name: cells.typed(one, reach(frame, way), place) for one, way in pairs})
+
+    def read(self, source: Input) -> pl.DataFrame:
+        """Read the whole file, for another format."""
+        with _opened(source) as reader:
+            return _frame(reader.read_all())
+
+    def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
+        """One row that has the types of the file, made of its schema alone."""
+        return [row_of(_schema(source))]
+
+    def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
+        """Write the file again in its own form; one record batch is in memory at a time."""
+        new = arrow_columns(weaving.added)
+        with _opened(source) as reader:
+            schema = joined_schema(reader.schema, new.schema, weaving.metadata)
+            create = ipc.new_file if _is_file(reader) else ipc.new_stream
+            with create(sink, schema, options=_like(source)) as writer:
+                if weaving.take is None:
+                    _weave_all(source, reader, new, writer)
+                else:
+                    _weave_taken(reader, new, writer, weaving.take)
+        return ()
+
+    def write(self, frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:
+        """Write a fresh file in the file form."""
+        table = plain_keys(frame).to_arrow(compat_level=pl.CompatLevel.oldest())
+        schema = joined_schema(table.schema, pa.schema([]), metadata)
+        with ipc.new_file(sink, schema) as writer:
+            writer.write_table(table.cast(schema).unify_dictionaries())
 
 
-def schema_of(source: Input) -> pa.Schema:
+def _schema(source: Input) -> pa.Schema:
     """The names and types of the columns."""
     with _opened(source) as reader:
         return reader.schema
 
 
-def scan(source: Input, fields: Sequence[Field]) -> pl.DataFrame:
-    """Read the columns that the fields lie in, and nothing else of the file."""
-    with _opened(source) as reader:
-        schema = reader.schema
-    ways = [steps(source, field, schema) for field in fields]
-    names = sorted({way[0] for way in ways}, key=schema.names.index)
-    with _opened(source, [schema.names.index(name) for name in names]) as reader:
-        frame = _frame(reader.read_all())
-        pairs = zip(fields, ways, strict=True)
-        there = place(source)
-        return pl.DataFrame({one.name: cells.typed(one, reach(frame, way), there) for one, way in pairs})
-
-
 def _frame(table: pa.Table) -> pl.DataFrame:
     frame = pl.from_arrow(table)
     return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
-
-
-def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
-    """Write the file again in its own form; one record batch is in memory at a time."""
-    new = arrow_columns(weaving.added)
-    with _opened(source) as reader:
-        schema = joined_schema(reader.schema, new.schema, weaving.metadata)
-        create = ipc.new_file if _is_file(reader) else ipc.new_stream
-        with create(sink, schema, options=_like(source)) as writer:
-            if weaving.take is None:
-                _weave_all(source, reader, new, writer)
-            else:
-                _weave_taken(reader, new, writer, weaving.take)
-    return ()
 
 
 # Two readers without a common class come in as Any.
@@ -202,17 +224,3 @@ def _codec(source: Input) -> str | None:
         messages = ipc.MessageReader.open_stream(handle)
         first = next((one for one in messages if one.type == "record batch"), None)
         return None if first is None else codec(memoryview(first.metadata))
-
-
-def read(source: Input) -> pl.DataFrame:
-    """Read the whole file, for another format."""
-    with _opened(source) as reader:
-        return _frame(reader.read_all())
-
-
-def write(frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:
-    """Write a fresh file in the file form."""
-    table = plain_keys(frame).to_arrow(compat_level=pl.CompatLevel.oldest())
-    schema = joined_schema(table.schema, pa.schema([]), metadata)
-    with ipc.new_file(sink, schema) as writer:
-        writer.write_table(table.cast(schema).unify_dictionaries())

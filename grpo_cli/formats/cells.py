@@ -12,17 +12,16 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
-import pyarrow as pa
 
 from grpo_cli.errors import DataError
+from grpo_cli.formats.interface import Field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from grpo_cli.formats.interface import Field
+    import pyarrow as pa
 
     Place = Callable[[int], str]
-    from collections.abc import Iterable
 
 
 # Keys of mixed types are kept as JSON text, in a dtype of their own: a plain String "1" of another file
@@ -124,8 +123,6 @@ def typed(field: Field, series: pl.Series, place: Place) -> pl.Series:
 
 def numbers(series: pl.Series, place: Place) -> pl.Series:
     """Read a typed column as Float64, vectorised by dtype."""
-    from grpo_cli.formats.interface import Field
-
     dtype = series.dtype
     if dtype.is_numeric() or isinstance(dtype, _FLOATED):
         return series.cast(pl.Float64)
@@ -137,8 +134,6 @@ def numbers(series: pl.Series, place: Place) -> pl.Series:
 
 
 def _parsed(series: pl.Series, place: Place) -> pl.Series:
-    from grpo_cli.formats.interface import Field
-
     bare = series.str.strip_chars()
     parsed = bare.cast(pl.Float64, strict=False)
     doubtful = (parsed.is_null() & series.is_not_null() & (bare != "")).arg_true()
@@ -227,11 +222,12 @@ def _quoted(series: pl.Series) -> pl.Series:
 
 _EXACT: Final = 2**53
 _MOST_FIELDS: Final = 500  # beyond that a dict is a table of its own, not a record
-_SCALARS: Final[dict[type, pa.DataType]] = {bool: pa.bool_(), str: pa.large_string(), float: pa.float64()}
 
 
 def series_of(name: str, values: Sequence[Any]) -> pl.Series:
     """Type a column by all its values, or keep it as text."""
+    import pyarrow as pa
+
     dtype = _common(values)
     if dtype is not None:
         try:
@@ -249,6 +245,8 @@ def _text(value: object) -> str | None:
 
 def _common(values: Iterable[Any]) -> pa.DataType | None:
     """Find the dtype that holds all values without loss; none when there is no such dtype."""
+    import pyarrow as pa
+
     present = [value for value in values if value is not None]
     kinds = set(map(type, present))
     if not kinds:
@@ -261,10 +259,14 @@ def _common(values: Iterable[Any]) -> pa.DataType | None:
     if kind is list:
         inner = _common(item for row in present for item in row)
         return None if inner is None else pa.large_list(inner)
-    return _record(present) if kind is dict else _SCALARS.get(kind)
+    if kind is dict:
+        return _record(present)
+    return {bool: pa.bool_(), str: pa.large_string(), float: pa.float64()}.get(kind)
 
 
 def _number(values: Sequence[Any], kinds: set[type]) -> pa.DataType | None:
+    import pyarrow as pa
+
     whole = [value for value in values if type(value) is int]
     low, high = min(whole), max(whole)
     if float in kinds:
@@ -275,6 +277,8 @@ def _number(values: Sequence[Any], kinds: set[type]) -> pa.DataType | None:
 
 
 def _record(rows: Sequence[dict[str, Any]]) -> pa.DataType | None:
+    import pyarrow as pa
+
     names = list(dict.fromkeys(name for row in rows for name in row))
     if not 0 < len(names) <= _MOST_FIELDS:
         return None

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from itertools import zip_longest
-from typing import TYPE_CHECKING, BinaryIO, Final
+from functools import partial
+from itertools import islice, zip_longest
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, Final
 
 import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells
-from grpo_cli.formats.columnar import place
+from grpo_cli.formats.interface import Format
 from grpo_cli.formats.jsonl.lines import BOM, ending, exactly, offsets, raw_lines, taken
 from grpo_cli.formats.paths import absent
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from grpo_cli.files.inputs import Input
-    from grpo_cli.formats.interface import Field, Weaving
+    from grpo_cli.formats.interface import Compared, Field, Weaving
 
 
 _QUOTE: Final = b'"'
@@ -92,13 +93,15 @@ def quoted(text: str, separator: str) -> str:
 
 
 _CHUNK: Final = 16_384  # rows whose new cells are rendered at a time
+_SAMPLE: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Delimited:
-    """One separator and what it makes of a file."""
+@dataclass(frozen=True)
+class Delimited(Format):
+    """Text with one record a line, or several where a quoted cell goes on, and a separator between cells."""
 
-    separator: str
+    separator: ClassVar[str]
+    holds_lists = False
 
     def columns(self, source: Input) -> list[str]:
         """Names in the header."""
@@ -108,8 +111,15 @@ class Delimited:
         """One column per field: numbers where they are asked for, text as a key. An empty cell is null."""
         found = self._texts(source, [field.name for field in fields])
         columns = [pl.Series(texts, dtype=pl.String) for texts in found]
+        place = partial(self.place, source)
         pairs = zip(fields, columns, strict=True)
-        return pl.DataFrame({one.name: cells.typed(one, column, place(source)) for one, column in pairs})
+        return pl.DataFrame({one.name: cells.typed(one, column, place) for one, column in pairs})
+
+    def sample(self, source: Input) -> list[dict[str, str]]:
+        """The texts of the first few rows."""
+        rows = ([text_of(cell) for cell in raw] for _, raw in records(source, self.separator.encode()) if raw)
+        header = next(rows, [])
+        return [dict(zip(header, row, strict=False)) for row in islice(rows, _SAMPLE)]
 
     def _texts(self, source: Input, wanted: Sequence[str]) -> list[list[str | None]]:
         rows = records(source, self.separator.encode())
@@ -186,8 +196,11 @@ class Delimited:
                 return b"NaN" if math.isnan(value) else repr(value).encode()
         return quoted(str(value), self.separator).encode()
 
-    def difference(self, new: Input, old: Input, added: Collection[str]) -> str | None:
-        """The first record that is more than the old one with the added cells of the new one put in."""
+    def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
+        """Compare by bytes: a record is the old one with the added cells put in."""
+        return "bytes", self._difference(new, old, added)
+
+    def _difference(self, new: Input, old: Input, added: Collection[str]) -> str | None:
         mark = self.separator.encode()
         nothing: tuple[bytes, list[bytes]] = (b"", [])
         both = zip_longest(records(old, mark), records(new, mark), fillvalue=nothing)
@@ -248,5 +261,13 @@ def _position(source: Input, names: Sequence[str], name: str) -> int:
     return names.index(name)
 
 
-CSV: Final = Delimited(",")
-TSV: Final = Delimited("\t")
+class Csv(Delimited):
+    """Cells with commas between them."""
+
+    separator = ","
+
+
+class Tsv(Delimited):
+    """Cells with tabs between them."""
+
+    separator = "\t"

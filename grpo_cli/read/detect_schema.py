@@ -15,17 +15,17 @@ from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import pinned
 from grpo_cli.formats import registry
 from grpo_cli.schemas.sample import Sample, misfit, reward_names
-from grpo_cli.schemas.table import LISTED, NONE, REFUSED, schema, schemas
+from grpo_cli.schemas.table import LISTED, NESTED, NONE, REFUSED, schema, schemas
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from grpo_cli.formats.interface import Format
     from grpo_cli.read.tables import FileTable
     from grpo_cli.schemas.table import Schema
 
 _NEAR: Final = 3  # schemas that nearly fit
 _SCORED: Final = frozenset({"reward", "rewards", "score", "scores", "total_reward", "advantage", "advantages"})
-_BASES: Final = {"nested": {"jsonl", "json"}, **{layout: {"jsonl", "json", "parquet", "arrow"} for layout in LISTED}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def _schema_of(table: FileTable, choice: str | None) -> Schema | None:
         chosen = schema(choice)
         _refuse(chosen, table)
         return chosen
-    if table.format.name in {"csv", "tsv", "parquet", "arrow"} and not _likely({*table.columns()}):
+    if not _likely(table.columns()):
         return None
     sample = Sample.of(table.source, table.format, table.columns())
     best = _best([_match(one, sample) for one in _likely(sample.names)], table.name)
@@ -93,10 +93,17 @@ def _best(found: Sequence[Match], name: str) -> Schema | None:
 def _refuse(found: Schema, table: FileTable) -> None:
     if found.layout in REFUSED:
         raise DataError(f"{table.name}: {found.title}: {found.refusal}", found.hint)
-    bases = _BASES.get(found.layout)
-    if bases is not None and table.format.name not in bases:
+    if not _can_hold(table.format, found.layout):
+        others = sorted(one.name for one in registry.FORMATS.values() if _can_hold(one, found.layout))
         told = f"{table.name}: the schema {found.name} is not read from {table.format.name}"
-        raise DataError(told, f"it is read from {', '.join(sorted(bases))}; --schema none reads plain rows")
+        raise DataError(told, f"it is read from {', '.join(others)}; --schema none reads plain rows")
+
+
+def _can_hold(known: Format, layout: str) -> bool:
+    """Whether a record of the format has room for the rollouts of a layout."""
+    if layout == NESTED:
+        return known.holds_objects
+    return known.holds_lists if layout in LISTED else True
 
 
 def explained(name: str) -> dict[str, Any]:
@@ -124,11 +131,8 @@ def _laid(table: FileTable, found: Schema | None) -> FileTable:
     """A file whose format knows the layout of its schema."""
     if found is None:
         return table
-    kind = table.format
-    if found.layout == "nested":
-        inner = "[]" if kind.name == "json" and kind.path == "[]" else ""
-        kind = registry.nested(f"{inner}.{found.rows}".strip("."), lined=kind.name == "jsonl")
-    return table.of_schema(found, kind)
+    nested = found.layout == NESTED
+    return table.of_schema(found, registry.nested(table.format, found.rows) if nested else table.format)
 
 
 # --- matching ----------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ LAYOUTS: Final = MappingProxyType({
     "aggregate": "one number per prompt",
     "prompts": "prompts without rewards",
 })  # fmt: skip
+NESTED: Final = "nested"
 LISTED: Final = frozenset({"lists-of-one", "wide", "columnar"})
 REFUSED: Final = frozenset({"aggregate", "prompts"})
 SHAPES: Final = frozenset(
@@ -214,7 +215,7 @@ def _check(one: Schema) -> None:
         needs["refusal"] = one.refusal
     else:
         needs |= {"group": one.group or one.blocks, "reward": one.reward or one.rewards}
-        needs |= {"rows": one.rows} if one.layout == "nested" else {}
+        needs |= {"rows": one.rows} if one.layout == NESTED else {}
     for key, value in needs.items():
         if not value:
             raise UsageError(f"the schema {one.name} does not say {key!r}", "see grpo_cli/schemas.py")

@@ -18,9 +18,9 @@ import polars as pl
 from grpo_cli.errors import DataError
 from grpo_cli.files.compression import unpacked
 from grpo_cli.formats import cells
-from grpo_cli.formats.interface import PARENT
+from grpo_cli.formats.interface import PARENT, Format
 from grpo_cli.formats.json_document import walk
-from grpo_cli.formats.jsonl import members
+from grpo_cli.formats.jsonl import jsonl, members
 from grpo_cli.formats.jsonl.lines import BOM, exactly, is_blank, raw_lines
 from grpo_cli.formats.paths import absent
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from io import IOBase
 
     from grpo_cli.files.inputs import Input
-    from grpo_cli.formats.interface import Field, Weaving
+    from grpo_cli.formats.interface import Compared, Field, Weaving
     from grpo_cli.formats.json_document.walk import Row
 
 _GLANCES: Final = 64  # files whose look is remembered
@@ -48,12 +48,20 @@ class _Text:
     rows: Sequence[Row]
 
 
-@dataclass(frozen=True, slots=True)
-class Documents:
-    """Where rollouts are (`traces[]`), and whether each line is a document or the file is one."""
+@dataclass(frozen=True)
+class Documents(Format):
+    """JSON with its rollouts at a path (`traces[]`) of each document: the file is one, or each of its lines."""
 
-    path: str
-    lined: bool
+    path: str = "[]"
+    lined: bool = False
+
+    holds_objects = True
+    watches = True  # of documents in lines only the first show their names
+
+    @property
+    def nested(self) -> bool:
+        """Whether a document holds more than its rollouts."""
+        return self.path not in {"", "[]"}
 
     def texts(self, source: Input) -> Iterator[_Text]:
         """Every document with its rollouts; a blank line is a document without any."""
@@ -97,19 +105,20 @@ class Documents:
     def _no_rows(self, source: Input) -> DataError:
         return DataError(f"{source.name}: no rows", f"there is nothing at {self.path}" if self.path else "")
 
-    def own(self, source: Input) -> list[str]:
-        """Names in the rollouts alone: where a new one would stand."""
-        return list(_glance(self, source).own)
+    def outer_columns(self, source: Input) -> frozenset[str]:
+        """Names that no rollout has itself."""
+        found = _glance(self, source)
+        return frozenset(found.names) - {*found.own}
 
-    def sample(self, source: Input) -> list[Any]:
+    def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
         """The first few rollouts."""
-        return list(_glance(self, source).sample)
+        return _glance(self, source).sample
 
     def scan(self, source: Input, fields: Sequence[Field]) -> pl.DataFrame:
         """One column per field, one row per rollout."""
-        return self.late(source, fields, ())[0]
+        return self.scan_watching(source, fields, ())[0]
 
-    def late(
+    def scan_watching(
         self, source: Input, fields: Sequence[Field], watched: Collection[str]
     ) -> tuple[pl.DataFrame, frozenset[str]]:
         """Scan, and tell which of the watched names some rollout holds."""
@@ -147,7 +156,7 @@ class Documents:
     def _place(self, source: Input, row: int, lines: Sequence[int]) -> str:
         return f"{source.name}:{lines[row]}" if self.lined else f"{source.name} row {row + 1}"
 
-    def place(self, source: Input, row: int) -> str:
+    def place(self, source: Input, row: int, left_out: Sequence[int] = ()) -> str:  # noqa: ARG002
         """How messages call a rollout: by its line, or by its number in the file."""
         if not self.lined:
             return f"{source.name} row {row + 1}"
@@ -190,8 +199,18 @@ class Documents:
             around |= {name: value for name, value in scope.items() if not isinstance(value, list)}
         return {**{name: value for name, value in around.items() if name not in row.value}, **row.value}
 
-    def difference(self, new: Input, old: Input, added: Collection[str]) -> str | None:
-        """The first place where a file is more than another one with these members put in."""
+    def write(self, frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:
+        """Write a fresh file: an array of objects, or one object a line."""
+        if self.lined:
+            jsonl.write(frame, sink, metadata)
+        else:
+            cells.without_bytes(cells.plain_keys(frame)).write_json(cast("IOBase", sink))
+
+    def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
+        """Compare by bytes: a document is the old one with the new members put in."""
+        return "bytes", self._difference(new, old, added)
+
+    def _difference(self, new: Input, old: Input, added: Collection[str]) -> str | None:
         names = list(added)
         for was, now in zip(self.texts(old), self.texts(new), strict=False):
             texts = []
@@ -216,7 +235,7 @@ class _Glance:
 
     names: tuple[str, ...]
     own: tuple[str, ...]
-    sample: tuple[Any, ...]
+    sample: tuple[dict[str, Any], ...]
 
 
 @lru_cache(maxsize=_GLANCES)
@@ -248,8 +267,3 @@ def _not_json(name: str, text: str, line: int, error: json.JSONDecodeError) -> D
         f"{name}:{where}: not JSON: {error.msg[:1].lower()}{error.msg[1:]} at column {error.colno}",
         "jq -c . writes several documents one a line" if error.msg == "Extra data" else "",
     )
-
-
-def write(frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:  # noqa: ARG001 - no place for it
-    """Write a fresh file: an array of objects."""
-    cells.without_bytes(cells.plain_keys(frame)).write_json(cast("IOBase", sink))

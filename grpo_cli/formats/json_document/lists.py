@@ -14,33 +14,65 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells
-from grpo_cli.formats.interface import PARENT, Field
-from grpo_cli.formats.jsonl.lines import line_of
+from grpo_cli.formats.interface import PARENT, Field, Format, PartOfRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from typing import Any
 
     from grpo_cli.files.inputs import Input
-    from grpo_cli.formats.interface import Format, Weaving
+    from grpo_cli.formats.interface import Compared, Weaving
 
     Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 _LONG: Final = "the rows of one record stay together in its own layout: add --long"
 
 
-@dataclass(frozen=True, slots=True)
-class Lists:
+@dataclass(frozen=True)
+class Lists(Format):
     """The format of the records, the columns whose lists are the rollouts, and whether keys are in lists as well."""
 
     base: Format
     items: tuple[str, ...]
     keys_too: bool
 
+    nested = True
+
+    @property
+    def binary(self) -> bool:
+        """As the records are written."""
+        return self.base.binary
+
+    @property
+    def watches(self) -> bool:
+        """As the records are read."""
+        return self.base.watches
+
+    def columns(self, source: Input) -> list[str]:
+        """Names in the records."""
+        return self.base.columns(source)
+
+    def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
+        """The first few records."""
+        return self.base.sample(source)
+
+    def read(self, source: Input) -> pl.DataFrame:
+        """One row per record, its lists as lists."""
+        return self.base.read(source)
+
+    def write(self, frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:
+        """Write a fresh file of the records' format."""
+        self.base.write(frame, sink, metadata)
+
+    def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
+        """Compare as the records' format does."""
+        return self.base.compared(new, old, added)
+
     def scan(self, source: Input, fields: Sequence[Field]) -> pl.DataFrame:
         """One column per field, one row per rollout."""
-        return self.late(source, fields, ())[0]
+        return self.scan_watching(source, fields, ())[0]
 
-    def late(
+    def scan_watching(
         self, source: Input, fields: Sequence[Field], watched: Collection[str]
     ) -> tuple[pl.DataFrame, frozenset[str]]:
         """Scan, and tell which of the watched names some record holds."""
@@ -48,7 +80,7 @@ class Lists:
         for name in self.items:
             asked[name] = Field(name, "numbers")
         asked.pop(PARENT, None)
-        records, late = self._records(source, list(asked.values()), watched)
+        records, late = self.base.scan_watching(source, list(asked.values()), watched)
         sizes = self._sizes(source, records)
         if not sizes.sum():
             raise DataError(f"{source.name}: no rows", f"no record has {' or '.join(self.items)}")
@@ -65,13 +97,6 @@ class Lists:
                 columns.append(records[one.name][pl.Series(of)].alias(one.name))
         return pl.DataFrame(columns), late
 
-    def _records(
-        self, source: Input, fields: Sequence[Field], watched: Collection[str]
-    ) -> tuple[pl.DataFrame, frozenset[str]]:
-        if self.base.late is None:
-            return self.base.scan(source, fields), frozenset()
-        return self.base.late(source, fields, watched)
-
     def _sizes(self, source: Input, records: pl.DataFrame) -> Ints:
         """How many rollouts each record has: as many as its longest list of rewards; none where all are null."""
         sizes = np.stack([_lengths(records[name]) for name in self.items])
@@ -84,7 +109,7 @@ class Lists:
         wrong = (here != most) & (here != 1) & column.is_not_null().to_numpy()
         if wrong.any():
             at = int(np.argmax(wrong))
-            told = f"{self.base_place(source, at)}: {name} has {here[at]} values, {' or '.join(self.items)} {most[at]}"
+            told = f"{self.base.place(source, at)}: {name} has {here[at]} values, {' or '.join(self.items)} {most[at]}"
             raise DataError(told, "the lists of one record have one length")
 
     def _numbers(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
@@ -101,44 +126,32 @@ class Lists:
         for at, (value, size) in enumerate(zip(values, sizes.tolist(), strict=True)):
             if isinstance(value, list) and len(value) != size:
                 told = (
-                    f"{self.base_place(source, at)}: {name} has {len(value)} values, {' or '.join(self.items)} {size}"
+                    f"{self.base.place(source, at)}: {name} has {len(value)} values, {' or '.join(self.items)} {size}"
                 )
                 raise DataError(told, "the lists of one record have one length")
             flat += value if isinstance(value, list) else [value] * size
         return cells.key_series(name, flat)
 
-    def base_place(self, source: Input, record: int) -> str:
-        """How messages call a record."""
-        if self.base.place is not None:
-            return self.base.place(source, record)
-        return (
-            f"{source.name}:{line_of(source, record)}"
-            if self.base.name == "jsonl"
-            else f"{source.name} row {record + 1}"
-        )
-
-    def place(self, source: Input, row: int) -> str:
+    def place(self, source: Input, row: int, left_out: Sequence[int] = ()) -> str:
         """How messages call a rollout: by its record, and its number in it."""
-        sizes = self.sizes(source)
+        sizes = self._sizes_in(source)
         record = int(np.searchsorted(np.cumsum(sizes), row, side="right"))
         inside = row - int(sizes[:record].sum())
-        return f"{self.base_place(source, record)}, rollout {inside + 1}"
+        return f"{self.base.place(source, record, left_out)}, rollout {inside + 1}"
 
-    def sizes(self, source: Input) -> Ints:
+    def _sizes_in(self, source: Input) -> Ints:
         """How many rollouts each record has."""
         return self._sizes(source, self.base.scan(source, [Field(name, "numbers") for name in self.items]))
 
     def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Put the new columns into the records as lists."""
-        return self.base.weave(source, sink, self.packed(source, weaving))
+        return self.base.weave(source, sink, self.records(source, weaving))
 
-    def in_place(self, source: Input, weaving: Weaving) -> Sequence[str]:
-        """The same, in the file itself."""
-        if self.base.in_place is None:
-            raise DataError(f"{source.name}: cannot be changed in place")
-        return self.base.in_place(source, self.packed(source, weaving))
+    def weave_in_place(self, source: Input, weaving: Weaving) -> Sequence[str] | None:
+        """The same, in the file itself, where the records' format can do that."""
+        return self.base.weave_in_place(source, self.records(source, weaving))
 
-    def packed(self, source: Input, weaving: Weaving) -> Weaving:
+    def records(self, source: Input, weaving: Weaving) -> Weaving:
         """The new columns as lists, one row per record."""
         records = self.base.scan(source, [Field(name, "numbers") for name in self.items])
         sizes = self._sizes(source, records)
@@ -147,13 +160,13 @@ class Lists:
         if weaving.take is not None:
             take = _whole_records(source, weaving.take, sizes)
             sizes, null = sizes[take], null[take]
-        added = pl.DataFrame([_listed(series, sizes, null) for series in weaving.added])
+        added = pl.DataFrame([_listed(series, sizes, null) for series in weaving.added], height=len(sizes))
         return replace(weaving, added=added, take=take)
 
     def long(self, source: Input) -> pl.DataFrame:
         """One row per rollout: lists of the record's length go one by one, all else is repeated."""
         records = self.base.read(source)
-        sizes = self.sizes(source)
+        sizes = self._sizes_in(source)
         of = pl.Series(np.repeat(np.arange(len(sizes)), sizes))
         lists = self.base.scan(source, [Field(name, "numbers") for name in self.items])
         return pl.DataFrame(
@@ -201,7 +214,7 @@ def _whole_records(source: Input, take: Ints, sizes: Ints) -> Ints:
     starts = np.cumsum(sizes) - sizes
     whole = np.concatenate([np.arange(starts[at], starts[at] + sizes[at]) for at in kept]) if len(kept) else take
     if len(whole) != len(take) or (whole != take).any():
-        raise DataError(f"{source.name}: rows are dropped from the middle of records", _LONG)
+        raise PartOfRecord(f"{source.name}: rows are dropped from the middle of records", _LONG)
     return kept
 
 
