@@ -163,7 +163,7 @@ def sniff(source: Input) -> Format:
 def not_plain(head: bytes) -> str:
     """What a file that begins with these bytes is, if it is packed or binary; nothing for plain text."""
     binary = _binary_row(head)
-    return packer_of(head) if binary is None else binary.name
+    return packer_of(head) if binary is None else binary.name.capitalize()
 
 
 def _binary_row(head: bytes) -> _Row | None:

@@ -160,7 +160,8 @@ class Lists(Format):
         if weaving.take is not None:
             take = _whole_records(source, weaving.take, sizes)
             sizes, null = sizes[take], null[take]
-        added = pl.DataFrame([_listed(series, sizes, null) for series in weaving.added], height=len(sizes))
+        lists = [_listed(series, sizes, null) for series in weaving.added]
+        added = pl.DataFrame(lists or None, height=len(sizes))
         return replace(weaving, added=added, take=take)
 
     def long(self, source: Input) -> pl.DataFrame:

@@ -25,11 +25,17 @@ def first_difference(new: Input, old: Input, added: tuple[str, ...]) -> str | No
             raise DataError(f"{longer}:{number}: a line that the other file does not have")
         if was == now if is_blank(was) or not added else _is_woven(spot, was, now):
             continue
-        with suppress(ValueError, IndexError, StopIteration):  # what is no object is told of below
-            names = dict(_members(now))
-            if missing := next((name for name in added if name not in names), None):
-                raise DataError(f"{new.name}:{number}: no {missing} in this line")
+        if missing := _missing(now, added):
+            raise DataError(f"{new.name}:{number}: no {missing} in this line")
         return f"{new.name}:{number}: {_differing_member(was, now, added)} differs from {old.name}:{number}"
+    return None
+
+
+def _missing(line: bytes, added: Sequence[str]) -> str | None:
+    """The first new member that an object does not have; None for what is no object."""
+    with suppress(ValueError, IndexError, StopIteration):
+        names = dict(_members(line))
+        return next((name for name in added if name not in names), None)
     return None
 
 
