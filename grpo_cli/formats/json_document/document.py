@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from grpo_cli.formats.interface import Compared, Field, Weaving
     from grpo_cli.formats.json_document.walk import Row
 
-_GLANCES: Final = 64  # files whose look is remembered
+_OUTLINES: Final = 64  # files whose outline is remembered
 _SAMPLE: Final = 20
 _HEAD: Final = 200  # documents whose names are taken for those of all lines
 _LONG: Final = "the rows of one record stay together in its own layout: add --long"
@@ -97,22 +97,21 @@ class Documents(Format):
 
     def columns(self, source: Input) -> list[str]:
         """Names in the rollouts, then those in the objects around them, the nearest first."""
-        found = _glance(self, source)
-        if not found.names:
+        names = _outline(self, source).names
+        if not names:
             raise self._no_rows(source)
-        return list(found.names)
+        return list(names)
 
     def _no_rows(self, source: Input) -> DataError:
         return DataError(f"{source.name}: no rows", f"there is nothing at {self.path}" if self.path else "")
 
     def outer_columns(self, source: Input) -> frozenset[str]:
         """Names that no rollout has itself."""
-        found = _glance(self, source)
-        return frozenset(found.names) - {*found.own}
+        return _outline(self, source).outer
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
         """The first few rollouts."""
-        return _glance(self, source).sample
+        return _outline(self, source).sample
 
     def scan(self, source: Input, fields: Sequence[Field]) -> pl.DataFrame:
         """One column per field, one row per rollout."""
@@ -122,8 +121,8 @@ class Documents(Format):
         self, source: Input, fields: Sequence[Field], watched: Collection[str]
     ) -> tuple[pl.DataFrame, frozenset[str]]:
         """Scan, and tell which of the watched names some rollout holds."""
-        asked = [one for one in fields if one.name != PARENT]
-        found: list[list[tuple[int, Any]]] = [[] for _ in asked]
+        wanted = [one for one in fields if one.name != PARENT]
+        found: list[list[tuple[int, Any]]] = [[] for _ in wanted]
         lines: list[int] = []
         parents: list[int] = []
         late: set[str] = set()
@@ -134,12 +133,12 @@ class Documents(Format):
                 lines.append(one.line)
                 parents.append(base + lists.setdefault(row.list_at, len(lists)))
                 late.update(name for name in watched if name in row.value)
-                for field, values in zip(asked, found, strict=True):
+                for field, values in zip(wanted, found, strict=True):
                     values.append(row.value_of(field.name))
         if not lines:
             raise self._no_rows(source)
         columns = {
-            field.name: self._column(source, field, values, lines) for field, values in zip(asked, found, strict=True)
+            field.name: self._column(source, field, values, lines) for field, values in zip(wanted, found, strict=True)
         }
         columns[PARENT] = pl.Series(PARENT, parents, dtype=pl.Int64)
         return pl.DataFrame([columns[one.name] for one in fields]), frozenset(late)
@@ -230,17 +229,17 @@ class Documents(Format):
 
 
 @dataclass(frozen=True, slots=True)
-class _Glance:
-    """What a file shows before it is read: names, those in the rollouts themselves, and the first rollouts."""
+class _Outline:
+    """All names of a file, those that only the objects around rollouts have, and the first rollouts."""
 
     names: tuple[str, ...]
-    own: tuple[str, ...]
+    outer: frozenset[str]
     sample: tuple[dict[str, Any], ...]
 
 
-@lru_cache(maxsize=_GLANCES)
-def _glance(documents: Documents, source: Input) -> _Glance:
-    """Look through a file once for all who ask: parsing a large document takes seconds."""
+@lru_cache(maxsize=_OUTLINES)
+def _outline(documents: Documents, source: Input) -> _Outline:
+    """The outline of a file, made once for all who need it: a large document takes seconds to parse."""
     names: dict[int, dict[str, None]] = {}
     sample: list[Any] = []
     for one in islice(documents.texts(source), _HEAD if documents.lined else None):
@@ -250,7 +249,7 @@ def _glance(documents: Documents, source: Input) -> _Glance:
             if len(sample) < _SAMPLE:
                 sample.append(row.value)
     every = dict.fromkeys(name for far in sorted(names) for name in names[far])
-    return _Glance(tuple(every), tuple(names.get(0, ())), tuple(sample))
+    return _Outline(tuple(every), frozenset(every) - {*names.get(0, ())}, tuple(sample))
 
 
 def _ordered(source: Input, take: np.ndarray) -> frozenset[int]:
