@@ -34,10 +34,15 @@ def suffix_of(name: str) -> str:
     return next((suffix for suffix in PACKED if name.lower().endswith(suffix)), "")
 
 
+def packer_of(head: bytes) -> str:
+    """What a file that begins with these bytes is packed with, or nothing. No text in UTF-8 begins with them."""
+    return "gzip" if head.startswith(_GZIP) else "zstd" if head.startswith(_ZSTD) else ""
+
+
 def is_packed(source: Input) -> bool:
-    """Tell whether the first bytes are those of a packed file. No text in UTF-8 begins with them."""
+    """Tell whether the first bytes are those of a packed file."""
     with source.open() as handle:
-        return handle.read(4).startswith((_GZIP, *_ZSTD))
+        return packer_of(handle.read(4)) != ""
 
 
 @contextmanager
@@ -56,7 +61,13 @@ def unpacked(source: Input) -> Iterator[BinaryIO]:
 
 @contextmanager
 def packing(sink: BinaryIO, suffix: str) -> Iterator[BinaryIO]:
-    """Give a file to write text to, which comes out of `sink` packed. The same text gives the same bytes."""
+    """Give a file whose text comes out of `sink` packed, or `sink` itself without a suffix.
+
+    The same text gives the same bytes.
+    """
+    if not suffix:
+        yield sink
+        return
     if suffix == ".gz":
         with gzip.GzipFile(filename="", mode="wb", compresslevel=_FASTER, fileobj=sink, mtime=0) as stream:
             yield cast("BinaryIO", stream)

@@ -12,6 +12,7 @@ import re
 import select
 import stat
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from io import BufferedReader, RawIOBase
@@ -24,12 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Self
 
-# What a directory is searched for. A test holds this list equal to the suffixes of the formats.
-READABLE: Final = (
-    ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq", ".arrow", ".ipc", ".feather",
-)  # fmt: skip
 PACKED: Final = (".gz", ".zst")
-_PACKABLE: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+Suffixes = Mapping[str, bool]  # those that are read, and whether such files may be packed as well
 _OWN_OUTPUTS: Final = (".advantages.", ".selected.")
 _BLOCK: Final = 1 << 20  # bytes that are read from a pipe at once
 _TURN: Final = 200  # milliseconds that a pipe is waited for at a time
@@ -187,13 +184,16 @@ class Matched(NamedTuple):
     skipped: list[Path]
 
 
-def expand(patterns: Sequence[str]) -> Matched:
-    """Files, globs and directories as one list without duplicates, in natural order inside each pattern."""
+def expand(patterns: Sequence[str], suffixes: Suffixes) -> Matched:
+    """Files, globs and directories as one list without duplicates, in natural order inside each pattern.
+
+    Of a directory the files with one of the suffixes are meant.
+    """
     files: dict[str, Path] = {}
     skipped: dict[str, Path] = {}
     twice: dict[Path, None] = {}  # other names of a file that has been named
     for pattern in patterns:
-        matched = _matched(pattern)
+        matched = _matched(pattern, suffixes)
         for path in sorted(matched.files, key=natural):
             if files.setdefault(os.path.realpath(path), path) != path:
                 twice[path] = None
@@ -203,15 +203,15 @@ def expand(patterns: Sequence[str]) -> Matched:
     return Matched(list(files.values()), [*left_out, *twice])
 
 
-def _matched(pattern: str) -> Matched:
+def _matched(pattern: str, suffixes: Suffixes) -> Matched:
     """The files that one pattern means, of which there is at least one."""
     path = Path(pattern)
     if not pattern:
         raise UsageError("an input without a name", "is it a variable that is not set?")
     if path.is_dir():
-        matched = _in_directory(path)
+        matched = _in_directory(path, suffixes)
         if not matched.files:
-            known = " ".join(READABLE)
+            known = " ".join(suffixes)
             raise DataError(f"{path}: no file to read in this directory", f"the suffixes that can be read are {known}")
         return matched
     if path.exists():
@@ -220,14 +220,14 @@ def _matched(pattern: str) -> Matched:
         raise DataError(f"{pattern}: a link to {path.readlink()}, which is not there")
     if not glob.has_magic(pattern):
         raise DataError(f"{pattern}: no such file or directory", _similar_name(path))
-    matched = _in_glob(pattern)
+    matched = _in_glob(pattern, suffixes)
     if not matched.files:
         why = f"all {len(matched.skipped)} files it matches are skipped" if matched.skipped else "matches nothing"
         raise DataError(f"{pattern}: {why}", "name a file literally to read it whatever it is called")
     return matched
 
 
-def _in_glob(pattern: str) -> Matched:
+def _in_glob(pattern: str, suffixes: Suffixes) -> Matched:
     matched = Matched([], [])
     # With ** the files of a directory are matches themselves; without it a directory stands for them.
     recursive = "**" in Path(pattern).parts
@@ -235,20 +235,20 @@ def _in_glob(pattern: str) -> Matched:
         if path.is_file():
             (matched.skipped if _is_skipped(path.name) else matched.files).append(path)
         elif path.is_dir() and not recursive:
-            below = _in_directory(path)
+            below = _in_directory(path, suffixes)
             matched.files.extend(below.files)
             matched.skipped.extend(below.skipped)
     return matched
 
 
-def _in_directory(top: Path) -> Matched:
+def _in_directory(top: Path, suffixes: Suffixes) -> Matched:
     """The readable files in a directory and below it; there may be none."""
     matched = Matched([], [])
     for folder, below, names in os.walk(top):
         below[:] = [name for name in below if not name.startswith((".", "_"))]
         for path in (Path(folder, name) for name in names):
             # A named pipe in a directory would be waited for; whoever means it names it.
-            if _format_suffix(path) in READABLE and path.is_file():
+            if _is_readable(path, suffixes) and path.is_file():
                 (matched.skipped if _is_skipped(path.name) else matched.files).append(path)
     return matched
 
@@ -258,10 +258,9 @@ def _is_skipped(name: str) -> bool:
     return name.startswith((".", "_")) or any(word in name for word in _OWN_OUTPUTS)
 
 
-def _format_suffix(path: Path) -> str:
-    """The suffix that tells the format: of a packed text file the one before."""
-    inner = Path(path.stem).suffix.lower()
-    return inner if path.suffix.lower() in PACKED and inner in _PACKABLE else path.suffix.lower()
+def _is_readable(path: Path, suffixes: Suffixes) -> bool:
+    suffix = path.suffix.lower()
+    return suffixes.get(Path(path.stem).suffix.lower(), False) if suffix in PACKED else suffix in suffixes
 
 
 def natural(path: Path) -> tuple[list[str | int], ...]:

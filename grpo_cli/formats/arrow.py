@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
@@ -15,18 +16,150 @@ from pyarrow import ipc
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells
 from grpo_cli.formats.cells import plain_keys
-from grpo_cli.formats.columnar import arrow_columns, fetch, joined, joined_schema, place, reach, readable, steps
+from grpo_cli.formats.columnar import arrow_columns, fetch, joined, joined_schema, reach, readable, row_of, steps
+from grpo_cli.formats.interface import Format
 from grpo_cli.formats.jsonl.lines import exactly
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Bytes: TypeAlias = memoryview
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from grpo_cli.files.inputs import Input
     from grpo_cli.formats.interface import Field, Weaving
 
+
+_FILE_MAGIC: Final = b"ARROW1"
+_FEATHER_1: Final = b"FEA1"
+_MOST_AT_ONCE: Final = 1 << 16
+
+
+@dataclass(frozen=True)
+class Arrow(Format):
+    """Arrow IPC, written again record batch by record batch."""
+
+    binary = True
+
+    def columns(self, source: Input) -> list[str]:
+        """Names of the top-level columns."""
+        return list(_schema(source).names)
+
+    def scan(self, source: Input, fields: Sequence[Field]) -> pl.DataFrame:
+        """Read the columns that the fields lie in, and nothing else of the file."""
+        schema = _schema(source)
+        ways = [steps(source, field, schema) for field in fields]
+        names = sorted({way[0] for way in ways}, key=schema.names.index)
+        with _opened(source, [schema.names.index(name) for name in names]) as reader:
+            frame = _frame(reader.read_all())
+            place = partial(self.place, source)
+            pairs = zip(fields, ways, strict=True)
+            return pl.DataFrame({one.name: cells.typed(one, reach(frame, way), place) for one, way in pairs})
+
+    def read(self, source: Input) -> pl.DataFrame:
+        """Read the whole file, for another format."""
+        with _opened(source) as reader:
+            return _frame(reader.read_all())
+
+    def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
+        """One row that has the types of the file, made of its schema alone."""
+        return [row_of(_schema(source))]
+
+    def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
+        """Write the file again in its own form; one record batch is in memory at a time."""
+        new = arrow_columns(weaving.added)
+        with _opened(source) as reader:
+            options = ipc.IpcWriteOptions(compression=_codec(source), emit_dictionary_deltas=True)
+            schema = joined_schema(reader.schema, new.schema, weaving.metadata)
+            create = ipc.new_file if _is_file(reader) else ipc.new_stream
+            with create(sink, schema, options=options) as writer:
+                if weaving.take is None:
+                    _weave_all(source, reader, new, writer)
+                else:
+                    _weave_taken(reader, new, writer, weaving.take)
+        return ()
+
+    def write(self, frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:
+        """Write a fresh file in the file form."""
+        table = plain_keys(frame).to_arrow(compat_level=pl.CompatLevel.oldest())
+        schema = joined_schema(table.schema, pa.schema([]), metadata)
+        with ipc.new_file(sink, schema) as writer:
+            writer.write_table(table.cast(schema).unify_dictionaries())
+
+
+# --- the file and the stream form ----------------------------------------------------------------------------
+# Their two readers have no common class, and come in as Any.
+
+
+@contextmanager
+def _opened(source: Input, only: list[int] | None = None) -> Iterator[Any]:
+    """A reader, of the file or of the stream form, with the wanted columns (None: all)."""
+    options = ipc.IpcReadOptions(included_fields=only)
+    with readable(source, "Arrow IPC"), source.open() as handle:
+        magic = handle.read(len(_FILE_MAGIC))
+        handle.seek(0)
+        if magic.startswith(_FEATHER_1):
+            cure = "write it again: pyarrow.feather.write_feather(table, path, version=2)"
+            raise DataError(f"{source.name}: Feather version 1 is not read", cure)
+        is_file = magic == _FILE_MAGIC
+        with (ipc.open_file if is_file else ipc.open_stream)(handle, options=options) as reader:
+            yield reader
+
+
+def _is_file(reader: Any) -> bool:
+    return isinstance(reader, ipc.RecordBatchFileReader)
+
+
+def _schema(source: Input) -> pa.Schema:
+    with _opened(source) as reader:
+        return reader.schema
+
+
+def _frame(table: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(table)
+    return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
+
+
+# --- writing it again ----------------------------------------------------------------------------------------
+
+
+def _weave_all(source: Input, reader: Any, new: pa.Table, writer: ipc.RecordBatchStreamWriter) -> None:
+    at = 0
+    for batch, notes in _batches(reader):
+        exactly(min(at + batch.num_rows, new.num_rows), at + batch.num_rows, source)
+        table = joined(pa.Table.from_batches([batch]), new.slice(at, batch.num_rows))
+        at += batch.num_rows
+        writer.write_batch(_one_batch(table), custom_metadata=notes)
+    exactly(at, new.num_rows, source)
+
+
+def _batches(reader: Any) -> Iterator[tuple[pa.RecordBatch, Any]]:
+    """Every record batch and its metadata."""
+    if not _is_file(reader):
+        yield from reader.iter_batches_with_custom_metadata()
+        return
+    for at in range(reader.num_record_batches):
+        found = reader.get_batch_with_custom_metadata(at)
+        yield found.batch, found.custom_metadata
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    whole = table.combine_chunks()
+    arrays = [c.chunk(0) if c.num_chunks else pa.array([], c.type) for c in whole.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
+def _weave_taken(reader: Any, new: pa.Table, writer: ipc.RecordBatchStreamWriter, take: np.ndarray) -> None:
+    block: Callable[[int], pa.Table]
+    if _is_file(reader):
+        block = lru_cache(maxsize=1)(lambda at: pa.Table.from_batches([reader.get_batch(at)]))
+        sizes = [block(at).num_rows for at in range(reader.num_record_batches)]
+    else:  # a stream has no index to seek by, so rows out of order need all of it
+        tables = [pa.Table.from_batches([batch]) for batch in reader]
+        block, sizes = tables.__getitem__, [table.num_rows for table in tables]
+    starts = np.cumsum([0, *sizes])[:-1]
+    for table, at, count in fetch(take, starts, block, max([_MOST_AT_ONCE, *sizes])):
+        writer.write_batch(_one_batch(joined(table, new.slice(at, count))))
+
+
+# --- the compression of a file, which pyarrow does not tell: out of the flatbuffers of its messages ------------
 
 _TAIL: Final = 10  # length of the footer in 4 bytes, then ARROW1
 _CONTINUES: Final = 0xFFFFFFFF  # stands before the length of a message since format version 5
@@ -34,8 +167,28 @@ _CONTINUES: Final = 0xFFFFFFFF  # stands before the length of a message since fo
 _BATCHES, _HEADER, _COMPRESSION, _CODEC = 3, 2, 3, 0
 
 
-def first_batch(handle: BinaryIO) -> Bytes | None:
-    """Metadata of the first record batch of a file, found through its footer."""
+def _codec(source: Input) -> str | None:
+    """The compression of the first record batch: zstd, lz4, or None."""
+    with source.open() as handle:
+        if handle.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
+            message = _first_batch(handle)
+        else:
+            handle.seek(0)
+            messages = ipc.MessageReader.open_stream(handle)
+            first = next((one for one in messages if one.type == "record batch"), None)
+            message = None if first is None else memoryview(first.metadata)
+    batch = None if message is None else _follow(message, _number(message, 0), _HEADER)
+    if message is None or batch is None:
+        return None
+    compression = _follow(message, batch, _COMPRESSION)
+    if compression is None:
+        return None
+    entry = _entry(message, compression, _CODEC)
+    return "zstd" if entry and message[compression + entry] else "lz4"
+
+
+def _first_batch(handle: BinaryIO) -> memoryview | None:
+    """Metadata of the first record batch of a file, found through its footer; None when it has no batch."""
     end = handle.seek(-_TAIL, os.SEEK_END)
     length = int.from_bytes(handle.read(4), "little")
     handle.seek(end - length)
@@ -52,167 +205,19 @@ def first_batch(handle: BinaryIO) -> Bytes | None:
     return memoryview(handle.read(size))
 
 
-def codec(message: Bytes) -> str | None:
-    """Compression of a record batch, from its message."""
-    batch = _follow(message, _number(message, 0), _HEADER)
-    compression = None if batch is None else _follow(message, batch, _COMPRESSION)
-    if compression is None:
-        return None
-    entry = _entry(message, compression, _CODEC)
-    return "zstd" if entry and message[compression + entry] else "lz4"
+def _follow(raw: memoryview, table: int, field: int) -> int | None:
+    """Where the table or vector of a field begins; None when the table does not have the field."""
+    entry = _entry(raw, table, field)
+    return table + entry + _number(raw, table + entry) if entry else None
 
 
-def _number(raw: Bytes, at: int) -> int:
-    return int.from_bytes(raw[at : at + 4], "little", signed=True)
-
-
-def _entry(raw: Bytes, table: int, field: int) -> int:
+def _entry(raw: memoryview, table: int, field: int) -> int:
+    """How far behind the start of its table a field is; 0 when the table does not have it."""
     vtable = table - _number(raw, table)
     at = 4 + 2 * field
     inside = at < int.from_bytes(raw[vtable : vtable + 2], "little")
     return int.from_bytes(raw[vtable + at : vtable + at + 2], "little") if inside else 0
 
 
-def _follow(raw: Bytes, table: int, field: int) -> int | None:
-    entry = _entry(raw, table, field)
-    return table + entry + _number(raw, table + entry) if entry else None
-
-
-_NAME: Final = "Arrow IPC"
-_FILE_MAGIC: Final = b"ARROW1"
-_FEATHER_1: Final = b"FEA1"
-_MOST_AT_ONCE: Final = 1 << 16
-
-
-@contextmanager
-def _opened(source: Input, only: list[int] | None = None) -> Iterator[Any]:
-    """Give a reader, of the file or of the stream form, with the wanted columns."""
-    options = ipc.IpcReadOptions(included_fields=only)
-    with readable(source, _NAME), source.open() as handle:
-        magic = handle.read(len(_FILE_MAGIC))
-        handle.seek(0)
-        if magic.startswith(_FEATHER_1):
-            cure = "write it again: pyarrow.feather.write_feather(table, path, version=2)"
-            raise DataError(f"{source.name}: Feather version 1 is not read", cure)
-        is_file = magic == _FILE_MAGIC
-        with (ipc.open_file if is_file else ipc.open_stream)(handle, options=options) as reader:
-            yield reader
-
-
-def _is_file(reader: object) -> bool:
-    return isinstance(reader, ipc.RecordBatchFileReader)
-
-
-def columns(source: Input) -> list[str]:
-    """Names of the top-level columns."""
-    return list(schema_of(source).names)
-
-
-def schema_of(source: Input) -> pa.Schema:
-    """The names and types of the columns."""
-    with _opened(source) as reader:
-        return reader.schema
-
-
-def scan(source: Input, fields: Sequence[Field]) -> pl.DataFrame:
-    """Read the columns that the fields lie in, and nothing else of the file."""
-    with _opened(source) as reader:
-        schema = reader.schema
-    ways = [steps(source, field, schema) for field in fields]
-    names = sorted({way[0] for way in ways}, key=schema.names.index)
-    with _opened(source, [schema.names.index(name) for name in names]) as reader:
-        frame = _frame(reader.read_all())
-        pairs = zip(fields, ways, strict=True)
-        there = place(source)
-        return pl.DataFrame({one.name: cells.typed(one, reach(frame, way), there) for one, way in pairs})
-
-
-def _frame(table: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(table)
-    return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
-
-
-def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
-    """Write the file again in its own form; one record batch is in memory at a time."""
-    new = arrow_columns(weaving.added)
-    with _opened(source) as reader:
-        schema = joined_schema(reader.schema, new.schema, weaving.metadata)
-        create = ipc.new_file if _is_file(reader) else ipc.new_stream
-        with create(sink, schema, options=_like(source)) as writer:
-            if weaving.take is None:
-                _weave_all(source, reader, new, writer)
-            else:
-                _weave_taken(reader, new, writer, weaving.take)
-    return ()
-
-
-# Two readers without a common class come in as Any.
-def _batches(reader: Any) -> Iterator[tuple[pa.RecordBatch, Any]]:
-    if not _is_file(reader):
-        yield from reader.iter_batches_with_custom_metadata()
-        return
-    for at in range(reader.num_record_batches):
-        found = reader.get_batch_with_custom_metadata(at)
-        yield found.batch, found.custom_metadata
-
-
-def _weave_all(source: Input, reader: object, new: pa.Table, writer: ipc.RecordBatchStreamWriter) -> None:
-    at = 0
-    for batch, notes in _batches(reader):
-        exactly(min(at + batch.num_rows, new.num_rows), at + batch.num_rows, source)
-        table = joined(pa.Table.from_batches([batch]), new.slice(at, batch.num_rows))
-        at += batch.num_rows
-        writer.write_batch(_one_batch(table), custom_metadata=notes)
-    exactly(at, new.num_rows, source)
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    whole = table.combine_chunks()
-    arrays = [c.chunk(0) if c.num_chunks else pa.array([], c.type) for c in whole.columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
-
-
-def _weave_taken(reader: Any, new: pa.Table, writer: ipc.RecordBatchStreamWriter, take: np.ndarray) -> None:
-    block, sizes = _blocks(reader)
-    starts = np.cumsum([0, *sizes])[:-1]
-    for table, at, count in fetch(take, starts, block, max([_MOST_AT_ONCE, *sizes])):
-        writer.write_batch(_one_batch(joined(table, new.slice(at, count))))
-
-
-def _blocks(reader: Any) -> tuple[Callable[[int], pa.Table], list[int]]:
-    if _is_file(reader):
-        block = lru_cache(maxsize=1)(lambda at: pa.Table.from_batches([reader.get_batch(at)]))
-        return block, [block(at).num_rows for at in range(reader.num_record_batches)]
-    # A stream has no index to seek by, so rows out of order need all of it.
-    tables = [pa.Table.from_batches([batch]) for batch in reader]
-    return tables.__getitem__, [table.num_rows for table in tables]
-
-
-def _like(source: Input) -> ipc.IpcWriteOptions:
-    """Keep the compression of the first record batch."""
-    return ipc.IpcWriteOptions(compression=_codec(source), emit_dictionary_deltas=True)
-
-
-def _codec(source: Input) -> str | None:
-    with source.open() as handle:
-        if handle.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
-            message = first_batch(handle)
-            return None if message is None else codec(message)
-        handle.seek(0)
-        messages = ipc.MessageReader.open_stream(handle)
-        first = next((one for one in messages if one.type == "record batch"), None)
-        return None if first is None else codec(memoryview(first.metadata))
-
-
-def read(source: Input) -> pl.DataFrame:
-    """Read the whole file, for another format."""
-    with _opened(source) as reader:
-        return _frame(reader.read_all())
-
-
-def write(frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:
-    """Write a fresh file in the file form."""
-    table = plain_keys(frame).to_arrow(compat_level=pl.CompatLevel.oldest())
-    schema = joined_schema(table.schema, pa.schema([]), metadata)
-    with ipc.new_file(sink, schema) as writer:
-        writer.write_table(table.cast(schema).unify_dictionaries())
+def _number(raw: memoryview, at: int) -> int:
+    return int.from_bytes(raw[at : at + 4], "little", signed=True)

@@ -1,4 +1,4 @@
-"""A record that has the types of a typed file, made of its schema alone: nothing of the data is read."""
+"""What Parquet and Arrow share: fields of nested columns, new columns as Arrow arrays, rows in another order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def readable(source: Input, format_name: str) -> Iterator[None]:
-    """Turn what pyarrow and polars say about a broken file into one line."""
+    """Turn what pyarrow and polars say about a broken file into one line of ours."""
     if not source.pin.size:
         raise DataError(f"{source.name}: no rows", "the file is empty")
     try:
@@ -30,12 +30,12 @@ def readable(source: Input, format_name: str) -> Iterator[None]:
     except (pa.ArrowException, pl.exceptions.PolarsError, OSError) as error:
         if getattr(error, "errno", None):  # the disk, not the file: pyarrow's own have no number
             raise
-        told = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise DataError(f"{source.name}: not {format_name} that can be read: {told[:160]}") from error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise DataError(f"{source.name}: not {format_name} that can be read: {reason[:160]}") from error
 
 
 def steps(source: Input, field: Field, schema: pa.Schema) -> list[str]:
-    """Give the way to a field: a column, then the fields of its structs."""
+    """The steps to a field: a column, then fields of its structs."""
     found = resolve(field.name, schema, _child)
     if found is None:
         raise absent(field.name, source, schema.names)
@@ -51,35 +51,32 @@ def _child(parent: Any, name: str) -> Any:
     return next((one.type for one in inner if one.name == name), None)
 
 
-def reach(frame: pl.DataFrame, way: Sequence[str]) -> pl.Series:
-    """Walk from a column into its structs."""
-    series = frame.get_column(way[0])
-    for name in way[1:]:
+def reach(frame: pl.DataFrame, path: Sequence[str]) -> pl.Series:
+    """The column, or the field of its structs, that the steps lead to."""
+    series = frame.get_column(path[0])
+    for name in path[1:]:
         series = series.struct.field(name)
     return series
 
 
 def place(source: Input) -> Callable[[int], str]:
-    """Name a row as a person counts them."""
+    """How messages call a row of the file: by its number, from 1."""
     return lambda row: f"{source.name} row {row + 1}"
 
 
 def arrow_columns(added: pl.DataFrame) -> pa.Table:
-    """Give the new columns as Arrow arrays of the types that every reader knows."""
+    """The new columns as Arrow arrays of types that every reader knows."""
     table = plain_keys(added).to_arrow(compat_level=pl.CompatLevel.oldest())
-    small = pa.schema([pa.field(one.name, _everyday(one.type)) for one in table.schema])
+    texts = [pa.types.is_large_string(one.type) or pa.types.is_dictionary(one.type) for one in table.schema]
     # A cast loads pyarrow.compute, which the shortest runs notice; numbers need none.
-    return table if table.schema == small else table.cast(small)
-
-
-def _everyday(dtype: pa.DataType) -> pa.DataType:
-    if pa.types.is_large_string(dtype) or pa.types.is_dictionary(dtype):
-        return pa.string()
-    return dtype
+    if not any(texts):
+        return table
+    pairs = zip(table.schema, texts, strict=True)
+    return table.cast(pa.schema([pa.field(one.name, pa.string() if text else one.type) for one, text in pairs]))
 
 
 def joined(table: pa.Table, new: pa.Table) -> pa.Table:
-    """Put the new columns behind the old ones, or in the place of those that have the same name."""
+    """The table with the new columns behind its own, or in the place of those that have the same name."""
     for field, column in zip(new.schema, new.columns, strict=True):
         at = table.schema.get_field_index(field.name)
         table = table.append_column(field, column) if at < 0 else table.set_column(at, field, column)
@@ -87,7 +84,7 @@ def joined(table: pa.Table, new: pa.Table) -> pa.Table:
 
 
 def joined_schema(schema: pa.Schema, new: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-    """Give the schema that `joined` leads to, with the file's own metadata and ours."""
+    """The schema that `joined` leads to, with the file's own metadata and ours."""
     for field in new:
         at = schema.get_field_index(field.name)
         schema = schema.append(field) if at < 0 else schema.set(at, field)
@@ -98,7 +95,10 @@ def joined_schema(schema: pa.Schema, new: pa.Schema, metadata: Mapping[str, str]
 def fetch(
     take: np.ndarray, starts: np.ndarray, block: Callable[[int], pa.Table], most: int
 ) -> Iterator[tuple[pa.Table, int, int]]:
-    """Gather source rows in output order, `most` at a time, reading each block once per portion."""
+    """Source rows in output order: a table of at most `most` rows, which output row it begins with, and its height.
+
+    `starts` are the first rows of the file's blocks; each block is read once for every such table.
+    """
     for low in range(0, len(take), most):
         wanted = take[low : low + most]
         where = np.searchsorted(starts, wanted, side="right") - 1
@@ -119,7 +119,7 @@ def _rows_of(table: pa.Table, rows: np.ndarray) -> pa.Table:
 
 
 def row_of(schema: pa.Schema) -> dict[str, Any]:
-    """One value of its type for each column."""
+    """A made-up row with a value of its type in each column: the schema shows all that there is to know."""
     return {one.name: _value(one.type) for one in schema}
 
 
@@ -129,7 +129,8 @@ def _value(dtype: Any) -> Any:
         return {one.name: _value(one.type) for one in inner}
     if pa.types.is_map(dtype):
         return {}
-    if _is_list(dtype):
+    is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if any(test(dtype) for test in is_list) or "list_view" in str(dtype):
         return [_value(dtype.value_type)]
     if pa.types.is_boolean(dtype):
         return True
@@ -138,8 +139,3 @@ def _value(dtype: Any) -> Any:
     if pa.types.is_floating(dtype) or pa.types.is_decimal(dtype):
         return 1.0
     return None if pa.types.is_null(dtype) else ""
-
-
-def _is_list(dtype: Any) -> bool:
-    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(test(dtype) for test in tests) or "list_view" in str(dtype)

@@ -35,16 +35,10 @@ def recognise(files: Sequence[FileTable], binding: Binding) -> list[FileTable]:
         return tables
     rewards = binding.rewards or _rewards(schema, tables[0])
     items = tuple(name for name in rewards if name not in schema.derive)
-    made = []
-    for table in tables:
-        if table.format.packed is None:
-            if not items:
-                raise UsageError(f"a {schema.title} needs the column of its rewards", "name it with --reward")
-            nested = registry.listed(table.format, items, keys_too=schema.layout != "wide")
-            made.append(table.of_schema(schema, nested))
-        else:
-            made.append(table)
-    return made
+    if not items:
+        raise UsageError(f"a {schema.title} needs the column of its rewards", "name it with --reward")
+    keys_too = schema.layout != "wide"
+    return [table.of_schema(schema, registry.listed(table.format, items, keys_too=keys_too)) for table in tables]
 
 
 @dataclass(frozen=True, slots=True)

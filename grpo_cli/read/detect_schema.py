@@ -15,17 +15,17 @@ from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import pinned
 from grpo_cli.formats import registry
 from grpo_cli.schemas.sample import Sample, misfit, reward_names
-from grpo_cli.schemas.table import LISTED, NONE, REFUSED, schema, schemas
+from grpo_cli.schemas.table import LISTED, NESTED, NONE, REFUSED, schema, schemas
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from grpo_cli.formats.interface import Format
     from grpo_cli.read.tables import FileTable
     from grpo_cli.schemas.table import Schema
 
 _NEAR: Final = 3  # schemas that nearly fit
 _SCORED: Final = frozenset({"reward", "rewards", "score", "scores", "total_reward", "advantage", "advantages"})
-_BASES: Final = {"nested": {"jsonl", "json"}, **{layout: {"jsonl", "json", "parquet", "arrow"} for layout in LISTED}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,18 @@ def with_schema(files: Sequence[FileTable], choice: str | None) -> list[FileTabl
     found = {one.name: _schema_of(one, choice) for one in files}
     kinds = {None if one is None else one.name: name for name, one in found.items()}
     if len(kinds) > 1:
-        told = ", ".join(f"{name} is {kind or 'of no known schema'}" for kind, name in kinds.items())
+        listed = ", ".join(f"{name} is {kind or 'of no known schema'}" for kind, name in kinds.items())
         raise DataError(
-            f"the files are of different schemas: {told}",
+            f"the files are of different schemas: {listed}",
             "name the files of one, or choose with --schema NAME, or --schema none",
         )
-    return [_laid(one, found[one.name]) for one in files]
+    schema_ = next(iter(found.values()))
+    if schema_ is None:
+        return list(files)
+    nested = schema_.layout == NESTED
+    return [
+        one.of_schema(schema_, registry.nested(one.format, schema_.rows) if nested else one.format) for one in files
+    ]
 
 
 def _schema_of(table: FileTable, choice: str | None) -> Schema | None:
@@ -58,7 +64,7 @@ def _schema_of(table: FileTable, choice: str | None) -> Schema | None:
         chosen = schema(choice)
         _refuse(chosen, table)
         return chosen
-    if table.format.name in {"csv", "tsv", "parquet", "arrow"} and not _likely({*table.columns()}):
+    if not _likely(table.columns()):
         return None
     sample = Sample.of(table.source, table.format, table.columns())
     best = _best([_match(one, sample) for one in _likely(sample.names)], table.name)
@@ -85,18 +91,25 @@ def _best(found: Sequence[Match], name: str) -> Schema | None:
     most = max(one.score for one in fitting)
     best = [one.schema for one in fitting if one.score == most]
     if len(best) > 1:
-        told = " and ".join(f"{one.name} ({one.title})" for one in best)
-        raise DataError(f"{name}: two schemas fit: {told}", "choose with --schema NAME, or --schema none")
+        both = " and ".join(f"{one.name} ({one.title})" for one in best)
+        raise DataError(f"{name}: two schemas fit: {both}", "choose with --schema NAME, or --schema none")
     return best[0]
 
 
 def _refuse(found: Schema, table: FileTable) -> None:
     if found.layout in REFUSED:
         raise DataError(f"{table.name}: {found.title}: {found.refusal}", found.hint)
-    bases = _BASES.get(found.layout)
-    if bases is not None and table.format.name not in bases:
-        told = f"{table.name}: the schema {found.name} is not read from {table.format.name}"
-        raise DataError(told, f"it is read from {', '.join(sorted(bases))}; --schema none reads plain rows")
+    if not _can_hold(table.format, found.layout):
+        others = sorted(one.name for one in registry.FORMATS.values() if _can_hold(one, found.layout))
+        wrong = f"{table.name}: the schema {found.name} is not read from {table.format.name}"
+        raise DataError(wrong, f"it is read from {', '.join(others)}; --schema none reads plain rows")
+
+
+def _can_hold(known: Format, layout: str) -> bool:
+    """Whether a record of the format has room for the rollouts of a layout."""
+    if layout == NESTED:
+        return known.holds_objects
+    return known.holds_lists if layout in LISTED else True
 
 
 def explained(name: str) -> dict[str, Any]:
@@ -111,24 +124,13 @@ def explained(name: str) -> dict[str, Any]:
         "file": name,
         "schema": None if best is None else best.name,
         "because": [] if best is None else list(fitting[0].by),
-        "also": [_told(one) for one in fitting[1:]],
-        "nearly": [_told(one) for one in near if len(one.against) == 1][:_NEAR],
+        "also": [_as_dict(one) for one in fitting[1:]],
+        "nearly": [_as_dict(one) for one in near if len(one.against) == 1][:_NEAR],
     }
 
 
-def _told(one: Match) -> dict[str, Any]:
+def _as_dict(one: Match) -> dict[str, Any]:
     return {"schema": one.schema.name, "score": one.score, "by": list(one.by), "against": list(one.against)}
-
-
-def _laid(table: FileTable, found: Schema | None) -> FileTable:
-    """A file whose format knows the layout of its schema."""
-    if found is None:
-        return table
-    kind = table.format
-    if found.layout == "nested":
-        inner = "[]" if kind.name == "json" and kind.path == "[]" else ""
-        kind = registry.nested(f"{inner}.{found.rows}".strip("."), lined=kind.name == "jsonl")
-    return table.of_schema(found, kind)
 
 
 # --- matching ----------------------------------------------------------------------------------------------

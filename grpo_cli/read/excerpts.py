@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
-import pyarrow.parquet as pq
 
 from grpo_cli.errors import DataError, GrpoError
 from grpo_cli.formats.cells import canonical, json_text
 from grpo_cli.formats.interface import Field
-from grpo_cli.formats.jsonl.lines import is_blank, raw_lines
-from grpo_cli.formats.jsonl.rows import ABSENT, parsed, value_of
 from grpo_cli.read.tables import FileTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from grpo_cli.read.tables import Narrow, Table
 
@@ -78,45 +75,11 @@ def _as_text(value: Any) -> str | None:
 
 def _picked(table: Table, rows: Rows, column: str, height: int) -> Sequence[Any]:
     """The values of these rows (in ascending order), read the cheap way if the format has one."""
-    if isinstance(table, FileTable) and table.format.name in _WAYS:
-        found = _WAYS[table.format.name](table, rows, column, height)
+    if isinstance(table, FileTable):
+        found = table.format.values(table.source, rows, column, height)
         if found is not None:
             return found
     try:
         return table.scan([Field(column, "key")])[column].gather(rows).to_list()
     except GrpoError:  # not every file of several has it
         return [None] * len(rows)
-
-
-def _of_lines(table: FileTable, rows: Rows, column: str, height: int) -> list[Any] | None:
-    """Parse the lines that are meant; none if lines are not rows here."""
-    wanted, found, at = dict.fromkeys(rows.tolist()), [], -1
-    for line in raw_lines(table.source):
-        at += not is_blank(line)
-        if at in wanted and not is_blank(line):
-            value = value_of(_row(line, table), column)
-            found.append(None if value is ABSENT else value)
-    return found if at + 1 == height else None
-
-
-def _row(line: bytes, table: FileTable) -> Mapping[str, Any]:
-    return parsed(line.removeprefix(b"\xef\xbb\xbf"), lambda _: table.name, 0)
-
-
-def _of_row_groups(table: FileTable, rows: Rows, column: str, height: int) -> list[Any] | None:
-    """Read the column in the row groups where the rows are, one after the other."""
-    with table.source.open() as handle:
-        file = pq.ParquetFile(handle)
-        if file.metadata.num_rows != height or column not in file.schema_arrow.names:
-            return None
-        sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-        ends = np.cumsum(sizes)
-        groups = np.searchsorted(ends, rows, side="right")
-        found: list[Any] = []
-        for group in np.unique(groups):
-            here = rows[groups == group] - (int(ends[group]) - sizes[group])
-            found += file.read_row_group(int(group), columns=[column])[column].take(here).to_pylist()
-    return found
-
-
-_WAYS: Final = {"jsonl": _of_lines, "parquet": _of_row_groups}

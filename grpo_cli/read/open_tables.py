@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from grpo_cli.errors import UsageError
 from grpo_cli.files.inputs import expand, pinned, spool
 from grpo_cli.formats import registry
-from grpo_cli.formats.jsonl.broken import without_broken
 from grpo_cli.read.apply_schema import recognise
 from grpo_cli.read.tables import FileTable
 from grpo_cli.schemas.second_copies import without_copies
@@ -36,7 +35,7 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
         if sys.stdin is None:
             raise UsageError("standard input is closed", "pipe something in, or name a file")
         return [spool(sys.stdin.buffer)], []
-    found = expand(names)
+    found = expand(names, registry.SUFFIXES)
     named = {Path(name) for name in names}
     folder = None if output_folder is None else Path(os.path.realpath(output_folder))
     unmeant = {
@@ -56,9 +55,6 @@ def open_tables(inputs: Sequence[Input], binding: Binding, *, skip_broken: bool 
     tables = []
     for source in inputs:
         known = registry.of(source)
-        if skip_broken and known.name == "jsonl":
-            kept, gone = without_broken(source)
-            tables.append(FileTable(kept, known, gone=gone))
-        else:
-            tables.append(FileTable(source, known))
+        kept, gone = known.without_broken(source) if skip_broken else (source, ())
+        tables.append(FileTable(kept, known, gone=gone))
     return recognise(tables, binding)

@@ -11,7 +11,6 @@ import polars as pl
 
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.formats.cells import typed
-from grpo_cli.formats.jsonl.lines import line_of
 from grpo_cli.read.derived_columns import DerivedColumns
 from grpo_cli.read.known_names import STEP_LIKE
 
@@ -81,14 +80,7 @@ class FileTable:
 
     def place(self, row: int) -> str:
         """A row (0 = the first) as a person finds it: by its line in a file of lines."""
-        if self.format.place is not None:
-            return self.format.place(self.source, row)
-        if self.format.name == "jsonl":
-            line = line_of(self.source, row)
-            for gone in self.gone:
-                line += gone <= line
-            return f"{self.name}:{line}"
-        return f"{self.name} row {row + 1}"
+        return self.format.place(self.source, row, self.gone)
 
     @cached_property
     def _columns(self) -> dict[str, None]:
@@ -110,8 +102,8 @@ class FileTable:
 
     def refuse(self, names: Collection[str]) -> None:
         """Let no row hold one of these names, neither those that are known by now nor those that a scan finds."""
-        known = self._columns if self.format.own is None else self.format.own(self.source)
-        there = [name for name in names if name in known]
+        outer = self.format.outer_columns(self.source)
+        there = [name for name in names if name in self._columns and name not in outer]
         if there:
             raise DataError(
                 f"{self.name} already has a column {there[0]!r}",
@@ -126,10 +118,8 @@ class FileTable:
         return DerivedColumns(self.schema, self.name, self.place).scan(self._scanned, fields)
 
     def _scanned(self, fields: Sequence[Field]) -> pl.DataFrame:
-        if self.format.late is None:
-            return self.format.scan(self.source, fields)
         watched = {*STEP_LIKE, *self._refused} - {*self._columns, *(field.name for field in fields)}
-        frame, late = self.format.late(self.source, fields, watched)
+        frame, late = self.format.scan_watching(self.source, fields, watched)
         self._columns.update(dict.fromkeys(sorted(late)))
         self.refuse(self._refused)
         return frame

@@ -14,17 +14,17 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from grpo_cli.engine.compile import score
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import Input, Pin, arrivals
+from grpo_cli.formats import registry
 from grpo_cli.formats.cells import canonical
 from grpo_cli.formats.interface import Field, Weaving
 from grpo_cli.formats.jsonl.lines import is_blank
-from grpo_cli.formats.registry import FORMATS
 from grpo_cli.read import build_table
 from grpo_cli.read.build_table import refuse_singletons, refuse_unscorable
 from grpo_cli.read.tables import FileTable
@@ -38,16 +38,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from grpo_cli.runs.compute_files import Job
-
-
-JSONL: Final = FORMATS["jsonl"]
-_OTHERS: Final = {
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PAR1": "Parquet",
-    b"ARROW1": "Arrow",
-    b"\xff\xff\xff\xff": "Arrow",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +103,7 @@ class _Waiting:
     def _keys(self, block: Block) -> Iterator[tuple[bytes, bytes]]:
         names = dict.fromkeys((*self.ends, *self.groups))
         with block.located(), block.held() as held:
-            frame = JSONL.scan(held, [Field(name, "key") for name in names])
+            frame = registry.lines().scan(held, [Field(name, "key") for name in names])
         return zip(_digests(frame, self.ends), _digests(frame, self.groups), strict=True)
 
     def complete(self) -> int:
@@ -182,11 +172,10 @@ def _rows(source: BinaryIO) -> Iterator[list[bytes]]:
 
 def _refuse_others(head: bytes) -> None:
     """A stream is plain text; the whole input may be something else."""
-    for magic, name in _OTHERS.items():
-        if head.startswith(magic):
-            raise UsageError(
-                f"--stream reads plain JSON lines, and this is {name}", "leave out --stream, or unpack it before"
-            )
+    if name := registry.not_plain(head):
+        raise UsageError(
+            f"--stream reads plain JSON lines, and this is {name}", "leave out --stream, or unpack it before"
+        )
 
 
 def _joined(lines: Sequence[bytes]) -> Iterator[list[bytes]]:
@@ -265,7 +254,7 @@ def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
         sink.writelines(block.rows)
         return
     with block.held() as held:
-        table = FileTable(held, JSONL)
+        table = FileTable(held, registry.lines())
         refuse_columns([table], job.output)
         narrow = build_table.read([table], replace(job.binding, singletons_meant=True, schema=NONE), job.plan)
         refuse_read_columns(narrow, job.output)
@@ -279,6 +268,6 @@ def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
         rows = np.arange(len(kept)) if narrow.rows is None else narrow.rows
         take = None if kept.all() and narrow.rows is None else rows[kept]
         columns = added(scored, job.output).filter(scored.frame[".kept"])
-        JSONL.weave(held, sink, Weaving(added=columns, take=take, replace=job.output.replace, metadata={}))
+        table.format.weave(held, sink, Weaving(added=columns, take=take, replace=job.output.replace, metadata={}))
     sink.flush()
     tally.add(scored, narrow)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.engine.group_stats import Segments
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.files.compression import is_packed
-from grpo_cli.files.inputs import PACKED
-from grpo_cli.formats import registry
-from grpo_cli.formats.interface import Weaving
+from grpo_cli.formats.convert import convert
+from grpo_cli.formats.interface import PartOfRecord, Weaving
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, settings
 from grpo_cli.read.open_tables import find_inputs, open_tables
@@ -251,47 +250,31 @@ def write(
     for table, aim, length in zip(tables, aims, lengths, strict=True):
         if aim.path is not None:
             aim.path.parent.mkdir(parents=True, exist_ok=True)
-        with sink(aim, force=force) as handle:
-            notes += _write_one(table, aim, rows[(rows >= start) & (rows < start + length)] - start, length, handle)
-            table.source.check()
+        here = rows[(rows >= start) & (rows < start + length)] - start
+        same = aim.format.same_as(table.format)
+        if same and len(here) == length and is_packed(table.source) == bool(aim.packing):  # all rows are the file
+            with sink(replace(aim, packing=""), force=force) as handle, table.source.open() as source:
+                shutil.copyfileobj(source, handle)
+                table.source.check()
+        else:
+            with sink(aim, force=force) as handle:
+                notes += _write_one(table, aim, here, handle)
+                table.source.check()
         start += length
     return notes
 
 
-def _write_one(table: FileTable, aim: Target, rows: Rows, length: int, handle: Any) -> Sequence[str]:
-    """Rows as their file has them; all of them are the file."""
-    same, packed = aim.format.name == table.format.name, aim.format.suffixes[0].endswith(PACKED)
-    if not same:
-        whole = table.format.read if table.format.long is None else table.format.long
-        aim.format.write(whole(table.source)[pl.Series(rows)], handle, {})
-    elif len(rows) == length and is_packed(table.source) == packed:
-        with table.source.open() as source:
-            shutil.copyfileobj(source, handle)
-    elif table.format.packed is None:
-        return aim.format.weave(table.source, handle, _of_rows(rows))
-    else:
-        return _records(table, aim, rows, handle)
-    return ()
-
-
-def _of_rows(rows: Rows) -> Weaving:
-    return Weaving(added=pl.DataFrame(height=len(rows)), take=rows, replace=False, metadata={})
-
-
-def _records(table: FileTable, aim: Target, rows: Rows, handle: Any) -> Sequence[str]:
-    """Records that hold several rows stay as they are where all of their rows stay."""
-    packed, long = table.format.packed, table.format.long
-    try:
-        records = None if packed is None else packed(table.source, _of_rows(rows)).take
-    except DataError:
-        records = None
-    if records is not None:
-        plain = registry.FORMATS[table.format.name] if aim.path is None else registry.of(str(aim.path))
-        return plain.weave(table.source, handle, _of_rows(records))
-    if long is None:
-        raise DataError(f"{table.name}: a record holds rows that stay and rows that go", "leave out --per-group")
-    aim.format.write(long(table.source)[pl.Series(rows)], handle, {})
-    return [f"{table.name}: of some records not all rows are kept, so they are written as one row each"]
+def _write_one(table: FileTable, aim: Target, rows: Rows, handle: BinaryIO) -> Sequence[str]:
+    """Rows as their file has them, or one row each where a record cannot be divided."""
+    chosen = Weaving(added=pl.DataFrame(height=len(rows)), take=rows, replace=False, metadata={})
+    notes: Sequence[str] = ()
+    if aim.format.same_as(table.format):
+        try:
+            return table.format.weave(table.source, handle, chosen)
+        except PartOfRecord:
+            notes = [f"{table.name}: of some records not all rows are kept, so they are written as one row each"]
+    convert(table.source, table.format, handle, aim.format, chosen, long=True)
+    return notes
 
 
 def summary_of(chosen: Chosen, aims: Sequence[Target], notes: Sequence[str]) -> Mapping[str, Any]:

@@ -1,16 +1,12 @@
-"""What a file looks like to somebody who has to tell its schema: its path, its names, the shapes of a few records."""
+"""What a schema is recognised by: the path of a file, its names, the shapes of the values in a few records."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from grpo_cli.formats import registry
-from grpo_cli.formats.delimited import records, text_of
-from grpo_cli.formats.jsonl.lines import raw_lines
-from grpo_cli.formats.jsonl.rows import ABSENT, rows, value_of
+from grpo_cli.formats.jsonl.rows import ABSENT, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -19,8 +15,6 @@ if TYPE_CHECKING:
     from grpo_cli.formats.interface import Format
     from grpo_cli.schemas.table import Schema
 
-_ROWS: Final = 20
-_BYTES: Final = 4 << 20
 _NUMBER: Final = re.compile(
     r"\s*([-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|nan|[-+]?inf(inity)?|true|false)\s*", re.IGNORECASE
 )
@@ -28,19 +22,18 @@ _NUMBER: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What is looked at: the path, the names and a few records of a file."""
+    """The path, the names and a few records of a file."""
 
     path: str
-    format: str
     names: frozenset[str]
     records: Sequence[Mapping[str, Any]]
 
     @classmethod
     def of(cls, source: Input, known: Format, columns: Collection[str]) -> Sample:
-        """Look at a file of a format, of which some names are known."""
-        found = _sample(source, known)
-        names = {*columns, *(name for one in found for name in one)}
-        return cls(source.name, known.name, frozenset(names), found)
+        """A sample of a file whose columns are known so far as `columns` says."""
+        records = known.sample(source)
+        names = {*columns, *(name for record in records for name in record)}
+        return cls(source.name, frozenset(names), records)
 
 
 def misfit(name: str, shape: str, sample: Sample) -> str:
@@ -115,41 +108,3 @@ _SHAPES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "numbers-or-number": lambda value: _is_number(value) or _is_numbers(value),
     "fraction": lambda value: isinstance(value, str) and re.fullmatch(r"\d+/\d+", value) is not None,
 }
-
-
-# --- a few records -----------------------------------------------------------------------------------------
-
-
-def _sample(source: Input, kind: Format) -> list[Mapping[str, Any]]:
-    if kind.name == "json":
-        return registry.documents(kind).sample(source)
-    if kind.name in {"csv", "tsv"}:
-        marks = {"csv": b",", "tsv": b"\t"}
-        cells = (list(map(text_of, raw)) for _, raw in records(source, marks[kind.name]) if raw)
-        header = next(cells, [])
-        return [dict(zip(header, one, strict=False)) for one in islice(cells, _ROWS)]
-    if kind.name in {"parquet", "arrow"}:
-        return [_row_of(source, kind.name)]
-    return [row for _, row in rows(_lines(source), lambda at: f"{source.name}:{at + 1}")]
-
-
-def _row_of(source: Input, kind: str) -> dict[str, Any]:
-    from grpo_cli.formats.columnar import row_of
-
-    if kind == "parquet":
-        import pyarrow.parquet as pq
-
-        with source.open() as handle:
-            return row_of(pq.read_schema(handle))
-    from grpo_cli.formats.arrow import schema_of
-
-    return row_of(schema_of(source))
-
-
-def _lines(source: Input) -> Iterator[bytes]:
-    size = 0
-    for line in islice(raw_lines(source), _ROWS):
-        yield line
-        size += len(line)
-        if size > _BYTES:
-            return

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def without_copies(files: Sequence[Path], meant: Collection[Path]) -> tuple[list[Path], list[Path]]:
-    """The files to read, and those that are passed over; a file that was named itself is meant."""
+def without_copies(files: Sequence[Path], named: Collection[Path]) -> tuple[list[Path], list[Path]]:
+    """The files to read, and those that are passed over; a file that the user named itself is always read."""
     names = {path: path.as_posix() for path in files}
     passed: dict[Path, None] = {}
     for rule in (rule for one in schemas().values() for rule in one.copies):
         skip = re.compile(rule.skip)
-        hit = [path for path, name in names.items() if path not in meant and skip.search(name)]
+        hit = [path for path, name in names.items() if path not in named and skip.search(name)]
         others = [name for path, name in names.items() if not skip.search(name)] if hit and rule.beside else []
         if hit and (not rule.beside or any(re.search(rule.beside, name) for name in others)):
             passed |= dict.fromkeys(hit)

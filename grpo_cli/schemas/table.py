@@ -31,10 +31,11 @@ LAYOUTS: Final = MappingProxyType({
     "aggregate": "one number per prompt",
     "prompts": "prompts without rewards",
 })  # fmt: skip
+NESTED: Final = "nested"
 LISTED: Final = frozenset({"lists-of-one", "wide", "columnar"})
 REFUSED: Final = frozenset({"aggregate", "prompts"})
 SHAPES: Final = frozenset(
-    {
+    [
         "any",
         "number",
         "float",
@@ -47,7 +48,7 @@ SHAPES: Final = frozenset(
         "object",
         "numbers-or-number",
         "fraction",
-    }
+    ]
 )
 STATES: Final = frozenset({"null", "filled", "true", "false", "zero"})
 _WORDS: Final = MappingProxyType({"@parent": "record", "@file": "file"})
@@ -69,9 +70,9 @@ class Derived:
     alone: bool = False  # there may be one part only
 
     @classmethod
-    def of(cls, schema: str, name: str, told: Mapping[str, Any]) -> Self:
+    def of(cls, schema: str, name: str, entry: Mapping[str, Any]) -> Self:
         """Read one entry of `[schema.derive]`."""
-        given = {"source" if key == "from" else key: value for key, value in told.items()}
+        given = {"source" if key == "from" else key: value for key, value in entry.items()}
         return _strict(cls, f"derived column {name} of the schema {schema}", {"name": name, **given})
 
 
@@ -165,17 +166,19 @@ def schemas() -> Mapping[str, Schema]:
 
 def parsed(text: str) -> Mapping[str, Schema]:
     """Read a file of schemas; unknown keys and missing facts are errors."""
-    return MappingProxyType({name: _schema(name, told) for name, told in tomllib.loads(text).items()})
+    return MappingProxyType({name: _schema(name, entry) for name, entry in tomllib.loads(text).items()})
 
 
-def _schema(name: str, told: Mapping[str, Any]) -> Schema:
+def _schema(name: str, entry: Mapping[str, Any]) -> Schema:
     what = f"schema {name}"
-    made = {"name": name, **told}
-    made["derive"] = {key: Derived.of(name, key, entry) for key, entry in told.get("derive", {}).items()}
-    made["unscorable"] = tuple(_unscorable(what, column, state) for column, state in told.get("unscorable", {}).items())
-    made["copies"] = tuple(_strict(Copies, f"copies of the {what}", entry) for entry in told.get("copies", ()))
-    if "rewards" in told:
-        made["rewards"] = _strict(Rewards, f"rewards of the {what}", told["rewards"])
+    made = {"name": name, **entry}
+    made["derive"] = {key: Derived.of(name, key, one) for key, one in entry.get("derive", {}).items()}
+    made["unscorable"] = tuple(
+        _unscorable(what, column, state) for column, state in entry.get("unscorable", {}).items()
+    )
+    made["copies"] = tuple(_strict(Copies, f"copies of the {what}", one) for one in entry.get("copies", ()))
+    if "rewards" in entry:
+        made["rewards"] = _strict(Rewards, f"rewards of the {what}", entry["rewards"])
     found = _strict(Schema, what, made)
     _check(found)
     return found
@@ -189,13 +192,13 @@ def _unscorable(what: str, column: str, state: Any) -> Unscorable:
     return Unscorable(column=column, state=state)
 
 
-def _strict(cls: type[T], what: str, told: Mapping[str, Any]) -> T:
+def _strict(cls: type[T], what: str, entry: Mapping[str, Any]) -> T:
     known = [one.name for one in fields(cls)]  # type: ignore[arg-type]
-    for key in told:
+    for key in entry:
         if key not in known:
             raise UnknownName.among(f"key of the {what}", key, known)
     try:
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in told.items()})
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
     except TypeError:
         raise UsageError(f"the {what} lacks a key", f"it needs {', '.join(known[:5])}") from None
 
@@ -214,7 +217,7 @@ def _check(one: Schema) -> None:
         needs["refusal"] = one.refusal
     else:
         needs |= {"group": one.group or one.blocks, "reward": one.reward or one.rewards}
-        needs |= {"rows": one.rows} if one.layout == "nested" else {}
+        needs |= {"rows": one.rows} if one.layout == NESTED else {}
     for key, value in needs.items():
         if not value:
-            raise UsageError(f"the schema {one.name} does not say {key!r}", "see grpo_cli/schemas.py")
+            raise UsageError(f"the schema {one.name} does not say {key!r}", "see grpo_cli/schemas/table.py")

@@ -59,10 +59,11 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One output: a path, or standard output."""
+    """One output: a path, or standard output (None); `packing` is the suffix of what it is packed with, or nothing."""
 
     path: Path | None
     format: Format
+    packing: str = ""
 
     @property
     def name(self) -> str:
@@ -102,7 +103,7 @@ def _themselves(tables: Sequence[FileTable], output: Output) -> list[Target]:
         if table.source.fd is not None:
             raise UsageError(f"{table.name} is a pipe: there is no place to write into", "leave out --in-place")
         refuse_checksums(Path(table.source.path), table.name, ELSEWHERE)
-    return [Target(Path(table.source.path), table.format) for table in tables]
+    return [Target(Path(table.source.path), table.format, suffix_of(table.name)) for table in tables]
 
 
 def is_folder(to: str | None) -> bool:
@@ -116,14 +117,14 @@ def _named(tables: Sequence[FileTable], output: Output) -> list[Target]:
     if to == STDOUT or (to is None and piped):
         if len(tables) > 1:
             raise UsageError(f"{len(tables)} inputs cannot share standard output", "give -o DIRECTORY/")
-        return [Target(None, tables[0].format)]
+        return [Target(None, tables[0].format, suffix_of(tables[0].name))]
     for table in tables if to is None else ():
         if table.source.fd is not None and not table.gone:
             raise UsageError(f"{table.name} is a pipe: there is no name beside it", "give -o FILE, or -o -")
     if to is None:
         paths = [_beside(Path(table.name), output.word) for table in tables]
         return [
-            Target(path, registry.like(one.format, path.name, beside=True))
+            Target(path, registry.like(one.format, path.name, beside=True), suffix_of(path.name))
             for path, one in zip(paths, tables, strict=True)
         ]
     if is_folder(to):
@@ -131,7 +132,10 @@ def _named(tables: Sequence[FileTable], output: Output) -> list[Target]:
     if len(tables) > 1:
         raise UsageError(f"{len(tables)} inputs cannot share one file {to}", "give -o DIRECTORY/")
     device = Path(to).exists() and not Path(to).is_file()  # /dev/null and the like have no suffix
-    return [Target(Path(to), tables[0].format if device else registry.like(tables[0].format, to))]
+    given = tables[0].format
+    if device:
+        return [Target(Path(to), given, suffix_of(tables[0].name))]
+    return [Target(Path(to), registry.like(given, to), suffix_of(to))]
 
 
 def _beside(path: Path, word: str) -> Path:
@@ -149,6 +153,7 @@ def _in_directory(top: Path, tables: Sequence[FileTable]) -> list[Target]:
         Target(
             top / os.path.relpath(parent, common) / Path(table.name).name,
             registry.like(table.format, table.name, beside=True),
+            suffix_of(table.name),
         )
         for parent, table in zip(parents, tables, strict=True)
     ]

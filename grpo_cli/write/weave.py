@@ -13,7 +13,9 @@ import polars as pl
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.atomic import replacing
+from grpo_cli.files.compression import packing
 from grpo_cli.files.in_place import locked
+from grpo_cli.formats.convert import convert
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.write.outputs import added, is_folder, metadata
 
@@ -125,52 +127,36 @@ def _write_one(
 ) -> Sequence[str]:
     table.source.check()
     weaving = Weaving(added=piece.columns, take=piece.take, replace=output.replace, metadata=told)
-    if output.in_place and piece.take is None and table.format.in_place is not None:
-        return table.format.in_place(table.source, weaving)
+    if output.long and not table.format.nested:
+        raise DataError(f"{table.name}: every row is one rollout already", "leave out --long")
+    if output.in_place and piece.take is None:
+        in_place = table.format.weave_in_place(table.source, weaving)
+        if in_place is not None:
+            return in_place
     notes: Sequence[str] = ()
     lock = locked(table.source) if output.in_place else nullcontext()
     with lock, sink(target, force=output.force or output.in_place, ready=ready) as handle:
         if output.only:
             target.format.write(piece.columns, handle, told)
-        elif output.long:
-            target.format.write(_long(table, piece), handle, told)
-        elif target.format.name == table.format.name:
-            # The output's own row of the table: it packs what it writes, whatever the input was packed with.
-            notes = target.format.weave(table.source, handle, weaving)
+        elif output.long or not target.format.same_as(table.format):
+            convert(table.source, table.format, handle, target.format, weaving, long=output.long)
         else:
-            target.format.write(_converted(table, piece), handle, told)
+            notes = table.format.weave(table.source, handle, weaving)
         table.source.check()
     return notes
 
 
-def _converted(table: FileTable, piece: _Piece) -> pl.DataFrame:
-    if table.format.packed is not None:
-        given = Weaving(added=piece.columns, take=piece.take, replace=True, metadata={})
-        packed = table.format.packed(table.source, given)
-        piece = _Piece(packed.added, packed.take)
-    return _joined(table.format.read(table.source), piece)
-
-
-def _long(table: FileTable, piece: _Piece) -> pl.DataFrame:
-    if table.format.long is None:
-        raise DataError(f"{table.name}: every row is one rollout already", "leave out --long")
-    return _joined(table.format.long(table.source), piece)
-
-
-def _joined(whole: pl.DataFrame, piece: _Piece) -> pl.DataFrame:
-    return (whole if piece.take is None else whole[pl.Series(piece.take)]).with_columns(piece.columns.get_columns())
-
-
 @contextmanager
 def sink(target: Target, *, force: bool, ready: Ready = _nothing) -> Iterator[BinaryIO]:
-    """Where an output is written: a file that appears when it is whole, or standard output."""
+    """Where an output is written: a file that appears when it is whole, or standard output; packed if it is to be."""
     if target.path is None:
         if sys.stdout is None:
             raise UsageError("standard output is closed", "give -o FILE")
         if target.format.binary and sys.stdout.isatty():
             raise UsageError(f"{target.format.name} is not for a terminal", "give -o FILE, or pipe it on")
-        yield sys.stdout.buffer
+        with packing(sys.stdout.buffer, target.packing) as packed:
+            yield packed
         sys.stdout.buffer.flush()
         return
-    with replacing(target.path, force=force, ready=ready) as handle:
-        yield handle
+    with replacing(target.path, force=force, ready=ready) as handle, packing(handle, target.packing) as packed:
+        yield packed

@@ -256,7 +256,8 @@ def layouts() -> str:
 
 
 def formats() -> str:
-    return table("format | suffixes", ([row.name, " ".join(map(code, row.suffixes))] for row in FORMATS.values()))
+    rows = (row for row in FORMATS.rows.values() if row.suffixes)
+    return table("format | suffixes", ([row.name, " ".join(map(code, row.suffixes))] for row in rows))
 
 
 def names(known: Iterable[str]) -> str:

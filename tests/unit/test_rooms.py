@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from grpo_cli.formats.registry import FORMATS
+
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "grpo_cli"
 
 # The floor plan: from which other rooms each may import. `docs/architecture.md` prints it.
@@ -83,6 +85,34 @@ def test_reading_does_not_compute() -> None:
     assert parts <= READ_OF_ENGINE
 
 
+def names_a_format(node: ast.AST) -> bool:
+    """Whether code looks a format up by a literal name, or compares the name of one."""
+    if isinstance(node, ast.Subscript):
+        return ast.unparse(node.value).endswith("FORMATS") and isinstance(node.slice, ast.Constant)
+    if not isinstance(node, ast.Compare):
+        return False
+    sides = [node.left, *node.comparators]
+    texts = {part.value for side in sides for part in ast.walk(side) if isinstance(part, ast.Constant)}
+    named = [ast.unparse(side) for side in sides if isinstance(side, ast.Attribute) and side.attr == "name"]
+    return any("format" in side or texts & {*FORMATS} for side in named)
+
+
+@pytest.mark.parametrize("code", ["FORMATS['csv']", "a.format.name == b", "kind.name in {'csv', 'tsv'}"])
+def test_a_format_that_is_named_is_seen(code: str) -> None:
+    assert names_a_format(ast.parse(code, mode="eval").body)
+
+
+def test_only_the_formats_know_each_other_by_name() -> None:
+    found = {
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in MODULES
+        if room(path) != "formats"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.Subscript, ast.Compare)) and names_a_format(node)
+    }
+    assert not found
+
+
 def public(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
 
@@ -119,6 +149,12 @@ HEAVY = {"polars", "pyarrow", "numpy", "pandas", "torch"}
 )
 def test_the_front_door_loads_nothing_heavy(statement: str) -> None:
     assert not HEAVY & loaded_by(statement)
+
+
+def test_text_formats_load_no_pyarrow() -> None:
+    loading = "[FORMATS[name] for name in ('jsonl', 'json', 'csv', 'tsv')]"
+    statement = f"import grpo_cli.runs.compute_files; from grpo_cli.formats.registry import FORMATS; {loading}"
+    assert "pyarrow" not in loaded_by(statement)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ import polars as pl
 from grpo_cli.errors import DataError
 from grpo_cli.files.compression import unpacked
 from grpo_cli.formats import cells
-from grpo_cli.formats.interface import PARENT
+from grpo_cli.formats.interface import PARENT, Format
 from grpo_cli.formats.json_document import walk
-from grpo_cli.formats.jsonl import members
+from grpo_cli.formats.jsonl import jsonl, members
 from grpo_cli.formats.jsonl.lines import BOM, exactly, is_blank, raw_lines
 from grpo_cli.formats.paths import absent
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from io import IOBase
 
     from grpo_cli.files.inputs import Input
-    from grpo_cli.formats.interface import Field, Weaving
+    from grpo_cli.formats.interface import Compared, Field, Weaving
     from grpo_cli.formats.json_document.walk import Row
 
-_GLANCES: Final = 64  # files whose look is remembered
+_OUTLINES: Final = 64  # files whose outline is remembered
 _SAMPLE: Final = 20
 _HEAD: Final = 200  # documents whose names are taken for those of all lines
 _LONG: Final = "the rows of one record stay together in its own layout: add --long"
@@ -48,12 +48,20 @@ class _Text:
     rows: Sequence[Row]
 
 
-@dataclass(frozen=True, slots=True)
-class Documents:
-    """Where rollouts are (`traces[]`), and whether each line is a document or the file is one."""
+@dataclass(frozen=True)
+class Documents(Format):
+    """JSON with its rollouts at a path (`traces[]`) of each document: the file is one, or each of its lines."""
 
-    path: str
-    lined: bool
+    path: str = "[]"
+    lined: bool = False
+
+    holds_objects = True
+    watches = True  # of documents in lines only the first show their names
+
+    @property
+    def nested(self) -> bool:
+        """Whether a document holds more than its rollouts."""
+        return self.path not in {"", "[]"}
 
     def texts(self, source: Input) -> Iterator[_Text]:
         """Every document with its rollouts; a blank line is a document without any."""
@@ -89,32 +97,32 @@ class Documents:
 
     def columns(self, source: Input) -> list[str]:
         """Names in the rollouts, then those in the objects around them, the nearest first."""
-        found = _glance(self, source)
-        if not found.names:
+        names = _outline(self, source).names
+        if not names:
             raise self._no_rows(source)
-        return list(found.names)
+        return list(names)
 
     def _no_rows(self, source: Input) -> DataError:
         return DataError(f"{source.name}: no rows", f"there is nothing at {self.path}" if self.path else "")
 
-    def own(self, source: Input) -> list[str]:
-        """Names in the rollouts alone: where a new one would stand."""
-        return list(_glance(self, source).own)
+    def outer_columns(self, source: Input) -> frozenset[str]:
+        """Names that no rollout has itself."""
+        return _outline(self, source).outer
 
-    def sample(self, source: Input) -> list[Any]:
+    def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
         """The first few rollouts."""
-        return list(_glance(self, source).sample)
+        return _outline(self, source).sample
 
     def scan(self, source: Input, fields: Sequence[Field]) -> pl.DataFrame:
         """One column per field, one row per rollout."""
-        return self.late(source, fields, ())[0]
+        return self.scan_watching(source, fields, ())[0]
 
-    def late(
+    def scan_watching(
         self, source: Input, fields: Sequence[Field], watched: Collection[str]
     ) -> tuple[pl.DataFrame, frozenset[str]]:
         """Scan, and tell which of the watched names some rollout holds."""
-        asked = [one for one in fields if one.name != PARENT]
-        found: list[list[tuple[int, Any]]] = [[] for _ in asked]
+        wanted = [one for one in fields if one.name != PARENT]
+        found: list[list[tuple[int, Any]]] = [[] for _ in wanted]
         lines: list[int] = []
         parents: list[int] = []
         late: set[str] = set()
@@ -125,12 +133,12 @@ class Documents:
                 lines.append(one.line)
                 parents.append(base + lists.setdefault(row.list_at, len(lists)))
                 late.update(name for name in watched if name in row.value)
-                for field, values in zip(asked, found, strict=True):
+                for field, values in zip(wanted, found, strict=True):
                     values.append(row.value_of(field.name))
         if not lines:
             raise self._no_rows(source)
         columns = {
-            field.name: self._column(source, field, values, lines) for field, values in zip(asked, found, strict=True)
+            field.name: self._column(source, field, values, lines) for field, values in zip(wanted, found, strict=True)
         }
         columns[PARENT] = pl.Series(PARENT, parents, dtype=pl.Int64)
         return pl.DataFrame([columns[one.name] for one in fields]), frozenset(late)
@@ -147,7 +155,7 @@ class Documents:
     def _place(self, source: Input, row: int, lines: Sequence[int]) -> str:
         return f"{source.name}:{lines[row]}" if self.lined else f"{source.name} row {row + 1}"
 
-    def place(self, source: Input, row: int) -> str:
+    def place(self, source: Input, row: int, left_out: Sequence[int] = ()) -> str:  # noqa: ARG002
         """How messages call a rollout: by its line, or by its number in the file."""
         if not self.lined:
             return f"{source.name} row {row + 1}"
@@ -190,8 +198,18 @@ class Documents:
             around |= {name: value for name, value in scope.items() if not isinstance(value, list)}
         return {**{name: value for name, value in around.items() if name not in row.value}, **row.value}
 
-    def difference(self, new: Input, old: Input, added: Collection[str]) -> str | None:
-        """The first place where a file is more than another one with these members put in."""
+    def write(self, frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:
+        """Write a fresh file: an array of objects, or one object a line."""
+        if self.lined:
+            jsonl.write(frame, sink, metadata)
+        else:
+            cells.without_bytes(cells.plain_keys(frame)).write_json(cast("IOBase", sink))
+
+    def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
+        """Compare by bytes: a document is the old one with the new members put in."""
+        return "bytes", self._difference(new, old, added)
+
+    def _difference(self, new: Input, old: Input, added: Collection[str]) -> str | None:
         names = list(added)
         for was, now in zip(self.texts(old), self.texts(new), strict=False):
             texts = []
@@ -211,17 +229,17 @@ class Documents:
 
 
 @dataclass(frozen=True, slots=True)
-class _Glance:
-    """What a file shows before it is read: names, those in the rollouts themselves, and the first rollouts."""
+class _Outline:
+    """All names of a file, those that only the objects around rollouts have, and the first rollouts."""
 
     names: tuple[str, ...]
-    own: tuple[str, ...]
-    sample: tuple[Any, ...]
+    outer: frozenset[str]
+    sample: tuple[dict[str, Any], ...]
 
 
-@lru_cache(maxsize=_GLANCES)
-def _glance(documents: Documents, source: Input) -> _Glance:
-    """Look through a file once for all who ask: parsing a large document takes seconds."""
+@lru_cache(maxsize=_OUTLINES)
+def _outline(documents: Documents, source: Input) -> _Outline:
+    """The outline of a file, made once for all who need it: a large document takes seconds to parse."""
     names: dict[int, dict[str, None]] = {}
     sample: list[Any] = []
     for one in islice(documents.texts(source), _HEAD if documents.lined else None):
@@ -231,7 +249,7 @@ def _glance(documents: Documents, source: Input) -> _Glance:
             if len(sample) < _SAMPLE:
                 sample.append(row.value)
     every = dict.fromkeys(name for far in sorted(names) for name in names[far])
-    return _Glance(tuple(every), tuple(names.get(0, ())), tuple(sample))
+    return _Outline(tuple(every), frozenset(every) - {*names.get(0, ())}, tuple(sample))
 
 
 def _ordered(source: Input, take: np.ndarray) -> frozenset[int]:
@@ -248,8 +266,3 @@ def _not_json(name: str, text: str, line: int, error: json.JSONDecodeError) -> D
         f"{name}:{where}: not JSON: {error.msg[:1].lower()}{error.msg[1:]} at column {error.colno}",
         "jq -c . writes several documents one a line" if error.msg == "Extra data" else "",
     )
-
-
-def write(frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:  # noqa: ARG001 - no place for it
-    """Write a fresh file: an array of objects."""
-    cells.without_bytes(cells.plain_keys(frame)).write_json(cast("IOBase", sink))

@@ -14,82 +14,110 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells
-from grpo_cli.formats.interface import PARENT, Field
-from grpo_cli.formats.jsonl.lines import line_of
+from grpo_cli.formats.interface import PARENT, Field, Format, PartOfRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from typing import Any
 
     from grpo_cli.files.inputs import Input
-    from grpo_cli.formats.interface import Format, Weaving
+    from grpo_cli.formats.interface import Compared, Weaving
 
     Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 _LONG: Final = "the rows of one record stay together in its own layout: add --long"
 
 
-@dataclass(frozen=True, slots=True)
-class Lists:
+@dataclass(frozen=True)
+class Lists(Format):
     """The format of the records, the columns whose lists are the rollouts, and whether keys are in lists as well."""
 
     base: Format
     items: tuple[str, ...]
     keys_too: bool
 
+    nested = True
+
+    @property
+    def binary(self) -> bool:
+        """As the records are written."""
+        return self.base.binary
+
+    @property
+    def watches(self) -> bool:
+        """As the records are read."""
+        return self.base.watches
+
+    def columns(self, source: Input) -> list[str]:
+        """Names in the records."""
+        return self.base.columns(source)
+
+    def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
+        """The first few records."""
+        return self.base.sample(source)
+
+    def read(self, source: Input) -> pl.DataFrame:
+        """One row per record, its lists as lists."""
+        return self.base.read(source)
+
+    def write(self, frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:
+        """Write a fresh file of the records' format."""
+        self.base.write(frame, sink, metadata)
+
+    def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
+        """Compare as the records' format does."""
+        return self.base.compared(new, old, added)
+
     def scan(self, source: Input, fields: Sequence[Field]) -> pl.DataFrame:
         """One column per field, one row per rollout."""
-        return self.late(source, fields, ())[0]
+        return self.scan_watching(source, fields, ())[0]
 
-    def late(
+    def scan_watching(
         self, source: Input, fields: Sequence[Field], watched: Collection[str]
     ) -> tuple[pl.DataFrame, frozenset[str]]:
         """Scan, and tell which of the watched names some record holds."""
-        asked = {one.name: replace(one, kind="numbers") if one.kind == "number" else one for one in fields}
-        for name in self.items:
-            asked[name] = Field(name, "numbers")
-        asked.pop(PARENT, None)
-        records, late = self._records(source, list(asked.values()), watched)
+        wanted = {one.name: replace(one, kind="numbers") if one.kind == "number" else one for one in fields}
+        wanted |= {name: Field(name, "numbers") for name in self.items}
+        wanted.pop(PARENT, None)
+        records, late = self.base.scan_watching(source, list(wanted.values()), watched)
         sizes = self._sizes(source, records)
         if not sizes.sum():
             raise DataError(f"{source.name}: no rows", f"no record has {' or '.join(self.items)}")
-        of = np.repeat(np.arange(len(sizes)), sizes)
+        record_of = np.repeat(np.arange(len(sizes)), sizes)
         columns = []
         for one in fields:
             if one.name == PARENT:
-                columns.append(pl.Series(PARENT, of, dtype=pl.Int64))
+                columns.append(pl.Series(PARENT, record_of, dtype=pl.Int64))
             elif one.kind == "number":
                 columns.append(self._numbers(source, one.name, records[one.name], sizes))
             elif one.kind == "key" and self.keys_too:
                 columns.append(self._keys(source, one.name, records[one.name], sizes))
             else:
-                columns.append(records[one.name][pl.Series(of)].alias(one.name))
+                columns.append(records[one.name][pl.Series(record_of)].alias(one.name))
         return pl.DataFrame(columns), late
-
-    def _records(
-        self, source: Input, fields: Sequence[Field], watched: Collection[str]
-    ) -> tuple[pl.DataFrame, frozenset[str]]:
-        if self.base.late is None:
-            return self.base.scan(source, fields), frozenset()
-        return self.base.late(source, fields, watched)
 
     def _sizes(self, source: Input, records: pl.DataFrame) -> Ints:
         """How many rollouts each record has: as many as its longest list of rewards; none where all are null."""
         sizes = np.stack([_lengths(records[name]) for name in self.items])
         most: Ints = sizes.max(axis=0)
         for name, here in zip(self.items, sizes, strict=True):
-            self._refuse_other(source, name, here, most, records[name])
+            self._refuse_other_lengths(source, name, here, most, records[name])
         return most
 
-    def _refuse_other(self, source: Input, name: str, here: Ints, most: Ints, column: pl.Series) -> None:
+    def _refuse_other_lengths(self, source: Input, name: str, here: Ints, most: Ints, column: pl.Series) -> None:
         wrong = (here != most) & (here != 1) & column.is_not_null().to_numpy()
         if wrong.any():
             at = int(np.argmax(wrong))
-            told = f"{self.base_place(source, at)}: {name} has {here[at]} values, {' or '.join(self.items)} {most[at]}"
-            raise DataError(told, "the lists of one record have one length")
+            raise self._other_length(source, at, name, here[at], most[at])
+
+    def _other_length(self, source: Input, record: int, name: str, length: int, others: int) -> DataError:
+        where = self.base.place(source, record)
+        wrong = f"{where}: {name} has {length} values, {' or '.join(self.items)} {others}"
+        return DataError(wrong, "the lists of one record have one length")
 
     def _numbers(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
         here = _lengths(column)
-        self._refuse_other(source, name, here, sizes, column)
+        self._refuse_other_lengths(source, name, here, sizes, column)
         flat = column.drop_nulls().explode(empty_as_null=False) if column.null_count() < len(column) else None
         return _spread(name, flat, here, sizes)
 
@@ -100,67 +128,52 @@ class Lists:
         flat: list[object] = []
         for at, (value, size) in enumerate(zip(values, sizes.tolist(), strict=True)):
             if isinstance(value, list) and len(value) != size:
-                told = (
-                    f"{self.base_place(source, at)}: {name} has {len(value)} values, {' or '.join(self.items)} {size}"
-                )
-                raise DataError(told, "the lists of one record have one length")
+                raise self._other_length(source, at, name, len(value), size)
             flat += value if isinstance(value, list) else [value] * size
         return cells.key_series(name, flat)
 
-    def base_place(self, source: Input, record: int) -> str:
-        """How messages call a record."""
-        if self.base.place is not None:
-            return self.base.place(source, record)
-        return (
-            f"{source.name}:{line_of(source, record)}"
-            if self.base.name == "jsonl"
-            else f"{source.name} row {record + 1}"
-        )
-
-    def place(self, source: Input, row: int) -> str:
+    def place(self, source: Input, row: int, left_out: Sequence[int] = ()) -> str:
         """How messages call a rollout: by its record, and its number in it."""
-        sizes = self.sizes(source)
+        sizes = self._sizes(source, self._rewards(source))
         record = int(np.searchsorted(np.cumsum(sizes), row, side="right"))
         inside = row - int(sizes[:record].sum())
-        return f"{self.base_place(source, record)}, rollout {inside + 1}"
+        return f"{self.base.place(source, record, left_out)}, rollout {inside + 1}"
 
-    def sizes(self, source: Input) -> Ints:
-        """How many rollouts each record has."""
-        return self._sizes(source, self.base.scan(source, [Field(name, "numbers") for name in self.items]))
+    def _rewards(self, source: Input) -> pl.DataFrame:
+        """The lists that say how many rollouts each record has."""
+        return self.base.scan(source, [Field(name, "numbers") for name in self.items])
 
     def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Put the new columns into the records as lists."""
-        return self.base.weave(source, sink, self.packed(source, weaving))
+        return self.base.weave(source, sink, self.records(source, weaving))
 
-    def in_place(self, source: Input, weaving: Weaving) -> Sequence[str]:
-        """The same, in the file itself."""
-        if self.base.in_place is None:
-            raise DataError(f"{source.name}: cannot be changed in place")
-        return self.base.in_place(source, self.packed(source, weaving))
+    def weave_in_place(self, source: Input, weaving: Weaving) -> Sequence[str] | None:
+        """The same, in the file itself, where the records' format can do that."""
+        return self.base.weave_in_place(source, self.records(source, weaving))
 
-    def packed(self, source: Input, weaving: Weaving) -> Weaving:
+    def records(self, source: Input, weaving: Weaving) -> Weaving:
         """The new columns as lists, one row per record."""
-        records = self.base.scan(source, [Field(name, "numbers") for name in self.items])
-        sizes = self._sizes(source, records)
-        null = np.logical_and.reduce([records[name].is_null().to_numpy() for name in self.items])
+        rewards = self._rewards(source)
+        sizes = self._sizes(source, rewards)
+        null = np.logical_and.reduce([rewards[name].is_null().to_numpy() for name in self.items])
         take = None
         if weaving.take is not None:
             take = _whole_records(source, weaving.take, sizes)
             sizes, null = sizes[take], null[take]
-        added = pl.DataFrame([_listed(series, sizes, null) for series in weaving.added])
+        lists = [_listed(series, sizes, null) for series in weaving.added]
+        added = pl.DataFrame(lists or None, height=len(sizes))
         return replace(weaving, added=added, take=take)
 
     def long(self, source: Input) -> pl.DataFrame:
         """One row per rollout: lists of the record's length go one by one, all else is repeated."""
-        records = self.base.read(source)
-        sizes = self.sizes(source)
-        of = pl.Series(np.repeat(np.arange(len(sizes)), sizes))
-        lists = self.base.scan(source, [Field(name, "numbers") for name in self.items])
+        rewards = self._rewards(source)
+        sizes = self._sizes(source, rewards)
+        record_of = pl.Series(np.repeat(np.arange(len(sizes)), sizes))
         return pl.DataFrame(
-            self._numbers(source, series.name, lists[series.name], sizes)
+            self._numbers(source, series.name, rewards[series.name], sizes)
             if series.name in self.items
-            else _unpacked(series, sizes, of)
-            for series in records
+            else _one_by_one(series, sizes, record_of)
+            for series in self.base.read(source)
         )
 
 
@@ -201,27 +214,24 @@ def _whole_records(source: Input, take: Ints, sizes: Ints) -> Ints:
     starts = np.cumsum(sizes) - sizes
     whole = np.concatenate([np.arange(starts[at], starts[at] + sizes[at]) for at in kept]) if len(kept) else take
     if len(whole) != len(take) or (whole != take).any():
-        raise DataError(f"{source.name}: rows are dropped from the middle of records", _LONG)
+        raise PartOfRecord(f"{source.name}: rows are dropped from the middle of records", _LONG)
     return kept
 
 
-def _unpacked(series: pl.Series, sizes: Ints, of: pl.Series) -> pl.Series:
+def _one_by_one(series: pl.Series, sizes: Ints, record_of: pl.Series) -> pl.Series:
     """A column of records in rows: its lists one by one where all have their record's length, else each repeated."""
     values = series.to_list() if series.dtype.is_nested() else []
-    if not values or not all(map(_fits, values, sizes.tolist())):
-        return series[of].alias(series.name)
+    if not values or not all(map(_has_one_each, values, sizes.tolist())):
+        return series[record_of].alias(series.name)
     flat: list[object] = []
     for value, size in zip(values, sizes.tolist(), strict=True):
         flat += [None] * size if value is None else value
     return cells.series_of(series.name, flat)
 
 
-def _fits(value: object, size: int) -> bool:
+def _has_one_each(value: object, size: int) -> bool:
     """Whether a cell has an item for each rollout; the turns of a chat are one thing, however many there are."""
     if value is None:
         return True
-    return isinstance(value, list) and len(value) == size and not any(_is_turn(item) for item in value)
-
-
-def _is_turn(item: object) -> bool:
-    return isinstance(item, dict) and "role" in item
+    turns = isinstance(value, list) and any(isinstance(item, dict) and "role" in item for item in value)
+    return isinstance(value, list) and len(value) == size and not turns

@@ -14,8 +14,8 @@ import pytest
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files.atomic import replacing
-from grpo_cli.files.inputs import READABLE, Input, _Positioned, expand, pinned, spool
-from grpo_cli.formats.registry import FORMATS
+from grpo_cli.files.inputs import Input, _Positioned, expand, pinned, spool
+from grpo_cli.formats.registry import SUFFIXES
 from tests.support.command import adv
 
 
@@ -33,15 +33,16 @@ def touch(*names: str) -> None:
 
 
 def names(patterns: list[str]) -> list[str]:
-    return [str(path) for path in expand(patterns).files]
+    return [str(path) for path in expand(patterns, SUFFIXES).files]
 
 
 def leftovers(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
-def test_the_readable_suffixes_are_those_of_the_formats() -> None:
-    assert sorted(READABLE) == sorted(suffix for known in FORMATS.values() for suffix in known.suffixes)
+def test_of_packed_files_only_text_is_read(tree: Path) -> None:
+    touch("d/a.jsonl.gz", "d/b.CSV.ZST", "d/c.parquet.gz", "d/d.gz", "d/e.pq", "d/f.jsonl.bz2")
+    assert [Path(name).name for name in names(["d"])] == ["a.jsonl.gz", "b.CSV.ZST", "e.pq"]
 
 
 def test_step_2_comes_before_step_10(tree: Path) -> None:
@@ -68,14 +69,14 @@ def test_a_glob_that_matches_directories_reads_what_is_in_them(tree: Path) -> No
 def test_own_outputs_and_private_names_are_skipped_and_told(tree: Path) -> None:
     touch("d/a.jsonl", "d/a.advantages.jsonl", "d/_meta.jsonl", "d/notes.txt", "d/.hidden/x.jsonl")
     for pattern in ("d", "d/*.jsonl"):
-        found = expand([pattern])
+        found = expand([pattern], SUFFIXES)
         assert [path.name for path in found.files] == ["a.jsonl"]
         assert {path.name for path in found.skipped} == {"a.advantages.jsonl", "_meta.jsonl"}
 
 
 def test_a_file_named_literally_is_never_skipped(tree: Path) -> None:
     touch("_a.advantages.jsonl", "b[1].jsonl")
-    found = expand(["*.jsonl", "_a.advantages.jsonl", "b[1].jsonl"])
+    found = expand(["*.jsonl", "_a.advantages.jsonl", "b[1].jsonl"], SUFFIXES)
     assert [path.name for path in found.files] == ["b[1].jsonl", "_a.advantages.jsonl"]
     assert found.skipped == []
 
@@ -85,13 +86,13 @@ def test_a_pattern_without_a_file_is_an_error_that_names_it(tree: Path, pattern:
     Path("empty").mkdir()
     touch("empty/readme.txt")
     with pytest.raises(DataError, match=re.escape(pattern)):
-        expand([pattern])
+        expand([pattern], SUFFIXES)
 
 
 def test_a_misspelt_file_is_guessed(tree: Path) -> None:
     touch("rewards.jsonl")
     with pytest.raises(DataError, match=r"did you mean 'rewards\.jsonl'"):
-        expand(["reward.jsonl"])
+        expand(["reward.jsonl"], SUFFIXES)
 
 
 def test_a_file_that_changes_is_noticed(tree: Path) -> None:

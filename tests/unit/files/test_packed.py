@@ -12,10 +12,12 @@ import pyarrow as pa
 import pytest
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.files.compression import packing, unpacked
+from grpo_cli.files.compression import packing, suffix_of, unpacked
 from grpo_cli.files.inputs import Input, spool
 from grpo_cli.formats.interface import Field, Weaving
 from grpo_cli.formats.registry import FORMATS, of, sniff
+from grpo_cli.write.outputs import Target
+from grpo_cli.write.weave import sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,11 +46,12 @@ def plain(data: bytes) -> bytes:
 
 
 def woven(name: str, data: bytes, take: list[int] | None = None) -> bytes:
-    sink = io.BytesIO()
+    out = io.BytesIO()
     added = pl.DataFrame({"advantage": [0.5] * (3000 if take is None else len(take))})
     rows = None if take is None else pl.Series(take).to_numpy()
-    of(name).weave(held(data, name), sink, Weaving(added=added, take=rows, replace=False, metadata={}))
-    return sink.getvalue()
+    with packing(out, suffix_of(name)) as inside:
+        of(name).weave(held(data, name), inside, Weaving(added=added, take=rows, replace=False, metadata={}))
+    return out.getvalue()
 
 
 @packers
@@ -109,15 +112,15 @@ def test_what_is_appended_later_is_not_read(suffix: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("size", [0, 1, 9_000_000])
 def test_what_is_packed_is_unpacked_again_by_others(suffix: str, size: int) -> None:
     text = b"x" * size
-    sink = io.BytesIO()
-    with packing(sink, suffix) as stream:
+    packed = io.BytesIO()
+    with packing(packed, suffix) as stream:
         for start in range(0, size, 1 << 20):
             stream.write(text[start : start + (1 << 20)])
-    assert plain(sink.getvalue()) == text
+    assert plain(packed.getvalue()) == text
     if suffix == ".gz":
-        assert gzip.decompress(sink.getvalue()) == text
+        assert gzip.decompress(packed.getvalue()) == text
     else:
-        assert pa.CompressedInputStream(pa.BufferReader(sink.getvalue()), "zstd").read() == text
+        assert pa.CompressedInputStream(pa.BufferReader(packed.getvalue()), "zstd").read() == text
 
 
 @packers
@@ -139,12 +142,13 @@ def test_a_packed_pipe_is_known_by_what_is_inside(suffix: str) -> None:
 
 @packers
 @pytest.mark.parametrize("known", ["jsonl", "csv", "tsv"])
-def test_a_fresh_file_is_packed(suffix: str, known: str) -> None:
+def test_a_fresh_file_is_packed(suffix: str, known: str, tmp_path: Path) -> None:
     frame = pl.DataFrame({"k": ["a", "b"], "r": [1.5, None]})
-    packed, bare = io.BytesIO(), io.BytesIO()
-    of(f"x.{known}{suffix}").write(frame, packed, {})
+    path, bare = tmp_path / f"x.{known}{suffix}", io.BytesIO()
+    with sink(Target(path, of(path.name), suffix), force=False) as handle:
+        of(path.name).write(frame, handle, {})
     FORMATS[known].write(frame, bare, {})
-    assert plain(packed.getvalue()) == bare.getvalue()
+    assert plain(path.read_bytes()) == bare.getvalue()
 
 
 @pytest.mark.parametrize("name", ["x.parquet.gz", "x.arrow.zst", "x.gz", "x.jsonl.bz2", "x.jsonl.gz.zst"])
@@ -154,8 +158,7 @@ def test_only_text_is_packed(name: str) -> None:
 
 
 def test_a_format_of_a_name_is_always_the_same_one() -> None:
-    assert of("a.jsonl.gz") is of("b/c.NDJSON.GZ")
-    assert of("a.jsonl.gz") is not of("a.jsonl")
+    assert of("a.jsonl.gz") is of("b/c.NDJSON.GZ") is of("a.jsonl")
 
 
 def test_many_small_blocks_are_one_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,10 +190,8 @@ def test_lists_become_rows_and_new_columns_become_lists_of_the_same_lengths(rewa
     found = WIDE.scan(source, [Field("k", "key"), Field("rewards", "number"), Field("@parent", "key")])
     assert found["k"].to_list() == found["@parent"].to_list() == [i for i, _ in flat]
     assert found["rewards"].to_list() == [plain(x) for _, x in flat]
-    packed = WIDE.packed
-    assert packed is not None
     added = pl.DataFrame({"a": pl.Series(range(len(flat)), dtype=pl.Float64)})
-    lists = packed(source, Weaving(added=added, take=None, replace=False, metadata={})).added["a"].to_list()
+    lists = WIDE.records(source, Weaving(added=added, take=None, replace=False, metadata={})).added["a"].to_list()
     assert [None if one is None else len(one) for one in lists] == [None if r is None else len(r) for r in rewards]
     assert [x for one in lists for x in one or ()] == added["a"].to_list()
 
@@ -265,7 +263,7 @@ def test_whole_records_may_be_dropped_and_parts_of_them_only_with_long(tmp_path:
     assert (tmp_path / "o.jsonl").read_text() == json.dumps(rows[0])[:-1] + ',"advantage":[1.0,-1.0]}\n'
     parts = Weaving(added=pl.DataFrame({"a": [1.0]}), take=np.array([1]), replace=False, metadata={})
     with pytest.raises(DataError, match="--long"):
-        WIDE.packed(held(wide_of([[1, 0]])), parts)  # type: ignore[misc]
+        WIDE.records(held(wide_of([[1, 0]])), parts)
 
 
 def test_a_nested_line_without_a_kept_rollout_goes(tmp_path: Path) -> None:
@@ -389,7 +387,7 @@ def test_an_empty_folder_and_a_folder_of_empty_files_say_so(tmp_path: Path) -> N
 
 
 def test_nested_documents_are_not_read_from_the_middle_of_other_things() -> None:
-    kind = nested("traces[]", lined=True)
+    kind = nested(FORMATS["jsonl"], "traces[]")
     with pytest.raises(DataError, match="no rows"):
         kind.scan(held(b'{"traces": null}\n{"traces": {}}\n{"other": []}\n'), [Field("r", "number")])
     twice = b'{"traces": [{"r": 1}], "traces": [{"r": 2}, {"r": 3}]}\n'
