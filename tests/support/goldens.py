@@ -1,23 +1,24 @@
-"""The golden tables: what the frameworks' own code returned, and the command that must give the same numbers.
+"""The golden tables: what the frameworks' own code returned, and the options that must give the same numbers.
 
-python -m tests.goldens [PREFIX ...]    runs the cases whose ids start so, and says what is missing or differs
+python -m tests.support.goldens [PREFIX ...]    runs the cases whose ids start so, and says what is missing or differs
 """
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
 import sys
-import tempfile
 import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin
 
 import polars as pl
 
+import grpo_cli
+from grpo_cli.errors import GrpoError
+from grpo_cli.options.table import OPTIONS
 from tests.support.command import adv
 
 if TYPE_CHECKING:
@@ -77,24 +78,34 @@ def runs(prefixes: Sequence[str] = ("",)) -> Iterator[Run]:
             yield from (Run(case, dataset) for dataset in facts["datasets"])
 
 
-def computed(run: Run, directory: Path) -> pl.DataFrame:
-    """Run the command; the rows that it wrote."""
-    source = HERE / "tables" / f"{run.dataset}.parquet"
-    out = directory / "out.parquet"
-    told = adv("compute", str(source), "-o", str(out), "--force", "--quiet", *run.args)
-    if told.status:
-        raise AssertionError(f"{run}: {told.err.strip()}")
-    return pl.read_parquet(out)
+def computed(run: Run) -> pl.Series:
+    """The advantages of every row, by these options and in memory; null where a row is dropped."""
+    options: dict[str, Any] = {}
+    for flag, value in zip(run.args[::2], run.args[1::2], strict=True):
+        name = flag.removeprefix("--").replace("-", "_")
+        if get_origin(OPTIONS[name].type) is list:
+            options.setdefault(name, []).append(value)
+        else:
+            options[name] = value
+    advantages: pl.Series = grpo_cli.advantages(table("tables", run.dataset), **options)
+    return advantages
 
 
-def differences(run: Run, directory: Path) -> list[str]:
+def computed_by_command(run: Run, directory: Path) -> pl.Series:
+    """The same from files: a row that is not written is dropped."""
+    source, out = HERE / "tables" / f"{run.dataset}.parquet", directory / "out.parquet"
+    done = adv("compute", str(source), "-o", str(out), "--force", "--quiet", *run.args)
+    assert done.status == 0, f"{run}: {done.err.strip()}"
+    rows, written = table("tables", run.dataset), pl.read_parquet(out)
+    keys = [name for name in KEYS if name in rows.columns]
+    assert written.join(rows, on=keys, how="semi").height == written.height == written.unique(keys).height
+    return rows.select(keys).join(written, on=keys, how="left", maintain_order="left")["advantage"]
+
+
+def differences(run: Run, got: pl.Series) -> list[str]:
     """The rows on which the tool and the framework differ."""
-    wanted = table("tables", run.dataset).with_columns(wanted=table("expected", run.dataset)[run.case])
-    keys = [name for name in KEYS if name in wanted.columns]
-    got = computed(run, directory).select(*keys, "advantage", here=pl.lit(value=True))
-    both = wanted.join(got, on=keys, how="left", maintain_order="left")
-    if len(both) != len(wanted) or len(got) > len(wanted):
-        return ["rows were repeated"]
+    wanted = table("expected", run.dataset)[run.case]
+    both = table("tables", run.dataset).with_columns(wanted=wanted, advantage=got)
     facts = cases()[run.case]
     tolerance = pl.lit(run.tolerance)
     if facts["float32_noise"] and run.dataset == "zero_variance_mix":
@@ -122,29 +133,19 @@ def same(got: float | None, wanted: float | None, tolerance: float) -> bool:
     return abs(got - wanted) <= tolerance * max(1.0, abs(got), abs(wanted))
 
 
-def in_memory() -> Path:
-    """A directory for the outputs of two thousand runs, which need no disk."""
-    memory = Path("/dev/shm")  # noqa: S108 - its subdirectory has a name of its own
-    return Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
-
-
 def main(prefixes: Sequence[str]) -> int:
     """Run some of the cases, and tell what is missing and what differs."""
-    directory = in_memory()
     wrong = 0
-    try:
-        for run in runs(prefixes or [""]):
-            try:
-                found = differences(run, directory)
-            except AssertionError as error:
-                found = [str(error)]
-            if found:
-                wrong += 1
-                sys.stdout.write(
-                    f"{run.case} on {run.dataset}: {len(found)} rows differ\n    " + "\n    ".join(found[:3]) + "\n"
-                )
-    finally:
-        shutil.rmtree(directory)
+    for run in runs(prefixes or [""]):
+        try:
+            found = differences(run, computed(run))
+        except GrpoError as error:
+            found = [str(error)]
+        if found:
+            wrong += 1
+            sys.stdout.write(
+                f"{run.case} on {run.dataset}: {len(found)} rows differ\n    " + "\n    ".join(found[:3]) + "\n"
+            )
     missing = [case for case in cases() if case.startswith(tuple(prefixes) or "") and case not in commands()["case"]]
     sys.stdout.write(f"{wrong} runs differ; {len(missing)} cases have no command: {', '.join(missing)}\n")
     return int(bool(wrong or missing))
