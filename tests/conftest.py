@@ -1,8 +1,36 @@
-"""What holds for every test."""
+"""What holds for every test: how many examples are drawn, and what the nightly run adds."""
 
-from hypothesis import settings
+from __future__ import annotations
 
-# A machine that does other work is no defect of an example.
-settings.register_profile("patient", deadline=None)
-settings.register_profile("campaign", deadline=None, max_examples=2000)
-settings.load_profile("patient")
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+# Tests say `@given` and leave the number of examples to these. A machine that does other work is no defect of an example.
+PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("everyday", max_examples=40, **PATIENT)
+settings.register_profile("nightly", max_examples=800, **PATIENT)
+settings.load_profile("everyday")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="twenty times as many examples; a skipped test fails")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("nightly"):
+        settings.load_profile("nightly")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In the nightly run everything is installed: what is skipped there would be skipped for ever."""
+    report = yield
+    if report.skipped and item.config.getoption("nightly"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which is a failure in the nightly run: {report.longrepr}"
+    return report

@@ -201,23 +201,6 @@ def test_a_run_that_is_interrupted_while_it_waits_says_nothing_more(number: int,
     assert "Traceback" not in told
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("number", "status"), SIGNALS)
-def test_a_run_that_is_interrupted_at_any_moment_has_written_all_or_nothing(
-    large: Path, number: int, status: int
-) -> None:
-    out = large / "big.advantages.jsonl"
-    for moment in range(15, 60):
-        end = time.perf_counter() + moment * 0.025
-        found, told = interrupted(number, "big.jsonl", cwd=large, when=lambda end=end: time.perf_counter() > end)  # type: ignore[misc]
-        assert found in {0, status}, told
-        assert "Traceback" not in told
-        if found == 0 or out.exists():
-            assert out.read_bytes().count(b"\n") == 1_000_000
-            out.unlink()
-        assert files(large) == ["big.jsonl"]
-
-
 def typo(flag: str) -> str:
     """The flag with a letter doubled in its middle."""
     middle = len(flag) // 2 + 1
@@ -369,19 +352,3 @@ def test_nothing_is_wider_than_80_columns(arguments: list[str], place: Path) -> 
     assert done.status == 0
     assert max(map(len, done.out.splitlines())) <= 80
     assert "\x1b[" not in done.out
-
-
-BARS = [(["--help"], 0.25), (["compute", "--help"], 0.4), (["compute", "rewards.jsonl", "--force", "-q"], 0.8)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "seconds"), BARS, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
-)
-def test_the_command_answers_at_once(arguments: list[str], seconds: float, place: Path) -> None:
-    def once() -> float:
-        started = time.perf_counter()
-        adv(*arguments, cwd=place)
-        return time.perf_counter() - started
-
-    assert min(once() for _ in range(7)) < seconds

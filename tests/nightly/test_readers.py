@@ -1,9 +1,4 @@
-"""Other readers of Parquet than those that the tests need anyway read what was spliced and what grew in place.
-
-    pip install datafusion daft fastparquet datasets chdb && pytest -m slow tests/test_readers.py
-
-Those that are not installed are passed over.
-"""
+"""Other readers of Parquet than those that the tests need anyway read what was spliced and what grew in place."""
 
 from __future__ import annotations
 
@@ -19,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 ROWS: Final = 4000
 
 

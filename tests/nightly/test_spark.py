@@ -1,8 +1,6 @@
 """Files that Spark has written are spliced, replaced, grown in place and written again, and Spark reads them all.
 
-    pip install pyspark && pytest -m slow -n 0 tests/test_spark.py
-
-It wants Java 17; without either of them these tests are passed over.
+It needs Java 17.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 ROWS: Final = 1000
 CODECS: Final = ("snappy", "gzip", "zstd", "none", "lz4", "lz4_raw")
 OPTIONS: Final[dict[str, dict[str, Any]]] = {

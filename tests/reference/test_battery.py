@@ -50,7 +50,7 @@ def test_every_method_has_an_oracle() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @given(data=st.data())
-@examples(30)
+@examples(15)
 def test_a_method_equals_its_oracle(method: str, data: st.DataObject) -> None:
     rows = episodes(data.draw(drawn_for(method)), method)
     got, wanted = advantages(rows, {"estimator.name": method}), ORACLES[method](rows)
@@ -66,7 +66,7 @@ def test_a_method_equals_its_oracle(method: str, data: st.DataObject) -> None:
     [(m, s) for m in METHODS for s in ESTIMATORS[m].scales if s != ESTIMATORS[m].scale and m not in {"gdpo", "spo"}],
 )
 @given(data=st.data())
-@examples(12)
+@examples(6)
 def test_every_other_scale_equals_the_oracle(method: str, scale: str, data: st.DataObject) -> None:
     rows = episodes(data.draw(drawn_for(method)), method)
     if scale == "batch":
@@ -120,7 +120,7 @@ PARAMETERS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("method", "params"), PARAMETERS, ids=[f"{m}-{p}" for m, p in PARAMETERS])
 @given(data=st.data())
-@examples(15)
+@examples(7)
 def test_parameters_mean_what_the_oracle_means(method: str, params: dict[str, Any], data: st.DataObject) -> None:
     rows = episodes(data.draw(rows_of() if method == "bnpo" else drawn_for(method)), method)
     got = advantages(rows, {"estimator.name": method, **{f"estimator.{k}": v for k, v in params.items()}})
@@ -129,7 +129,7 @@ def test_parameters_mean_what_the_oracle_means(method: str, params: dict[str, An
 
 
 @given(rows=rows_of())
-@examples(20)
+@examples(10)
 def test_a_formula_of_ones_own_gives_grpo(rows: list[Row]) -> None:
     own = advantages(rows, {"estimator.name": "expression", "estimator.sql": OWN_FORMULA})
     grpo = advantages(rows, {"estimator.name": "grpo"})
@@ -141,7 +141,7 @@ LOCAL = [m for m in METHODS if not Plan.of({"estimator.name": m}).uses_batch and
 
 @pytest.mark.parametrize("method", LOCAL)
 @given(data=st.data())
-@examples(8)
+@examples(4)
 def test_groups_do_not_leak_into_each_other(method: str, data: st.DataObject) -> None:
     rows, other = (data.draw(drawn_for(method, REWARDS)) for _ in range(2))
     moved = [replace(row, group=row.group.upper()) for row in other]
@@ -152,7 +152,7 @@ def test_groups_do_not_leak_into_each_other(method: str, data: st.DataObject) ->
 
 @pytest.mark.parametrize("method", [m for m in METHODS if ESTIMATORS[m].order_free])
 @given(data=st.data())
-@examples(8)
+@examples(4)
 def test_the_order_of_rows_does_not_matter(method: str, data: st.DataObject) -> None:
     drawn = data.draw(drawn_for(method))
     # Ties in log-prob and for the best row are broken by row order: leave only the ones without.
@@ -173,7 +173,7 @@ def test_the_order_of_rows_does_not_matter(method: str, data: st.DataObject) -> 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if ESTIMATORS[m].shift is not None])
 @given(data=st.data(), offset=st.sampled_from([0.5, -3.0, 64.0]))
-@examples(8)
+@examples(4)
 def test_the_declared_shift_law_holds(method: str, data: st.DataObject, offset: float) -> None:
     rows = data.draw(drawn_for(method, REWARDS))
     law = ESTIMATORS[method].shift
@@ -194,7 +194,7 @@ def test_the_declared_shift_law_holds(method: str, data: st.DataObject, offset: 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if ESTIMATORS[m].linear and "none" in ESTIMATORS[m].scales])
 @given(data=st.data())
-@examples(8)
+@examples(4)
 def test_the_declared_scale_law_holds(method: str, data: st.DataObject) -> None:
     rows = data.draw(drawn_for(method, REWARDS))
     plan = {"estimator.name": method, "divisor.level": "none"}
@@ -328,7 +328,7 @@ def test_the_reference_vector_has_the_values_worked_out_by_hand(method: str, wan
 
 @pytest.mark.parametrize("method", [m for m in METHODS if ESTIMATORS[m].order_free and not ESTIMATORS[m].spans_batches])
 @given(data=st.data(), cut=st.integers(1, 4))
-@examples(6)
+@examples(3)
 def test_parts_that_share_no_group_give_the_numbers_of_the_whole(method: str, data: st.DataObject, cut: int) -> None:
     rows = data.draw(drawn_for(method, REWARDS))
     plan = Plan.of({"estimator.name": method})
@@ -405,7 +405,7 @@ def test_the_bits_are_the_same_for_any_number_of_threads(tmp_path: Path) -> None
 
 
 @given(rows=rows_of(), seed=st.integers(0, 9))
-@examples(20)
+@examples(10)
 def test_balance_silences_the_surplus_of_failures_and_centres_the_rest(rows: list[Row], seed: int) -> None:
     plan = {"estimator.name": "rec", "estimator.drop": "balance", "estimator.seed": seed}
     values = advantages(rows, plan)

@@ -191,7 +191,6 @@ def beta_normalised(groups: Groups, low: float, high: float) -> Groups:
 # Their rates are exact, so that two groups have the same one or another one.
 @given(groups=st.lists(st.lists(st.sampled_from([-6.0, -1.5, 0.0, 1.5, 3.0, 6.0]), min_size=1, max_size=5), min_size=2))
 @example(groups=[[-6.0, -6.0, -6.0, 0.0, 0.0]] * 3)
-@examples(100)
 def test_bnpo_measures_a_lone_row_against_a_rate_of_zero(groups: Groups) -> None:
     made = plan_of({"preset": "bnpo-repo-bnpo", "param": ["min=-6", "max=6"]})
     rows = [Row(group=f"q{k}", reward=r) for k, group in enumerate(groups) for r in group]

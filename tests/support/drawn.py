@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Final
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from grpo_cli.engine.plan import Plan
 from tests.support.oracles import Row
 
-CAMPAIGN = 20  # times as many examples with --hypothesis-profile campaign
+EVERYDAY: Final = settings.get_profile("everyday").max_examples
 # Chosen so that sums, halves and quarters have exact floats, beside values that have none.
 REWARDS = st.one_of(
     st.sampled_from([0.0, 1.0]),
@@ -37,8 +38,8 @@ MORE = {"ema": ("role",), "length-penalty": ("input_length", "turns")}  # what a
 
 
 def examples(count: int) -> settings:
-    """So many in every run; a campaign has more of them."""
-    return settings(max_examples=count * (CAMPAIGN if settings.get_current_profile_name() == "campaign" else 1))
+    """Another number for a test with many cases or slow examples; the nightly run raises it like all others."""
+    return settings(max_examples=count * settings().max_examples // EVERYDAY)
 
 
 def rows_of(*needs: str, rewards: st.SearchStrategy[float] = REWARDS) -> st.SearchStrategy[list[Row]]:

@@ -412,29 +412,3 @@ def test_torch_is_not_imported_for_lists_and_arrays() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-def _torch() -> Any:
-    return pytest.importorskip("torch", reason="torch is no dependency; install it to test tensors")
-
-
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
-def test_a_tensor_keeps_its_dtype_and_device_and_needs_no_gradient(name: str) -> None:
-    torch = _torch()
-    rewards = torch.tensor(DOCUMENTED, dtype=getattr(torch, name), requires_grad=True)
-    advantages, rows = grpo(rewards, 4, "none", return_rows=True)
-    assert (advantages.dtype, advantages.device) == (rewards.dtype, rewards.device)
-    assert not advantages.requires_grad
-    assert advantages.tolist() == grpo(DOCUMENTED, 4, "none")
-    assert (rows.dtype, rows.tolist()) == (torch.int64, [*range(8)])
-
-
-def test_tensors_of_two_dimensions_of_integers_and_in_lists_are_read() -> None:
-    torch = _torch()
-    assert grpo(torch.tensor([[0.0, 1.0], [1.0, 1.0]]), 2, "none").tolist() == [-0.5, 0.5]
-    whole = grpo(torch.tensor([0, 1]), 2, "none")
-    assert (whole.dtype, whole.tolist()) == (torch.float32, [-0.5, 0.5])
-    assert grpo([torch.tensor(0.0), torch.tensor(1.0)], 2, "none") == [-0.5, 0.5]
-    parameter = torch.nn.Parameter(torch.tensor([0.0, 1.0]))
-    assert isinstance(grpo(parameter, 2), torch.Tensor)
-    assert grpo(torch.tensor([]), 2).tolist() == []

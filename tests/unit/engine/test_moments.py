@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_cli.engine.moments import CHUNK, Moments, Vector, spread
-from tests.support.drawn import examples
 
 VALUES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=60)
 WEIGHTED = st.lists(st.tuples(st.floats(-1e3, 1e3), st.integers(0, 50)), min_size=1, max_size=40)
@@ -124,7 +123,6 @@ def test_merging_at_a_large_offset_loses_no_more_than_a_mean_of_that_size_can_ho
 
 
 @given(value=st.floats(-1e9, 1e9), count=st.integers(2, 40))
-@examples(50)
 def test_equal_values_have_a_spread_of_rounding_at_most(value: float, count: int) -> None:
     assert of([value] * count).variance(1)[0] <= (1e-15 * abs(value)) ** 2
 

@@ -19,7 +19,6 @@ from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.parquet import footer, parquet, splice, thrift
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.thrift import BINARY, DOUBLE, FALSE, I16, I32, I64, LIST, MAP, SET, STRUCT, TRUE, UUID
-from tests.support.drawn import examples
 
 # --- an oracle: the protocol decoded into plain values, and encoded from them ------------------------------
 
@@ -118,7 +117,6 @@ def typed(draw: st.DrawFn, depth: int) -> tuple[int, Any]:
     return kind, draw(scalars[kind])
 
 
-@examples(200)
 @given(structs(), st.binary(max_size=20))
 def test_any_struct_is_stepped_over(struct: Any, behind: bytes) -> None:
     raw = encode(STRUCT, struct)
@@ -268,7 +266,6 @@ def test_what_is_no_footer_at_all_is_refused(data: bytes) -> None:
         parquet.weave(spool(io.BytesIO(data), "in"), io.BytesIO(), weaving)
 
 
-@examples(150)
 @given(st.data())
 def test_a_broken_footer_is_never_followed_into_a_crash(data: st.DataObject) -> None:
     body, raw = cut(wrote())

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import ipc
 
@@ -23,13 +23,11 @@ from grpo_cli.files.inputs import Input, spool
 from grpo_cli.formats import cells
 from grpo_cli.formats.interface import Field, Weaving
 from grpo_cli.formats.registry import FORMATS, of, sniff
-from tests.support.drawn import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-quick = settings(examples(120), suppress_health_check=[HealthCheck.too_slow])
 
 JSONL, CSV, TSV, PARQUET, ARROW = (FORMATS[name] for name in ("jsonl", "csv", "tsv", "parquet", "arrow"))
 NOTE = {"grpo_adv": '{"method":"grpo"}'}
@@ -86,7 +84,6 @@ spelt = st.one_of(
 )
 
 
-@quick
 @given(st.lists(st.none() | spelt, max_size=5))
 def test_columns_of_text_are_read_as_their_values_are(texts: list[str | None]) -> None:
     try:
@@ -203,7 +200,6 @@ def parsed(data: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.split("\n") if line.strip()]
 
 
-@quick
 @given(json_lines())
 def test_taking_the_new_field_out_of_jsonl_gives_the_input(data: bytes) -> None:
     out = woven(JSONL, data, adding([0.123454321] * len(parsed(data))))
@@ -211,7 +207,6 @@ def test_taking_the_new_field_out_of_jsonl_gives_the_input(data: bytes) -> None:
     assert all(row["advantage"] == 0.123454321 for row in parsed(out))
 
 
-@quick
 @given(json_lines())
 def test_replacing_a_field_changes_nothing_else(data: bytes) -> None:
     before = parsed(data)
@@ -220,7 +215,6 @@ def test_replacing_a_field_changes_nothing_else(data: bytes) -> None:
     assert list(map(repr, after)) == list(map(repr, expected))
 
 
-@quick
 @given(json_lines())
 def test_the_scan_of_jsonl_agrees_with_the_json_module(data: bytes) -> None:
     read = parsed(data)
@@ -342,7 +336,6 @@ def tables(draw: st.DrawFn) -> tuple[bytes, list[list[str]], str]:
     return (b"\xef\xbb\xbf" if draw(st.booleans()) else b"") + text.encode(), table, mark
 
 
-@quick
 @given(tables())
 def test_taking_the_new_cells_out_of_csv_gives_the_input(case: tuple[bytes, list[list[str]], str]) -> None:
     data, table, mark = case
@@ -353,7 +346,6 @@ def test_taking_the_new_cells_out_of_csv_gives_the_input(case: tuple[bytes, list
     assert again == [[*row, new] for row, new in zip(table, ["advantage"] + ["0.123454321"] * len(table), strict=False)]
 
 
-@quick
 @given(tables())
 def test_the_scan_of_csv_agrees_with_the_csv_module(case: tuple[bytes, list[list[str]], str]) -> None:
     data, table, mark = case
@@ -363,7 +355,6 @@ def test_the_scan_of_csv_agrees_with_the_csv_module(case: tuple[bytes, list[list
         assert found == [row[at] or None for row in table[1:]]
 
 
-@quick
 @given(st.text(st.sampled_from('ab",\n'), max_size=30))
 def test_odd_quotes_are_read_as_pythons_csv_reads_them(text: str) -> None:
     data = f"h1,h2\n{text}\n"

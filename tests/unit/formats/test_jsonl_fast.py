@@ -312,15 +312,6 @@ def test_another_number_of_rows_is_a_changed_input(data: bytes, rows: int) -> No
         woven(data, pl.DataFrame({"advantage": [0.5] * rows}))
 
 
-@pytest.mark.slow
-def test_lines_of_50_megabytes() -> None:
-    long = json.dumps({"k": "p", "t": "x" * 50_000_000, "reward": 1}).encode()
-    data = long + b'\n{"k":"q","reward":2}\n' + long
-    assert [one[2] for one in outcome(data, FIELDS[:2])[0]] == [["1.0", "2.0", "1.0"], ["'p'", "'q'", "'p'"]]
-    added = pl.DataFrame({"advantage": [0.5] * 3})
-    assert woven(data, added) == by_line(data, added)
-
-
 def test_work_ahead_keeps_the_order_and_gives_errors_in_their_place() -> None:
     assert list(parallel.ahead(lambda n: n * n, range(50))) == [n * n for n in range(50)]
     found = parallel.ahead(lambda n: 6 // (3 - n), range(50))

@@ -6,7 +6,6 @@ import io
 import json
 import math
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,10 +23,9 @@ from pyarrow.parquet import encryption
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.inputs import Input, spool
 from grpo_cli.formats.interface import Field, Weaving
-from grpo_cli.formats.parquet import column_chunks, compare, footer, parquet, splice, thrift
+from grpo_cli.formats.parquet import compare, parquet, splice
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.splice import copy_start
-from tests.support.drawn import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -213,7 +211,6 @@ column_types = st.sampled_from([
 ])  # fmt: skip
 
 
-@examples(60)
 @given(st.data())
 def test_any_schema_and_any_row_groups(data: st.DataObject) -> None:
     dtypes = data.draw(st.lists(column_types, min_size=1, max_size=5))
@@ -443,47 +440,3 @@ def test_chunks_that_lie_elsewhere_are_the_same_chunks() -> None:
     first = wrote(table)
     second = wrote(pa.table({"new": ["z" * 100] * 2, **{name: table[name] for name in table.column_names}}))
     assert compare.same_chunks(held(first), held(second), {"new"}) is None
-
-
-# --- large ones --------------------------------------------------------------------------------------------
-
-
-def far(data: bytes, path: Path, by: int) -> None:
-    """Write a file whose data begin `by` bytes later, behind a hole."""
-    found = footer.parse(data[start(data) : -8], start(data))
-    batch = column_chunks.Batch(memoryview(b""), found)
-    groups = []
-    for k, group in enumerate(found.groups):
-        moved = column_chunks.moved(batch, k, by + batch.origin)
-        lists = {footer.CHUNKS: (thrift.LIST, thrift.listed(thrift.STRUCT, len(moved), b"".join(moved)))}
-        groups.append(thrift.changed(found.raw, group.values(), lists))
-    rows = {footer.ROW_GROUPS: (thrift.LIST, thrift.listed(thrift.STRUCT, len(groups), b"".join(groups)))}
-    raw = thrift.changed(found.raw, found.fields.values(), rows)
-    with path.open("wb") as handle:
-        handle.write(b"PAR1")
-        handle.seek(by)
-        handle.write(data[: start(data)] + raw + splice.tail(len(raw)))
-
-
-@pytest.mark.slow
-def test_files_over_4_gb(tmp_path: Path) -> None:
-    path, out = tmp_path / "far.parquet", tmp_path / "out.parquet"
-    far(wrote(TABLE, row_group_size=3), path, 5 << 30)
-    assert repr(pq.read_table(path).to_pylist()) == repr(TABLE.to_pylist())
-    with out.open("wb") as sink:
-        assert parquet.weave(Input.at(path), sink, adding(ROWS)) == []
-    assert pq.read_metadata(out).row_group(0).column(8).data_page_offset > 5 << 30
-    for read in READERS.values():
-        assert read(str(out))["advantage"].tolist() == values(ROWS)
-    assert repr(pq.read_table(out).drop_columns("advantage").to_pylist()) == repr(TABLE.to_pylist())
-
-
-@pytest.mark.slow
-def test_ten_thousand_row_groups_of_twenty_columns(tmp_path: Path) -> None:
-    rows = 10_000
-    data = wrote(pa.table({f"c{k}": [f"{k} {row}" for row in range(rows)] for k in range(20)}), row_group_size=1)
-    begun = time.perf_counter()
-    found = footer.parse(data[start(data) : -8], start(data))
-    assert len(found.groups) == rows
-    assert time.perf_counter() - begun < 2  # 0.45 s on an idle core
-    check(data, rows, tmp_path)

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_cli.errors import UnknownName, UsageError
@@ -249,7 +249,6 @@ def conditions() -> st.SearchStrategy[str]:
     )
 
 
-@settings(deadline=None)
 @given(
     text=conditions(),
     rows=st.lists(st.fixed_dictionaries({"a": CELLS, "b": CELLS, "c": CELLS}), min_size=1, max_size=5),

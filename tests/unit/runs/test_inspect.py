@@ -24,7 +24,6 @@ from grpo_cli.stats.difficulty import at_other_sizes, count_ties, difficulty, ef
 from grpo_cli.stats.group_rows import show_group
 from grpo_cli.stats.inspection import Inspection, View, inspect
 from grpo_cli.stats.verdicts import verdicts
-from tests.support.drawn import examples
 from tests.support.jobs import write
 
 if TYPE_CHECKING:
@@ -104,7 +103,6 @@ def alive_by_enumeration(rewards: list[float], size: int) -> float:
     return sum(len(set(some)) > 1 for some in drawn) / len(drawn)
 
 
-@examples(40)
 @given(groups=MANY, size=st.integers(2, 6))
 def test_a_smaller_size_is_judged_by_all_the_ways_to_draw_it(groups: list[list[float]], size: int) -> None:
     groups = [rewards for rewards in groups if len(rewards) >= size]

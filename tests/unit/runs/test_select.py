@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_cli.errors import UnknownName, UsageError
@@ -133,14 +133,12 @@ def chosen(groups: list[list[float]], most: int, how: Pick, seed: int = 0) -> li
     return [sorted(values[mask & (codes == k)].tolist()) for k in range(len(groups))]
 
 
-@settings(deadline=None)
 @given(groups=REWARDS, most=st.integers(1, 5))
 def test_the_best_and_the_worst_are_the_ends_of_the_sorted_rewards(groups: list[list[float]], most: int) -> None:
     assert chosen(groups, most, "best") == [sorted(rewards)[-most:] for rewards in groups]
     assert chosen(groups, most, "worst") == [sorted(rewards)[:most] for rewards in groups]
 
 
-@settings(deadline=None)
 @given(groups=REWARDS, most=st.integers(1, 5))
 def test_spread_keeps_the_rows_with_the_largest_variance_that_so_many_can_have(
     groups: list[list[float]], most: int
@@ -151,7 +149,6 @@ def test_spread_keeps_the_rows_with_the_largest_variance_that_so_many_can_have(
         assert statistics.pvariance(kept) == pytest.approx(best)
 
 
-@settings(deadline=None)
 @given(groups=REWARDS, most=st.integers(1, 5), seed=st.integers(0, 9))
 def test_a_random_choice_keeps_so_many_and_is_the_same_for_the_same_seed(
     groups: list[list[float]], most: int, seed: int

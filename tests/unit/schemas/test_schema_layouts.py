@@ -20,7 +20,6 @@ from grpo_cli.formats.interface import Field, Weaving
 from grpo_cli.formats.json_document.walk import put, rows_of, steps, without, woven
 from grpo_cli.formats.registry import FORMATS, listed, nested, of
 from grpo_cli.write.verify import verify
-from tests.support.drawn import examples
 from tests.support.jobs import compute, look, write
 from tests.unit.formats.test_formats import held
 
@@ -130,7 +129,6 @@ value = st.recursive(
 item = st.dictionaries(json_text | st.just("rewards"), value, max_size=4)
 
 
-@examples(200)
 @given(
     before=st.dictionaries(json_text, value, max_size=3),
     groups=st.lists(st.lists(item, max_size=3), max_size=3),
@@ -178,7 +176,6 @@ def plain(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-@examples(100)
 @given(st.lists(st.none() | st.lists(number, max_size=4), min_size=1, max_size=6))
 def test_lists_become_rows_and_new_columns_become_lists_of_the_same_lengths(rewards: list[Any]) -> None:
     flat = [(i, x) for i, one in enumerate(rewards) for x in one or ()]
@@ -334,7 +331,6 @@ def by_hand(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-@examples(150)
 @given(
     rows=st.lists(st.tuples(PROMPTS, SPELLINGS | SPECIAL, st.booleans()), min_size=2, max_size=12),
     ending=st.sampled_from(["\n", "\r\n"]),

@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING
 
 import polars as pl
-import pytest
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.runs.compute_files import Job, run
@@ -29,7 +28,6 @@ def processor_seconds(folder: Path, count: int) -> float:
     return time.process_time() - started
 
 
-@pytest.mark.slow
 def test_eight_times_as_many_files_take_eight_times_as_long(tmp_path: Path) -> None:
     for at in range(MANY):
         pl.DataFrame({"prompt_id": [f"{at}-{row // 4}" for row in range(8)], "reward": [0.0, 1.0] * 4}).write_parquet(

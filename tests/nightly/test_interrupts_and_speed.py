@@ -1,0 +1,50 @@
+"""The command interrupted at any moment, and how soon it answers."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.test_cli import SIGNALS, files, interrupted
+from tests.support.command import adv
+from tests.support.samples import samples_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(("number", "status"), SIGNALS)
+def test_a_run_that_is_interrupted_at_any_moment_has_written_all_or_nothing(
+    tmp_path: Path, number: int, status: int
+) -> None:
+    lines = (f'{{"prompt_id": "{i // 8}", "reward": {i % 3}}}\n' for i in range(1_000_000))
+    (tmp_path / "big.jsonl").write_text("".join(lines))
+    out = tmp_path / "big.advantages.jsonl"
+    for moment in range(15, 60):
+        end = time.perf_counter() + moment * 0.025
+        found, told = interrupted(number, "big.jsonl", cwd=tmp_path, when=lambda end=end: time.perf_counter() > end)  # type: ignore[misc]
+        assert found in {0, status}, told
+        assert "Traceback" not in told
+        if found == 0 or out.exists():
+            assert out.read_bytes().count(b"\n") == 1_000_000
+            out.unlink()
+        assert files(tmp_path) == ["big.jsonl"]
+
+
+BARS = [(["--help"], 0.25), (["compute", "--help"], 0.4), (["compute", "rewards.jsonl", "--force", "-q"], 0.8)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seconds"), BARS, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_the_command_answers_at_once(arguments: list[str], seconds: float, tmp_path: Path) -> None:
+    samples_in(tmp_path)
+
+    def once() -> float:
+        started = time.perf_counter()
+        adv(*arguments, cwd=tmp_path)
+        return time.perf_counter() - started
+
+    assert min(once() for _ in range(7)) < seconds

@@ -1,0 +1,68 @@
+"""Files that are large in one way: over 4 GB, many row groups, lines of 50 MB."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from grpo_cli.files.inputs import Input
+from grpo_cli.formats.parquet import column_chunks, footer, parquet, splice, thrift
+from tests.support.command import adv
+from tests.unit.formats.test_splice import READERS, ROWS, TABLE, adding, check, start, values, wrote
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def far(data: bytes, path: Path, by: int) -> None:
+    """Write a file whose data begin `by` bytes later, behind a hole."""
+    found = footer.parse(data[start(data) : -8], start(data))
+    batch = column_chunks.Batch(memoryview(b""), found)
+    groups = []
+    for k, group in enumerate(found.groups):
+        moved = column_chunks.moved(batch, k, by + batch.origin)
+        lists = {footer.CHUNKS: (thrift.LIST, thrift.listed(thrift.STRUCT, len(moved), b"".join(moved)))}
+        groups.append(thrift.changed(found.raw, group.values(), lists))
+    rows = {footer.ROW_GROUPS: (thrift.LIST, thrift.listed(thrift.STRUCT, len(groups), b"".join(groups)))}
+    raw = thrift.changed(found.raw, found.fields.values(), rows)
+    with path.open("wb") as handle:
+        handle.write(b"PAR1")
+        handle.seek(by)
+        handle.write(data[: start(data)] + raw + splice.tail(len(raw)))
+
+
+def test_files_over_4_gb(tmp_path: Path) -> None:
+    path, out = tmp_path / "far.parquet", tmp_path / "out.parquet"
+    far(wrote(TABLE, row_group_size=3), path, 5 << 30)
+    assert repr(pq.read_table(path).to_pylist()) == repr(TABLE.to_pylist())
+    with out.open("wb") as sink:
+        assert parquet.weave(Input.at(path), sink, adding(ROWS)) == []
+    assert pq.read_metadata(out).row_group(0).column(8).data_page_offset > 5 << 30
+    for read in READERS.values():
+        assert read(str(out))["advantage"].tolist() == values(ROWS)
+    assert repr(pq.read_table(out).drop_columns("advantage").to_pylist()) == repr(TABLE.to_pylist())
+
+
+def test_ten_thousand_row_groups_of_twenty_columns(tmp_path: Path) -> None:
+    rows = 10_000
+    data = wrote(pa.table({f"c{k}": [f"{k} {row}" for row in range(rows)] for k in range(20)}), row_group_size=1)
+    begun = time.perf_counter()
+    found = footer.parse(data[start(data) : -8], start(data))
+    assert len(found.groups) == rows
+    assert time.perf_counter() - begun < 2  # 0.45 s on an idle core
+    check(data, rows, tmp_path)
+
+
+def test_lines_of_50_megabytes(tmp_path: Path) -> None:
+    long = json.dumps({"prompt_id": "p", "text": "x" * 50_000_000, "reward": 1})
+    lines = [long, '{"prompt_id":"p","reward":0}', long]
+    path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    path.write_text("\n".join(lines))
+    assert adv("compute", str(path), "-o", str(out), "--scale", "none", "-q").status == 0
+    written = out.read_text().split("\n")
+    assert [line.rpartition(',"advantage":')[0] + "}" for line in written] == lines
+    assert [json.loads(line)["advantage"] for line in written] == [1 / 3, -2 / 3, 1 / 3]

@@ -1,0 +1,133 @@
+"""The report as a browser shows it: drawn, sorted, searched, opened, printed; it needs playwright and a Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from grpo_cli.render.report import write_report
+from tests.unit.render.test_report import drawn, inspected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from grpo_cli.stats.inspection import Inspection
+
+CHROMIUM = (
+    os.environ.get("CHROMIUM")
+    or shutil.which("chromium")
+    or shutil.which("chromium-browser")
+    or shutil.which("google-chrome")
+)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Inspection:
+    return inspected(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        pytest.skip("the page was not opened: pip install 'grpo-adv[browser]'")
+    if CHROMIUM is None:
+        pytest.skip("the page was not opened: there is no Chromium (apt-get install chromium)")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any, found: Inspection, tmp_path: Path) -> Iterator[Any]:
+    """The page, which must say nothing to the console and ask for nothing but itself."""
+    target = tmp_path / "a.html"
+    write_report(found, {}, target)
+    said: list[str] = []
+    asked: list[str] = []
+    opened = browser.new_page(viewport={"width": 1200, "height": 900})
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(target.as_uri())
+    opened.wait_for_selector("html[data-drawn]", timeout=30_000)
+    yield opened
+    assert said == []
+    assert [url for url in asked if not url.startswith("data:")] == [target.as_uri()]
+    opened.close()
+
+
+def keys(page: Any) -> list[str]:
+    return [text.strip() for text in page.locator("#table tbody .key").all_inner_texts()]
+
+
+def test_a_browser_draws_every_figure(page: Any, found: Inspection) -> None:
+    names = drawn(found, ["grpo", "rloo", "dr-grpo"])
+    assert page.locator("figure").count() == len(names)
+    for name in names:
+        assert page.locator(f"#figure-{name} .chart svg .mark-rect path, #figure-{name} .chart svg path").count() > 0
+
+
+def test_a_click_on_a_head_sorts_and_another_turns_it_round(page: Any) -> None:
+    assert keys(page) == [f"p{i:02}" for i in range(12)]
+    page.click("#table [data-column=mean]")
+    assert keys(page)[:3] == ["p00", "p01", "p11"]
+    assert page.locator("#table th[aria-sort=descending]").inner_text().startswith("mean")
+    page.click("#table [data-column=mean]")
+    assert keys(page)[-3:] == ["p00", "p01", "p11"]
+    page.click("#table [data-column=key]")
+    assert keys(page)[0] == "p00"
+
+
+def test_the_search_takes_words_and_conditions(page: Any) -> None:
+    page.fill("#search", "p0")
+    assert len(keys(page)) == 10
+    page.fill("#search", "0 < mean < 0.4 and size == 4")
+    assert keys(page) == ["p05", "p09"]
+    assert page.inner_text("#matches") == "2 of 12 groups"
+    page.fill("#search", "nothing like it")
+    assert keys(page) == []
+
+
+def test_a_click_on_a_key_opens_its_rows_with_their_text_as_text(page: Any) -> None:
+    page.click("#table tbody tr:nth-child(6) button")
+    assert page.is_visible("#group")
+    assert page.inner_text("#group-key") == "p05"
+    assert page.inner_text("#group-prompt") == "what is 5?"
+    assert page.locator("#group-rows tbody tr").count() == 4
+    assert "<b>bold</b>" in page.locator("#group-rows td.text").first.inner_text()
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#group")
+
+
+def test_the_page_is_dark_for_those_who_want_it_and_can_be_turned(page: Any) -> None:
+    def paper() -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    page.emulate_media(color_scheme="dark")
+    assert paper() == "rgb(21, 24, 28)"
+    page.click("#theme")
+    assert paper() == "rgb(255, 255, 255)"
+    page.click("#theme")
+    assert paper() == "rgb(21, 24, 28)"
+
+
+def test_on_paper_it_is_black_on_white_and_whole(page: Any) -> None:
+    page.emulate_media(color_scheme="dark", media="print")
+    style = "getComputedStyle(document.{0}).{1}"
+    assert page.evaluate(style.format("body", "backgroundColor")) == "rgb(255, 255, 255)"
+    for place in ("querySelector('h1')", "querySelector('.chart')", "querySelector('#table td')"):
+        assert page.evaluate(style.format(place, "color")) == "rgb(0, 0, 0)"
+    assert not page.is_visible("#search")
+    assert page.is_visible("#table")
+
+
+def test_the_page_fits_a_narrow_window(page: Any) -> None:
+    page.set_viewport_size({"width": 420, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
