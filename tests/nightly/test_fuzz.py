@@ -1,0 +1,138 @@
+"""A minute each of files that nobody has thought of: every answer is right or one line of refusal, never a traceback.
+
+FUZZ_SECONDS is how long each test goes on; a failure names the seed that repeats it: FUZZ_SEED.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+from tests.support.command import Done, adv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "60"))
+TEXTS = [
+    "",
+    "x",
+    'a "quoted" one',
+    "\\",
+    "\n\t",
+    "é",
+    "漢字",
+    "\U0001f600",
+    "\u2028",
+    "}",
+    '{"reward": 9}',
+    ',"advantage":1}',
+    "\x7f",
+]
+NAMES = ["text", "reward ", "Reward", "a.b", "messages", "ünïcode", 'q"', "reward\\", "extra"]
+
+
+def seeds() -> Iterator[random.Random]:
+    """One generator after the other until the time is up; FUZZ_SEED alone where it is given."""
+    given = os.environ.get("FUZZ_SEED")
+    seed, end = int(given or time.time_ns()), time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        try:
+            yield random.Random(seed)  # noqa: S311 - any numbers do
+        except GeneratorExit:
+            print(f"FUZZ_SEED={seed}")  # noqa: T201 - pytest shows it where the test has failed
+            raise
+        if given:
+            return
+        seed += 1
+
+
+def anything(draw: random.Random, depth: int = 0) -> Any:
+    """A value of JSON."""
+    kind = draw.randrange(8 if depth < 3 else 6)
+    if kind < 3:
+        return draw.choice(TEXTS) * draw.choice([1, 1, 1, 50])
+    if kind < 6:
+        return draw.choice([None, True, False, 0, -1, 1 << 70, 0.1, 1e300, 5e-324])
+    if kind == 6:
+        return [anything(draw, depth + 1) for _ in range(draw.randrange(4))]
+    return {name: anything(draw, depth + 1) for name in draw.sample([*NAMES, "reward"], draw.randrange(3))}
+
+
+def lines(draw: random.Random) -> tuple[list[str], list[tuple[Any, float]]]:
+    """Lines with a key and a reward among other members in any order, and these two of each."""
+    texts, known = [], []
+    keys = draw.choice([["a", "b", "c"], [1, 2, 3], ["1", 1, 2], ["é", "\\", ""]])
+    for _ in range(draw.choice([1, 5, 40, 400])):
+        row = {name: anything(draw) for name in draw.sample(NAMES, draw.randrange(4))}
+        key, reward = draw.choice(keys), draw.choice([0, 1, 0.5, 1.0, -3, 1e-9, 12345678.9])
+        row |= {"prompt_id": key, "reward": reward}
+        members = draw.sample(sorted(row.items()), len(row)) if draw.random() < 0.5 else list(row.items())
+        separators = draw.choice([(",", ":"), (", ", ": "), (" , ", " : ")])
+        texts.append(json.dumps(dict(members), ensure_ascii=draw.random() < 0.5, separators=separators))
+        known.append((key, float(reward)))
+    return texts, known
+
+
+def refused_in_one_line(done: Done) -> bool:
+    return done.status == 1 and done.err.startswith("grpo-adv: ")
+
+
+def test_any_lines_keep_every_byte_and_get_the_numbers_of_plain_python(tmp_path: Path) -> None:
+    path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    for draw in seeds():
+        texts, known = lines(draw)
+        ending = draw.choice(["\n", "\r\n"])
+        path.write_bytes((ending.join(texts) + draw.choice(["", ending])).encode())
+        options = [
+            "--scale",
+            "none",
+            "--singleton",
+            "zero",
+            "--group",
+            "prompt_id",
+            "--reward",
+            "reward",
+            "-q",
+            "--force",
+        ]
+        done = adv("compute", str(path), "-o", str(out), *options)
+        assert done.status == 0, done.err
+        written = out.read_bytes().decode().split(ending)
+        groups: dict[str, list[float]] = {}
+        for key, reward in known:
+            groups.setdefault(repr(key), []).append(reward)
+        for text, line, (key, reward) in zip(texts, written, known, strict=False):
+            kept, _, value = line.rpartition(',"advantage":')
+            assert kept + "}" == text
+            group = groups[repr(key)]
+            assert float(value.removesuffix("}")) == pytest.approx(reward - fmean(group), rel=1e-9, abs=1e-9)
+        assert [line for line in written[len(texts) :] if line] == []
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "json"])  # wrong bytes in binary files are for polars and pyarrow to meet
+def test_a_file_with_wrong_bytes_is_computed_or_refused_in_one_line(tmp_path: Path, suffix: str) -> None:
+    rows = [{"prompt_id": f"p{at // 4}", "reward": at % 3, "text": TEXTS[at % len(TEXTS)]} for at in range(40)]
+    frame, path = pl.DataFrame(rows), tmp_path / f"in.{suffix}"
+    if suffix in {"jsonl", "json"}:
+        path.write_text("\n".join(map(json.dumps, rows)) if suffix == "jsonl" else json.dumps(rows), encoding="utf-8")
+    else:
+        {"parquet": frame.write_parquet, "csv": frame.write_csv, "arrow": frame.write_ipc}[suffix](path)
+    right = path.read_bytes()
+    for draw in seeds():
+        wrong = bytearray(right)
+        for _ in range(draw.choice([1, 1, 3, 20])):
+            wrong[draw.randrange(len(wrong))] = draw.randrange(256)
+        if draw.random() < 0.2:
+            del wrong[draw.randrange(len(wrong)) :]
+        path.write_bytes(wrong)
+        done = adv("compute", str(path), "-o", str(tmp_path / f"out.{suffix}"), "-q", "--force")
+        assert done.status == 0 or refused_in_one_line(done), done
