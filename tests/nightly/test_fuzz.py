@@ -118,7 +118,9 @@ def test_any_lines_keep_every_byte_and_get_the_numbers_of_plain_python(tmp_path:
         assert [line for line in written[len(texts) :] if line] == []
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "csv", "json"])  # wrong bytes in binary files are for polars and pyarrow to meet
+@pytest.mark.parametrize(
+    "suffix", ["jsonl", "csv", "json"]
+)  # wrong bytes in binary files are for polars and pyarrow to meet
 def test_a_file_with_wrong_bytes_is_computed_or_refused_in_one_line(tmp_path: Path, suffix: str) -> None:
     rows = [{"prompt_id": f"p{at // 4}", "reward": at % 3, "text": TEXTS[at % len(TEXTS)]} for at in range(40)]
     frame, path = pl.DataFrame(rows), tmp_path / f"in.{suffix}"
