@@ -22,5 +22,6 @@ bench: ## needs about 12 GB below build/; see benchmarks/README.md
 	mkdir -p build/bench
 	$(BIN)python benchmarks/run.py --scratch build/bench
 
-nightly: ## what takes long or needs other programs
-	$(BIN)pytest tests/nightly -m "slow or not slow" -n 0
+nightly: ## everything, with twenty times the examples, fuzz, large files and all other readers; needs Java and a Chromium
+	$(BIN)pip install -q -e '.[nightly]'
+	$(BIN)pytest tests --nightly
