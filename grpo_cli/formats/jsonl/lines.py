@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
@@ -14,9 +13,6 @@ from grpo_cli.formats.blocks import blocks, refuse_other_encodings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    import polars as pl
-    import pyarrow as pa
 
     from grpo_cli.files.inputs import Input
 
@@ -71,26 +67,6 @@ def last_braces(data: bytes) -> tuple[Ints, Ints]:
         last[at] = starts[at] + brace if brace >= 0 else -1
         empty[at] = brace > 0 and line[:brace].rstrip(_BLANKS).endswith(b"{")
     return last[last >= 0], np.flatnonzero(empty[last >= 0])
-
-
-def texts(data: bytes, cuts: Ints) -> pl.Series:
-    """The bytes between these places as a column of text, without a copy. Whoever reads them as text knows it is UTF-8."""
-    import polars as pl
-    import pyarrow as pa
-
-    offsets = pa.py_buffer(cuts.astype(np.int64, copy=False))
-    return pl.Series(_Exported(pa.LargeStringArray.from_buffers(len(cuts) - 1, offsets, pa.py_buffer(data))))
-
-
-@dataclass(frozen=True, slots=True)
-class _Exported:
-    """An array by Arrow's own protocol alone: for one of pyarrow itself polars would load pyarrow.compute, which is slow."""
-
-    array: pa.Array
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        capsules: tuple[object, object] = self.array.__arrow_c_array__(requested_schema)
-        return capsules
 
 
 def number_at(source: Input, offset: int) -> int:

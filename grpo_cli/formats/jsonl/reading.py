@@ -30,7 +30,7 @@ import polars as pl
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells
 from grpo_cli.formats.jsonl.exact import ABSENT, parsed, refuse_doubled, rows, value_of
-from grpo_cli.formats.jsonl.lines import BOM, last_braces, texts
+from grpo_cli.formats.jsonl.lines import BOM, last_braces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -146,7 +146,7 @@ class Reader:
         names = {path[-1] for path in watched}
         if not all(map(_has_one_spelling, names)):
             raise _Unsure("a name is looked for that can be written in several ways")
-        text = texts(data, np.array([0, len(data)]))
+        text = pl.Series([data], dtype=pl.Binary).cast(pl.String)
         member = rf'(?:"(?:{"|".join(map(re.escape, sorted(names)))})"|\\u00[2-7][^"]*")[ \t\r\n]*:'
         if not text.str.contains(member).any():
             return False

@@ -7,6 +7,7 @@ together by polars.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -15,13 +16,15 @@ import polars as pl
 
 from grpo_cli.errors import InputChanged
 from grpo_cli.formats.blocks import again, blocks
-from grpo_cli.formats.jsonl.lines import last_braces, texts
+from grpo_cli.formats.jsonl.lines import last_braces
 from grpo_cli.formats.jsonl.members import spelt
 from grpo_cli.formats.jsonl.reading import Rows
 from grpo_cli.parallel import ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from grpo_cli.files.inputs import Input
     from grpo_cli.formats.blocks import Block
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     Job = tuple[Block, Rows, pl.DataFrame]
 
 _LONG: Final = 1_024  # bytes of a line, in the mean of its block
+_FEW: Final = 2_048  # rows for which pyarrow is not worth loading
 _CLOSE: Final = ord("}")
 
 
@@ -65,17 +69,35 @@ def _woven(job: Job) -> list[Buffer]:
     if not len(braces):
         return [data]
     cells, rest = _cells(added, rows.empty), memoryview(data)[braces[-1] :]
-    if len(data) > _LONG * len(braces):
+    if len(braces) < _FEW or len(data) > _LONG * len(braces):
         view, cuts = memoryview(data), [0, *braces.tolist()]
         parts: list[Buffer] = [rest] * (2 * len(braces) + 1)
         parts[:-1:2] = [view[start:end] for start, end in pairwise(cuts)]
         parts[1::2] = [text.encode() for text in pl.select(pl.concat_str(cells)).to_series().to_list()]
         return parts
-    before = texts(data, np.concatenate(([0], braces)))
+    before = _texts(data, np.concatenate(([0], braces)))
     joined = pl.select(pl.concat_str(before, *cells)).to_series().to_arrow(compat_level=pl.CompatLevel.oldest())
     _, ends, text = joined.buffers()
     first, last = np.frombuffer(ends, np.int64)[[joined.offset, joined.offset + len(joined)]]
     return [memoryview(text)[first:last], rest]
+
+
+def _texts(data: bytes, cuts: Ints) -> pl.Series:
+    """The bytes between these places as a column of text, without a copy. Nothing here needs them to be UTF-8."""
+    import pyarrow as pa
+
+    return pl.Series(_Exported(pa.LargeStringArray.from_buffers(len(cuts) - 1, pa.py_buffer(cuts), pa.py_buffer(data))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """An array by Arrow's own protocol alone: for one of pyarrow itself polars would load pyarrow.compute, which is slow."""
+
+    array: pa.Array
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        capsules: tuple[object, object] = self.array.__arrow_c_array__(requested_schema)
+        return capsules
 
 
 def _cells(added: pl.DataFrame, empty: Ints) -> list[pl.Expr | pl.Series]:

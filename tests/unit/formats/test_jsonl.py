@@ -24,7 +24,7 @@ from grpo_cli.files.compression import packing
 from grpo_cli.files.inputs import Input, spool
 from grpo_cli.formats import blocks
 from grpo_cli.formats.interface import Field, Weaving
-from grpo_cli.formats.jsonl import jsonl, lines, members, reading
+from grpo_cli.formats.jsonl import jsonl, lines, members, reading, weaving
 from grpo_cli.formats.registry import FORMATS
 from grpo_cli.read import build_table
 from grpo_cli.read.tables import Binding, FileTable
@@ -283,9 +283,9 @@ def test_the_fast_weave_puts_what_the_weave_by_lines_puts(data: bytes, several: 
     floats = draw.draw(st.lists(st.floats() | st.none(), min_size=height, max_size=height))
     more = {"n": range(height), "t": ['\u00e9"'] * height, "b": [None] * height} if several else {}
     added = pl.DataFrame({"advantage": pl.Series(floats, dtype=pl.Float64), **more})
-    assert woven(data, added) == by_line(data, added)
-    with mock.patch.object(blocks, "SIZE", 48):
-        assert woven(data, added) == by_line(data, added)
+    for size, few in ((48, 0), (1 << 20, 0), (1 << 20, 1000)):
+        with mock.patch.object(blocks, "SIZE", size), mock.patch.object(weaving, "_FEW", few):
+            assert woven(data, added) == by_line(data, added)
 
 
 @settings(quick, max_examples=500)
@@ -375,7 +375,7 @@ def test_long_lines_between_short_ones_are_woven_like_any_other(
     numbers = rng.normal(size=len(rows)) if values == "many" else rng.choice([0.1, -0.0, math.nan, 1e-7], len(rows))
     more = {"s": ["z" * (600 if at == 5 else at) for at in range(len(rows))]} if values == "texts" else {}
     added = pl.DataFrame({"advantage": numbers, **more})
-    with mock.patch.object(blocks, "SIZE", 3000):
+    with mock.patch.object(blocks, "SIZE", 3000), mock.patch.object(weaving, "_FEW", 0):
         assert woven(data, added) == by_line(data, added)
 
 
