@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -18,10 +19,15 @@ _WORKERS: Final = min(4, os.cpu_count() or 1)
 
 def ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """Map in threads: the work of polars, pyarrow and numpy on one block does not hold up Python's other threads."""
+    items = iter(items)
+    first = list(islice(items, 2))
+    if len(first) == 1:  # threads for one small file would take longer than its work
+        yield work(first[0])
+        return
     with ThreadPoolExecutor(_WORKERS) as pool:
         waiting: deque[Future[R]] = deque()
         try:
-            for item in items:
+            for item in chain(first, items):
                 waiting.append(pool.submit(work, item))
                 if len(waiting) > _WORKERS:
                     yield waiting.popleft().result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -52,6 +53,10 @@ def _run(words: Sequence[str]) -> int:
         if isinstance(line, int):
             return line
         debug = line.given.get("debug", False)
+        if debug:
+            log = logging.getLogger("grpo_cli")
+            log.setLevel(logging.DEBUG)
+            log.addHandler(logging.StreamHandler())
         line.run()
     except GrpoError as error:
         if debug:

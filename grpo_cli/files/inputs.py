@@ -55,9 +55,7 @@ class Input:
     path: str
     pin: Pin
     fd: int | None = None
-    stretches: list[Any] = field(
-        default_factory=list, compare=False, repr=False
-    )  # what its first reading found, for the second
+    blocks: list[Any] = field(default_factory=list, compare=False, repr=False)  # that its first reading found
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:

@@ -165,7 +165,7 @@ _ROWS: Final = (
     Option(name="json", type=bool, panel=MESSAGES, help="The result as JSON."),
     Option(name="summary", type=str, metavar="FILE", panel=MESSAGES, help="Also write the summary as JSON to a file."),
     Option(name="quiet", short="-q", type=bool, panel=MESSAGES, help="No summary and no progress, only errors."),
-    Option(name="debug", type=bool, panel=MESSAGES, help="Show tracebacks."),
+    Option(name="debug", type=bool, panel=MESSAGES, help="Show tracebacks, and what was read slowly and why."),
 )  # fmt: skip
 
 OPTIONS: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in _ROWS})

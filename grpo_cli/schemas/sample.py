@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from grpo_cli.formats.jsonl.rows import ABSENT, value_of
+from grpo_cli.formats.jsonl.exact import ABSENT, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

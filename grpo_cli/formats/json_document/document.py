@@ -134,7 +134,7 @@ class Documents(Format):
                 parents.append(base + lists.setdefault(row.list_at, len(lists)))
                 late.update(name for name in watched if name in row.value)
                 for field, values in zip(wanted, found, strict=True):
-                    values.append(row.value_of(field.name))
+                    values.append(row.value_of(field.name, lambda: self._place(source, len(lines) - 1, lines)))
         if not lines:
             raise self._no_rows(source)
         columns = {

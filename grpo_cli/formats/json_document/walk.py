@@ -11,13 +11,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from grpo_cli.formats.jsonl.exact import ABSENT, DECODER, Doubled, refuse_doubled, value_of
 from grpo_cli.formats.jsonl.members import spans_of
-from grpo_cli.formats.jsonl.rows import ABSENT, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-_SCAN: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+_SCAN: Final[Callable[[str, int], tuple[Any, int]]] = DECODER.scan_once  # type: ignore[attr-defined]
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
 EACH: Final = "[]"
 
@@ -34,12 +34,17 @@ class Row:
     scopes: tuple[Scope, ...]  # the farthest first
     list_at: int  # where its list opens; -1 when it stands in none
 
-    def value_of(self, name: str) -> tuple[int, Any]:
-        """The value of a column and how far out it was found; of the objects around it, the nearest that has it."""
+    def value_of(self, name: str, place: Callable[[], str]) -> tuple[int, Any]:
+        """The value of a column and how far out it was found; of the objects around it, the nearest that has it.
+
+        `place` names the rollout for the error if one of these objects names it twice.
+        """
         for far, scope in enumerate((self.value, *reversed(self.scopes))):
-            found = value_of(scope, name) if isinstance(scope, dict) else ABSENT
-            if found is not ABSENT:
-                return far, found
+            if isinstance(scope, dict):
+                refuse_doubled(scope, [name], place)
+                found = value_of(scope, name)
+                if found is not ABSENT:
+                    return far, found
         return -1, ABSENT
 
 
@@ -94,16 +99,18 @@ def _elements(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ..
 
 
 def _members(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: list[Row]) -> int:
-    scope: Scope = {}
-    before = len(rows)
+    scope, entered = Doubled(), False
     at = skip(text, at + 1)
     while text[at] != "}":
         key, at = _key(text, at)
         if key == path[0]:
-            del rows[before:]  # of two members of one name the last counts
+            if entered:
+                raise ValueError(f"{key} is named twice in one object")
+            entered = True
             at = _walk(text, at, path[1:], (*scopes, scope), -1, rows)
         else:
-            scope[key], at = _SCAN(text, at)
+            value, at = _SCAN(text, at)
+            scope.add(key, value)
         at = _after_comma(text, skip(text, at), "}")
     return at + 1
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import spool
+from grpo_cli.formats.jsonl.exact import parsed
 from grpo_cli.formats.jsonl.lines import BOM, is_blank, raw_lines
-from grpo_cli.formats.jsonl.rows import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

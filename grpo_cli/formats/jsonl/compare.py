@@ -25,17 +25,19 @@ def first_difference(new: Input, old: Input, added: tuple[str, ...]) -> str | No
             raise DataError(f"{longer}:{number}: a line that the other file does not have")
         if was == now if is_blank(was) or not added else _is_woven(spot, was, now):
             continue
-        if missing := _missing(now, added):
-            raise DataError(f"{new.name}:{number}: no {missing} in this line")
+        if wrong := _wrong_names(now, added):
+            raise DataError(f"{new.name}:{number}: {wrong}")
         return f"{new.name}:{number}: {_differing_member(was, now, added)} differs from {old.name}:{number}"
     return None
 
 
-def _missing(line: bytes, added: Sequence[str]) -> str | None:
-    """The first new member that an object does not have; None for what is no object."""
+def _wrong_names(line: bytes, added: Sequence[str]) -> str | None:
+    """That an object does not have a new member, or has it twice; None if neither, and for what is no object."""
     with suppress(ValueError, IndexError, StopIteration):
-        names = dict(_members(line))
-        return next((name for name in added if name not in names), None)
+        names = [name for name, _ in _members(line)]
+        for name in added:
+            if names.count(name) != 1:
+                return f"{name} is named twice in one object" if name in names else f"no {name} in this line"
     return None
 
 

@@ -10,8 +10,8 @@ from grpo_cli.formats.interface import Format
 from grpo_cli.formats.jsonl import jsonl
 from grpo_cli.formats.jsonl.broken import without_broken
 from grpo_cli.formats.jsonl.compare import first_difference
+from grpo_cli.formats.jsonl.exact import ABSENT, parsed, refuse_doubled, rows, value_of
 from grpo_cli.formats.jsonl.lines import BOM, is_blank, line_of, raw_lines
-from grpo_cli.formats.jsonl.rows import ABSENT, parsed, rows, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -70,7 +70,9 @@ class Jsonl(Format):
                 continue
             at += 1
             if at in wanted:
-                value = value_of(parsed(line.removeprefix(BOM), lambda _: source.name, 0), column)
+                row = parsed(line.removeprefix(BOM), lambda _: source.name, 0)
+                refuse_doubled(row, [column], lambda: source.name)
+                value = value_of(row, column)
                 found.append(None if value is ABSENT else value)
         return found if at + 1 == height else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -10,12 +11,12 @@ import polars as pl
 from grpo_cli.errors import DataError
 from grpo_cli.files.compression import is_packed
 from grpo_cli.formats import cells
+from grpo_cli.formats.blocks import blocks
 from grpo_cli.formats.jsonl import members
-from grpo_cli.formats.jsonl.lines import BOM, ending, exactly, is_blank, number_at, offsets, pieces, raw_lines, taken
-from grpo_cli.formats.jsonl.pruned import Found, Reader
-from grpo_cli.formats.jsonl.rows import ABSENT, rows, value_of
-from grpo_cli.formats.jsonl.splice import spliced
-from grpo_cli.formats.jsonl.window import keep_freed
+from grpo_cli.formats.jsonl.exact import ABSENT, refuse_doubled, rows, value_of
+from grpo_cli.formats.jsonl.lines import BOM, ending, exactly, is_blank, number_at, offsets, raw_lines, taken
+from grpo_cli.formats.jsonl.reading import Found, Reader, Rows
+from grpo_cli.formats.jsonl.weaving import insert
 from grpo_cli.formats.paths import absent
 from grpo_cli.parallel import ahead
 
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from grpo_cli.files.inputs import Input
+    from grpo_cli.formats.blocks import Block
     from grpo_cli.formats.interface import Field, Weaving
-    from grpo_cli.formats.jsonl.lines import Piece
-    from grpo_cli.formats.jsonl.pruned import Part
+    from grpo_cli.formats.jsonl.reading import Part
 
+_LOG: Final = logging.getLogger(__name__)
 _CHUNK: Final = 16_384  # rows whose new cells are rendered at a time
 _HEAD: Final = 1_000  # lines whose keys are taken for those of the file
 _HEAD_BYTES: Final = 4 << 20
@@ -75,7 +77,7 @@ def _spots(source: Input) -> Iterator[bytes]:
 
 
 def scan(source: Input, fields: Sequence[Field]) -> pl.DataFrame:
-    """One column per field. Only the values that were asked for are kept."""
+    """One column per field. Only the values of these fields are kept."""
     return late(source, fields, ())[0]
 
 
@@ -83,18 +85,35 @@ def late(source: Input, fields: Sequence[Field], watched: Collection[str]) -> tu
     """Scan, and tell which of the watched names some line holds, however late in the file."""
     reader = Reader(tuple(fields), frozenset(watched))
 
-    def read(piece: Piece) -> Found:
-        return reader.read(piece, lambda at: f"{source.name}:{number_at(source, piece.start + at)}")
+    def read(block: Block) -> tuple[Rows, list[Found]]:
+        return reader.read(block, lambda at: f"{source.name}:{number_at(source, block.start + at)}")
 
-    keep_freed()
-    found = Found.joined(ahead(read, pieces(source)), len(fields))
-    source.stretches[:] = found.stretches
-    if not found.height:
+    parts: list[list[Part]] = [[] for _ in fields]
+    seen: set[str] = set()
+    exact, why = 0, ""
+    source.blocks.clear()
+    for rows_there, found in ahead(read, blocks(source)):
+        source.blocks.append(rows_there)
+        for one in found:
+            for column, part in zip(parts, one.columns, strict=True):
+                column.append(part)
+            seen |= one.late
+        reason = next((one.why for one in found if one.why), "")
+        exact, why = exact + bool(reason), why or reason
+    if exact:
+        _LOG.debug(
+            "%s: %d of %d blocks were read exactly, the first one since: %s",
+            source.name,
+            exact,
+            len(source.blocks),
+            why,
+        )
+    if not sum(one.height for one in source.blocks):
         raise DataError(f"{source.name}: no rows")
-    parts = list(reversed(found.columns))
-    seen = found.late
-    del found  # each column's parts go as soon as they are joined: two copies of one column, not of all
-    return pl.DataFrame({field.name: _column(source, field, parts.pop()) for field in fields}), seen
+    made = {}
+    for field in fields:  # each column's parts go as soon as they are joined: two copies of one column, not of all
+        made[field.name] = _column(source, field, parts.pop(0))
+    return pl.DataFrame(made), frozenset(seen)
 
 
 def _column(source: Input, field: Field, parts: Sequence[Part]) -> pl.Series:
@@ -113,7 +132,7 @@ def _column(source: Input, field: Field, parts: Sequence[Part]) -> pl.Series:
 def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
     """Put the new fields before the last brace of every line; every other byte is the input's."""
     if weaving.take is None and not weaving.replace:
-        spliced(source, sink, weaving.added)
+        insert(source, sink, weaving.added)
         return ()
     spot = members.Spot.of(weaving.added.columns, replace=weaving.replace)
     lines = raw_lines(source) if weaving.take is None else _taken(source, weaving.take, sink)
@@ -145,7 +164,10 @@ def _rendered(added: pl.DataFrame) -> Iterator[tuple[str, ...]]:
 
 def read(source: Input) -> pl.DataFrame:
     """Read the whole file as typed columns, for another format; what has no common type stays JSON text."""
-    found = list(_rows(source))
+    found = []
+    for at, row in rows(raw_lines(source), lambda at: f"{source.name}:{at + 1}"):
+        refuse_doubled(row, row, lambda at=at: f"{source.name}:{at + 1}")  # type: ignore[misc]
+        found.append(row)
     names = dict.fromkeys(name for row in found for name in row)
     return pl.DataFrame({name: cells.series_of(name, [row.get(name) for row in found]) for name in names})
 

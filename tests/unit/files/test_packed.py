@@ -162,7 +162,7 @@ def test_a_format_of_a_name_is_always_the_same_one() -> None:
 
 
 def test_many_small_blocks_are_one_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_cli.formats.jsonl.lines.BLOCK", 100)
+    monkeypatch.setattr("grpo_cli.formats.blocks.SIZE", 100)
     for suffix, pack in PACKERS.items():
         rows: list[Any] = [json.loads(line) for line in plain(woven(f"x.jsonl{suffix}", pack(LINES))).splitlines()]
         assert len(rows) == 3000

@@ -1,7 +1,6 @@
 """The exact reading of JSON lines: Python's own parser, one line at a time.
 
-It defines what a line means. The fast reading (`pruned`) must agree with it, and hands over to it whatever it is
-not sure of.
+It defines what a line means. The fast reading must agree with it, and hands over to it whatever it is not sure of.
 """
 
 from __future__ import annotations
@@ -17,9 +16,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 ABSENT: Final = object()
-_PARSE: Final = json.JSONDecoder().decode
 _SKIP: Final = "--on-error skip leaves such lines out"
 _ONE_A_LINE: Final = "write one object a line, for example with jq -c '.[]'"
+
+
+class Doubled(dict[str, Any]):
+    """An object that names a member twice. The first one counts, as for polars, where nobody needs that member."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twice: set[str] = set()
+
+    def add(self, name: str, value: Any) -> None:
+        """Add a member."""
+        if name in self:
+            self.twice.add(name)
+        else:
+            self[name] = value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        found = Doubled()
+        for name, value in pairs:
+            found.add(name, value)
+    return found
+
+
+DECODER: Final = json.JSONDecoder(object_pairs_hook=_object)
+_PARSE: Final = DECODER.decode
 
 
 def rows(lines: Iterable[bytes], place: Callable[[int], str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -30,7 +56,7 @@ def rows(lines: Iterable[bytes], place: Callable[[int], str]) -> Iterator[tuple[
 
 
 def parsed(line: bytes, place: Callable[[int], str], at: int) -> dict[str, Any]:
-    """Read one line, which has to be an object."""
+    """One line as an object, which it has to be."""
     # Bytes that are not UTF-8 are no reason to stop: they go out as they came in.
     text = line.decode("utf-8", "surrogateescape")
     try:
@@ -41,7 +67,7 @@ def parsed(line: bytes, place: Callable[[int], str], at: int) -> dict[str, Any]:
         raise DataError(f"{place(at)}: nested too deeply to be read") from None
     except ValueError as error:  # an integer of more than 4300 digits
         raise DataError(f"{place(at)}: {str(error).lower()}") from None
-    if type(row) is not dict:
+    if not isinstance(row, dict):
         kind = {list: "an array", str: "a string", type(None): "null"}.get(type(row), "a single value")
         raise DataError(f"{place(at)}: expected an object, found {kind}", _ONE_A_LINE)
     return row
@@ -60,7 +86,7 @@ def _not_json(place: str, text: str, error: json.JSONDecodeError) -> DataError:
 
 
 def value_of(row: Mapping[str, Any], name: str) -> Any:
-    """The value of a column or of a dotted path; a key that has the whole name wins."""
+    """The value of a column or of a dotted path; a key that has the whole name wins. ABSENT if there is none."""
     value = row.get(name, ABSENT)
     return _nested(row, name) if value is ABSENT else value
 
@@ -73,3 +99,29 @@ def _nested(row: Mapping[str, Any], name: str) -> Any:
             if value is not ABSENT:
                 return value
     return ABSENT
+
+
+def refuse_doubled(row: Mapping[str, Any], names: Iterable[str], place: Callable[[], str]) -> None:
+    """Refuse a row that names one of these members twice, on any level of a dotted path.
+
+    Which of them counts differs from reader to reader.
+    """
+    for name in names:
+        twice = _twice(row, name)
+        if twice is not None:
+            raise DataError(f"{place()}: {twice} is named twice in one object", "write each member once")
+
+
+def _twice(row: Mapping[str, Any], name: str) -> str | None:
+    """The member on the way to a value that an object names twice; none if there is none."""
+    doubled = row.twice if isinstance(row, Doubled) else ()
+    if name in row:
+        return name if name in doubled else None
+    for head, rest in splits(name):
+        if head in doubled:
+            return head
+        inner = row.get(head)
+        found = _twice(inner, rest) if isinstance(inner, dict) else None
+        if found is not None:
+            return found
+    return None

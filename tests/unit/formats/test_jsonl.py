@@ -22,8 +22,9 @@ from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.atomic import replacing
 from grpo_cli.files.compression import packing
 from grpo_cli.files.inputs import Input, spool
+from grpo_cli.formats import blocks
 from grpo_cli.formats.interface import Field, Weaving
-from grpo_cli.formats.jsonl import alike, inlay, jsonl, lines, members, pruned, splice, stitch
+from grpo_cli.formats.jsonl import jsonl, lines, members, reading, weaving
 from grpo_cli.formats.registry import FORMATS
 from grpo_cli.read import build_table
 from grpo_cli.read.tables import Binding, FileTable
@@ -56,15 +57,12 @@ def outcome(data: bytes, fields: Sequence[Field] = FIELDS, watched: Sequence[str
 
 
 def exactly(data: bytes, fields: Sequence[Field] = FIELDS, watched: Sequence[str] = WATCHED) -> Any:
-    with (
-        mock.patch.object(pruned.Reader, "_fast", return_value=None),
-        mock.patch.object(alike, "read", return_value=()),
-    ):
+    with mock.patch.object(reading.Reader, "_tried", return_value="a test"):
         return outcome(data, fields, watched)
 
 
 def in_small_blocks(data: bytes, fields: Sequence[Field] = FIELDS) -> Any:
-    with mock.patch.object(lines, "BLOCK", 64), mock.patch.object(pruned, "_PIECE", 32):
+    with mock.patch.object(blocks, "SIZE", 64), mock.patch.object(reading, "PIECE", 32):
         return outcome(data, fields)
 
 
@@ -189,24 +187,26 @@ def test_rewards_are_the_floats_of_python(texts: list[str]) -> None:
 @pytest.mark.parametrize("size", [3, 200])
 def test_plain_lines_are_read_fast(size: int) -> None:
     data = b'{"k":"p","reward":0.5,"x":{"reward":1},"a":{"b":2},"l":[1,2],"s":null}\n\n' * size
-    with mock.patch.object(pruned.Reader, "exact", side_effect=AssertionError):
+    with mock.patch.object(reading.Reader, "exact", side_effect=AssertionError):
         told, late = outcome(data)
     assert (told[0][2][0], len(told[0][2]), late) == ("0.5", size, frozenset())
 
 
-def test_one_odd_line_costs_only_itself() -> None:
+def test_an_odd_line_costs_the_piece_around_it() -> None:
     plain = b'{"k":"p","reward":0.5,"a":{"b":2},"l":[1,2],"s":null}\n'
-    data = plain * 50 + b'{"k":"p","reward":1,"reward":2,"a":{"b":1},"l":[],"s":"7"}\n' + plain * 50
+    data = plain * 20_000 + b'{"k":"p","reward":NaN,"a":{"b":1},"l":[],"s":"7"}\n' + plain * 20_000
     seen: list[int] = []
-    exact: Callable[..., Any] = pruned.Reader.exact
+    exact: Callable[..., Any] = reading.Reader.exact
 
-    def counting(self: Any, found: Sequence[bytes], *rest: Any) -> Any:
-        seen.append(len(list(found)))
-        return exact(self, found, *rest)
+    def counting(self: Any, piece: bytes, *rest: Any) -> Any:
+        seen.append(len(piece))
+        return exact(self, piece, *rest)
 
-    with mock.patch.object(pruned.Reader, "exact", counting):
-        outcome(data, [Field("reward", "number"), Field("k", "key")])
-    assert seen == [1]
+    with mock.patch.object(reading.Reader, "exact", counting):
+        told, _ = outcome(data, [Field("reward", "number"), Field("k", "key")])
+    assert told[0][2][20_000] == "nan"
+    assert len(seen) == 1
+    assert seen[0] <= reading.PIECE
 
 
 @pytest.mark.parametrize("line", [b'{"advantage":1}', b'{"adv\\u0061ntage":null}', b'{"x":1,"advantage" : null}'])
@@ -227,7 +227,7 @@ def test_an_error_far_inside_the_file_has_the_number_of_its_line() -> None:
     plain = '{"reward":1}\n\n'
     for bad, told in (('{"reward":"good"}', "reward is 'good'"), ('{"reward":', "not JSON")):
         data = (plain * 60_000 + bad + "\n" + plain * 60_000).encode()
-        with mock.patch.object(lines, "BLOCK", 1 << 18), pytest.raises(DataError, match=f"in:120001: {told}"):
+        with mock.patch.object(blocks, "SIZE", 1 << 18), pytest.raises(DataError, match=f"in:120001: {told}"):
             jsonl.scan(spool(io.BytesIO(data), "in"), [Field("reward", "number")])
 
 
@@ -247,10 +247,10 @@ def woven(data: bytes, added: pl.DataFrame) -> bytes:
     try:
         alone, after = io.BytesIO(), io.BytesIO()
         jsonl.weave(source, alone, weaving)
-        assert source.stretches == []
+        assert source.blocks == []
         with suppress(DataError):  # lines that are no objects are woven too, and not read
             jsonl.scan(source, ())
-            assert sum(one.size for one in source.stretches) == len(data)
+            assert sum(one.size for one in source.blocks) == len(data)
             jsonl.weave(source, after, weaving)
             assert after.getvalue() == alone.getvalue()
     finally:
@@ -283,9 +283,9 @@ def test_the_fast_weave_puts_what_the_weave_by_lines_puts(data: bytes, several: 
     floats = draw.draw(st.lists(st.floats() | st.none(), min_size=height, max_size=height))
     more = {"n": range(height), "t": ['\u00e9"'] * height, "b": [None] * height} if several else {}
     added = pl.DataFrame({"advantage": pl.Series(floats, dtype=pl.Float64), **more})
-    assert woven(data, added) == by_line(data, added)
-    with mock.patch.object(lines, "BLOCK", 48):
-        assert woven(data, added) == by_line(data, added)
+    for size, few in ((48, 0), (1 << 20, 0), (1 << 20, 1000)):
+        with mock.patch.object(blocks, "SIZE", size), mock.patch.object(weaving, "_FEW", few):
+            assert woven(data, added) == by_line(data, added)
 
 
 @settings(quick, max_examples=500)
@@ -366,13 +366,8 @@ def test_long_lines_between_short_ones_are_woven_like_any_other(
     numbers = rng.normal(size=len(rows)) if values == "many" else rng.choice([0.1, -0.0, math.nan, 1e-7], len(rows))
     more = {"s": ["z" * (600 if at == 5 else at) for at in range(len(rows))]} if values == "texts" else {}
     added = pl.DataFrame({"advantage": numbers, **more})
-    for together in (1, 50, splice._TOGETHER):
-        with (
-            mock.patch.object(splice, "_TOGETHER", together),
-            mock.patch.object(stitch, "_TABLE", 9000),
-            mock.patch.object(lines, "BLOCK", 3000),
-        ):
-            assert woven(data, added) == by_line(data, added)
+    with mock.patch.object(blocks, "SIZE", 3000), mock.patch.object(weaving, "_FEW", 0):
+        assert woven(data, added) == by_line(data, added)
 
 
 def changed(before: bytes, after: bytes, added: pl.DataFrame) -> bytes:
@@ -381,7 +376,7 @@ def changed(before: bytes, after: bytes, added: pl.DataFrame) -> bytes:
     sink = io.BytesIO()
     try:
         jsonl.scan(read, [Field("r", "number")])
-        source.stretches[:] = read.stretches
+        source.blocks[:] = read.blocks
         jsonl.weave(source, sink, Weaving(added=added, take=None, replace=False, metadata={}))
     finally:
         for one in (read, source):
@@ -393,12 +388,9 @@ ROW = b'{"r":1,"t":"ab"}\n'
 ONE_BY_ONE = pl.DataFrame({"advantage": [0.5, 1.5, -0.5]})
 
 
-def test_braces_that_have_moved_are_looked_for_again() -> None:
-    after = ROW + b'{"r":1,"t":"a"}\n{"r":1,"t":"abc"}\n'
-    assert changed(ROW * 3, after, ONE_BY_ONE) == by_line(after, ONE_BY_ONE)
-
-
-@pytest.mark.parametrize("after", [ROW * 2 + b" " * 17, ROW * 2, ROW * 4])
+@pytest.mark.parametrize(
+    "after", [ROW * 2 + b" " * 17, ROW * 2, ROW * 4, ROW + b'{"r":1,"t":"a"}\n{"r":1,"t":"abc"}\n']
+)
 def test_other_lines_than_those_that_were_read_are_refused(after: bytes) -> None:
     with pytest.raises(InputChanged):
         changed(ROW * 3, after, ONE_BY_ONE)
@@ -411,33 +403,11 @@ def test_packed_lines_are_woven_where_their_reading_found_them(tmp_path: Path, s
         handle.write(data)
     source, sink = Input.at(tmp_path / f"a.jsonl{suffix}"), io.BytesIO()
     added = pl.DataFrame({"advantage": np.arange(3001) / 7})
-    with mock.patch.object(lines, "BLOCK", 10_000):
+    with mock.patch.object(blocks, "SIZE", 10_000):
         jsonl.scan(source, [Field("r", "key")])
-    assert len(source.stretches) > 5
+    assert len(source.blocks) > 5
     jsonl.weave(source, sink, Weaving(added=added, take=None, replace=False, metadata={}))
     assert sink.getvalue() == by_line(data, added)
-
-
-def test_one_speller_serves_blocks_of_other_values() -> None:
-    speller = inlay.Speller("a")
-    rng = np.random.default_rng(0)
-    for known in ([0.5, 1.5], [0.5, 1.5, 7.0], [math.nan], rng.normal(size=300).tolist(), [0.5, 1.5], []):
-        series = pl.Series(
-            "a", [known[at] for at in rng.integers(0, max(1, len(known)), 500 * bool(known))], pl.Float64
-        )
-        assert speller.inlay(series).parts() == [f',"a":{members.spell(value)}'.encode() for value in series.to_list()]
-
-
-@pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 5000])
-def test_values_that_repeat_are_found_again(count: int) -> None:
-    rng = np.random.default_rng(count)
-    known = np.concatenate((rng.normal(size=count), [0.0, -0.0, math.nan, math.inf]))[:count]
-    series = pl.Series("a", known[rng.integers(0, count, 20_000)])
-    late = pl.concat([series, pl.Series("a", [7.5])])
-    for one in (series, late, late.set(pl.Series([True] * 5 + [False] * 19_996), None), late.cast(pl.Float32)):
-        found = inlay.Speller("a").inlay(one)
-        assert found.parts() == [f',"a":{members.spell(value)}'.encode() for value in one.to_list()]
-        assert found.rows(3, 9).parts() == found.parts()[3:9]
 
 
 def test_a_file_takes_many_pieces_as_it_takes_one(tmp_path: Path) -> None:

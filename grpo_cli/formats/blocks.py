@@ -1,0 +1,120 @@
+"""A text file in blocks of whole lines, which threads can work on in order.
+
+Only the ends of lines are looked for to cut a file, so that each thread reads its own block. Of a packed file there is
+one stream: its blocks come with their bytes. Two readings cut a file in the same way, at the sizes that the first found.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from io import BytesIO
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
+
+from grpo_cli.errors import DataError, InputChanged
+from grpo_cli.files.compression import is_packed, unpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from grpo_cli.files.inputs import Input
+
+SIZE: Final = 4 << 20  # bytes of a block, but for lines that are longer
+_STEP: Final = 1 << 13  # bytes in which the end of a line is looked for
+_OTHER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+
+
+class Block(NamedTuple):
+    """Whole lines: where they begin, how many bytes they are, and how to open them there, which any thread may do."""
+
+    name: str
+    start: int
+    size: int
+    open: Callable[[], BinaryIO]
+
+    def read(self) -> bytes:
+        """All of its bytes."""
+        with self.open() as handle:
+            data = handle.read(self.size)
+        if len(data) < self.size:
+            raise InputChanged.between_readings(self.name)
+        return data
+
+
+def blocks(source: Input) -> Iterator[Block]:
+    """The file cut behind ends of lines."""
+    if is_packed(source):
+        start = 0
+        for data in _unpacked(source):
+            yield Block(source.name, start, len(data), partial(BytesIO, data))
+            start += len(data)
+        return
+    with source.open() as handle:
+        refuse_other_encodings(source, handle)
+        start, size = 0, source.pin.size
+        while start < size:
+            end = _end_of_line(handle, start, min(start + SIZE, size), size)
+            yield Block(source.name, start, end - start, partial(_opened_at, source, start))
+            start = end
+
+
+def again(source: Input, sizes: Iterable[int]) -> Iterator[Block]:
+    """The same blocks once more, by their sizes; a file that has another length by now is refused."""
+    start = 0
+    if is_packed(source):
+        with unpacked(source) as handle:
+            for size in sizes:
+                yield Block(source.name, start, size, partial(BytesIO, handle.read(size)))
+                start += size
+            whole = not handle.read(1)
+    else:
+        for size in sizes:
+            yield Block(source.name, start, size, partial(_opened_at, source, start))
+            start += size
+        whole = start == source.pin.size
+    if not whole:
+        raise InputChanged.between_readings(source.name)
+
+
+def refuse_other_encodings(source: Input, handle: BinaryIO) -> None:
+    """Refuse an empty file and UTF-16 by the first bytes."""
+    head: bytes = handle.peek(2)[:2]  # type: ignore[attr-defined]
+    if not head:
+        raise DataError(f"{source.name}: no rows", "the file is empty")
+    if head in _OTHER_MARKS:
+        raise DataError(f"{source.name}: this is UTF-16, not text in UTF-8", "convert it first")
+
+
+def _opened_at(source: Input, start: int) -> BinaryIO:
+    handle = source.open()
+    handle.seek(start)
+    return handle
+
+
+def _end_of_line(handle: BinaryIO, start: int, near: int, size: int) -> int:
+    """The last end of a line before a place, or else the first one behind it."""
+    if near == size:
+        return size
+    low, step = near, _STEP
+    while low > start:
+        high, low = low, max(start, low - step)
+        handle.seek(low)
+        cut = handle.read(high - low).rfind(b"\n")
+        if cut >= 0:
+            return low + cut + 1
+        step *= 8
+    handle.seek(near)
+    return min(near + len(handle.readline()), size)
+
+
+def _unpacked(source: Input) -> Iterator[bytes]:
+    with unpacked(source) as handle:
+        refuse_other_encodings(source, handle)
+        held: list[bytes] = []  # joined once, for lines of many blocks
+        while data := handle.read(SIZE):
+            cut = data.rfind(b"\n") + 1
+            if cut:
+                yield b"".join((*held, memoryview(data)[:cut]))
+                held.clear()
+            held.append(data[cut:])
+        if any(held):
+            yield b"".join(held)

@@ -1,0 +1,151 @@
+"""Every shape of the benchmarks is read by polars alone, and woven byte by byte."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+from benchmarks.shapes_jsonl import SHAPES
+from grpo_cli.errors import DataError
+from grpo_cli.files.compression import unpacked
+from grpo_cli.files.inputs import Input, spool
+from grpo_cli.formats import blocks
+from grpo_cli.formats.interface import Field, Weaving
+from grpo_cli.formats.jsonl import jsonl
+from grpo_cli.read.known_names import STEP_LIKE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.shapes_jsonl import Shape
+
+ROWS = 300
+
+
+def value(row: dict[str, Any], name: str) -> Any:
+    for part in name.split("."):
+        row = row[part]
+    return row
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_no_block_of_a_benchmark_is_read_exactly(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape: Shape = SHAPES[name]
+    path = tmp_path / f"{name}{shape.suffix}"
+    shape.write(path, ROWS)
+    source = Input.at(path)
+    monkeypatch.setattr(blocks, "SIZE", 20_000)
+    caplog.set_level(logging.DEBUG, "grpo_cli")
+    watched = {*STEP_LIKE, "advantage"} - set(jsonl.columns(source))
+    frame, late = jsonl.late(source, [Field(shape.key, "key"), Field(shape.reward, "number")], watched)
+    assert not caplog.messages
+    assert not late
+    rows = [json.loads(line) for line in shape.lines(ROWS)]
+    assert frame[shape.key].to_list() == [value(row, shape.key) for row in rows]
+    assert frame[shape.reward].to_list() == [value(row, shape.reward) for row in rows]
+    sink = io.BytesIO()
+    added = pl.DataFrame({"advantage": [at / 7 for at in range(ROWS)]})
+    jsonl.weave(source, sink, Weaving(added=added, take=None, replace=False, metadata={}))
+    with unpacked(source) as plain:
+        close = f"}}{shape.newline}"
+        wanted = [
+            line.decode().removesuffix(close) + f',"advantage":{at / 7!r}{close}' for at, line in enumerate(plain)
+        ]
+    assert sink.getvalue().decode() == "".join(wanted)
+
+
+PLAIN = '{"k":"p","reward":0.5,"a":{"b":2}}\n'
+FIELDS = [Field("reward", "number"), Field("k", "key"), Field("a.b", "number")]
+
+
+def scanned(text: str) -> pl.DataFrame:
+    return jsonl.scan(spool(io.BytesIO(text.encode("utf-8", "surrogateescape")), "in"), FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            '{"k":"p","reward":NaN,"a":{"b":2}}',
+            "in: 1 of 1 blocks were read exactly, the first one since: error parsing",
+        ),
+        ('{"k":1,"reward":1,"a":{"b":2}}', "unexpected value while building Series of type String"),
+        ('{"k":"p","reward":1,"a.b":2}', "got non-null value for NULL-typed column"),
+        ('{"k":"p","reward":1,"a.b":null}', "a watched name is null, or written with escapes"),
+        ('{"k":"\\ud800","reward":1,"a":{"b":2}}', "k holds the character NUL or half a surrogate pair"),
+    ],
+)
+def test_what_was_read_exactly_is_said_with_its_reason(
+    line: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "grpo_cli")
+    scanned(PLAIN * 20 + line + "\n" + PLAIN)
+    assert len(caplog.messages) == 1
+    assert reason in caplog.messages[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ('{"k":"p","reward":1,"reward":1,"a":{"b":2}}', "reward"),
+        ('{"k":"p","k":"q","reward":1,"a":{"b":2}}', "k"),
+        ('{"k":"p","reward":1,"a":{"b":2},"a":{"b":3}}', "a"),
+        ('{"k":"p","reward":1,"a":{"b":2,"b":3}}', "b"),
+        ('{"k":"p","reward":1,"a.b":2,"a.b":3}', "a.b"),
+        ('{"k":"p","rew\\u0061rd":1,"reward":1,"a":{"b":2}}', "reward"),
+    ],
+)
+@pytest.mark.parametrize("at", [0, 5, 1000])
+def test_a_member_that_is_named_twice_is_an_error_with_its_line(line: str, name: str, at: int) -> None:
+    with pytest.raises(DataError, match=f"^in:{at + 1}: {name} is named twice in one object"):
+        scanned(PLAIN * at + line + "\n" + PLAIN * 3)
+
+
+def test_members_that_nobody_needs_may_be_named_twice() -> None:
+    assert scanned('{"k":"p","x":1,"x":{"y":1,"y":2},"reward":1,"a":{"b":2,"c":1,"c":2}}\n')["reward"].to_list() == [1]
+
+
+def test_of_a_rare_double_that_no_sample_sees_the_first_counts_for_both_readers() -> None:
+    double = '{"k":"p","reward":1,"reward":2,"a":{"b":2}}\n'
+    assert scanned(PLAIN * 20 + double)["reward"].to_list() == [0.5] * 20 + [1.0]
+
+
+def test_conversion_refuses_any_column_that_is_named_twice() -> None:
+    with pytest.raises(DataError, match=r"^in:2: x is named twice in one object"):
+        jsonl.read(spool(io.BytesIO(b'{"x":1}\n{"x":1,"x":1}\n'), "in"))
+
+
+def test_a_text_and_a_number_stay_two_keys() -> None:
+    numbers = '{"k":1,"reward":0.5,"a":{"b":2}}\n'
+    found = scanned((PLAIN.replace('"p"', '"1"') * 20 + numbers) * 2)["k"].cast(pl.String)
+    assert found.n_unique() == 2
+    assert list(islice(found, 19, 21)) == ['"1"', "1"]
+
+
+def test_names_that_are_elsewhere_in_the_lines_are_no_reason_to_read_exactly(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "grpo_cli")
+    row = {"k": "p", "reward": 0.5, "x": {"step": 3, "a.b": 1}, "t": '"step":null', "advantage_of": None}
+    source = spool(io.BytesIO(f"{json.dumps(row)}\n".encode() * 2000), "in")
+    _, late = jsonl.late(source, FIELDS[:2], ["step", "advantage"])
+    assert not late
+    assert not caplog.messages
+
+
+def test_a_step_that_begins_late_costs_no_more_than_the_block_where_it_begins(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "SIZE", 1000)
+    monkeypatch.setattr("grpo_cli.parallel._WORKERS", 1)
+    caplog.set_level(logging.DEBUG, "grpo_cli")
+    source = spool(io.BytesIO((PLAIN * 500 + PLAIN.replace("{", '{"step":1,', 1) * 500).encode()), "in")
+    frame, late = jsonl.late(source, FIELDS, ["step"])
+    assert (set(late), frame.height) == ({"step"}, 1000)
+    assert "1 of" in caplog.messages[0]
