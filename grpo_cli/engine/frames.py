@@ -91,8 +91,7 @@ class Frames:
             self._forget(name)
             self._rows = self._rows.with_columns(whole)
         elif reads <= {*self.groups.columns}:
-            column = self.groups.select(value.alias(name)).to_series()
-            self._fact(name, column.new_from_index(0, len(self.groups)) if len(column) != len(self.groups) else column)
+            self._fact(name, _of_lines(self.groups, [value.alias(name)], [name]).to_series())
         else:
             self._forget(name)
             self._later[name] = value
@@ -178,11 +177,9 @@ class Frames:
         codes = self.codes
 
         def piece(start: int, end: int) -> pl.DataFrame:
-            spread = facts[codes[start:end]] if facts.width else facts
-            query = pl.concat([rows[start:end], spread], how="horizontal").lazy()
-            for step in reversed(steps):
-                query = query.with_columns(step)
-            return query.select(names).collect(engine="in-memory")
+            # A frame that is gathered from one line has constants for columns; see `_of_lines`.
+            spread = [fact.gather(codes[start:end]) for fact in facts]
+            return _of_lines(rows[start:end].hstack(spread), steps[::-1], names)
 
         return pl.concat(over(piece, len(codes)) or [piece(0, 0)])
 
@@ -225,6 +222,16 @@ class Frames:
         self._later.pop(name, None)
         self._rows = self._rows.drop(name, strict=False)
         self.groups = self.groups.drop(name, strict=False)
+
+
+def _of_lines(frame: pl.DataFrame, steps: Iterable[pl.Expr], names: Iterable[str]) -> pl.DataFrame:
+    """Columns of a frame after some steps that take each line by itself."""
+    if len(frame) == 1:  # polars takes a column of one line for a constant c, and x * (1/c) has other bits than x / c
+        return _of_lines(pl.concat([frame, frame]), steps, names)[:1]
+    query = frame.lazy()
+    for step in steps:
+        query = query.with_columns(step)
+    return query.select(names).collect(engine="in-memory")
 
 
 def _row_by_row(value: pl.Expr) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -88,9 +89,13 @@ def encode(keys: Sequence[pl.Series], rows: int, *, keep: bool = False) -> Coded
 def _starts(keys: Sequence[pl.Series]) -> Index:
     """The rows where a key differs from that of the row before, and row 0."""
     # Runs are found on all cores: in one go, or by numbering every row, it takes several times as long.
-    changes = [rows_where(lambda before, here: here.ne_missing(before), key) for key in keys]
-    first = np.zeros(min(len(keys[0]), 1), np.int64)
-    return np.concatenate([first, *changes] if len(keys) == 1 else [first, reduce(np.union1d, changes)])
+
+    def changes(start: int, end: int) -> Index:
+        differs = [key[start + 1 : end + 1].ne_missing(key[start:end]) for key in keys]
+        return np.flatnonzero(reduce(or_, differs).to_numpy()) + (start + 1)
+
+    rows = len(keys[0])
+    return np.concatenate([np.zeros(min(rows, 1), np.int64), *over(changes, rows - 1)])
 
 
 def _gathered(key: pl.Series, rows: Index, *, own: bool) -> pl.Series:
