@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from grpo_cli.engine.compile import score
 from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.score import score
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.resolve import binding_fields, normalized, plan_of, settings

@@ -222,7 +222,7 @@ def _score(settings: Mapping[str, Any], columns: Mapping[str, Floats], codes: Co
     # `import grpo_cli` names this class, and must not load polars.
     import polars as pl
 
-    from grpo_cli.engine.compile import score
+    from grpo_cli.engine.score import score
 
     table = pl.DataFrame({"group": codes, "batch": np.zeros_like(codes), **columns})
     frame = score(Plan.of(settings), table).frame

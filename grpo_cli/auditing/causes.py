@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.compile import score
+from grpo_cli.engine.score import score
 from grpo_cli.read.group_keys import blocks, encode
 
 if TYPE_CHECKING:

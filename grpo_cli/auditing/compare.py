@@ -14,7 +14,7 @@ import polars as pl
 
 from grpo_cli.auditing.search import kept_advantages
 from grpo_cli.engine.column_stats import Numbers
-from grpo_cli.engine.compile import Scored, score
+from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import UsageError
 from grpo_cli.read.build_table import read, refuse_singletons, refuse_unscorable
 from grpo_cli.read.choose_columns import columns_of_roles

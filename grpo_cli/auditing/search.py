@@ -13,16 +13,16 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import DDOFS, Candidate, candidates, refined
-from grpo_cli.engine.compile import score
 from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.score import score
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from grpo_cli.engine.compile import Scored
     from grpo_cli.engine.plan import Plan
+    from grpo_cli.engine.score import Scored
     from grpo_cli.read.tables import Narrow
 
     Floats = NDArray[np.float64]

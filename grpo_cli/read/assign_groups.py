@@ -204,13 +204,17 @@ def repeated_samples(coded: Coded, sample: pl.Series) -> tuple[str, ...]:
     """A warning when a group holds the same sample twice."""
     if _ascending(coded, sample):
         return ()
-    known = sample.is_not_null()
-    codes, samples = coded.codes.filter(known), sample.filter(known)
+    codes, samples = coded.codes, sample
+    if sample.null_count():
+        known = sample.is_not_null()
+        codes, samples = codes.filter(known), samples.filter(known)
     if not samples.dtype.is_integer():
         samples = canonical(samples).cast(pl.Categorical).to_physical()
     # One number per pair: numbering pairs of columns is far slower.
-    pairs = codes.cast(pl.UInt64) * 4_294_967_296 + (samples.cast(pl.Int64) % 4_294_967_296).cast(pl.UInt64)
-    twice = len(pairs) - pairs.n_unique()
+    pairs = codes.to_numpy().astype(np.uint64)
+    pairs <<= np.uint64(32)
+    pairs |= samples.cast(pl.Int64).to_numpy().astype(np.uint32)
+    twice = len(pairs) - pl.Series(pairs).n_unique()
     if not twice:
         return ()
     return (f"{twice:,} rows repeat a {sample.name} inside their group: rollouts may have been written twice",)

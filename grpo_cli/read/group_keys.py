@@ -7,13 +7,15 @@ names three keys and both cures.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
-from grpo_cli.engine.column_stats import PIECE, rows_where
+from grpo_cli.engine.column_stats import PIECE, over, rows_where
 from grpo_cli.errors import DataError
 from grpo_cli.formats.cells import JSON_TEXT, canonical
 from grpo_cli.parallel import ahead
@@ -31,12 +33,11 @@ _SMALL: Final = 1 << 14  # rows of a chunk: with smaller ones the threads wait f
 class Coded:
     """A dense code for every row, in order of first appearance, and the row where each code first stands.
 
-    `runs` are the code and the length of each stretch of rows with one code, `keys` those of every code if they were asked for.
+    `keys` are those of every code, where `encode` was to keep them.
     """
 
     codes: pl.Series
     first: pl.Series
-    runs: tuple[Codes, Index]
     keys: pl.DataFrame | None = None
 
     @property
@@ -44,10 +45,20 @@ class Coded:
         """How many codes there are."""
         return len(self.first)
 
-    @property
+    @cached_property
     def together(self) -> bool:
         """Whether the rows of each code follow each other."""
-        return len(self.runs[0]) == self.size
+        codes = self.codes
+
+        def changes(start: int, end: int) -> int:
+            return int((codes[start:end] != codes[start + 1 : end + 1]).sum())
+
+        return sum(over(changes, len(codes) - 1)) < self.size or not self.size
+
+    def runs(self) -> tuple[Codes, Index]:
+        """The code and the length of each stretch of rows with one code."""
+        starts = _starts([self.codes])
+        return self.codes.to_numpy()[starts], np.diff(starts, append=len(self.codes))
 
 
 def encode(keys: Sequence[pl.Series], rows: int, *, keep: bool = False) -> Coded:
@@ -57,29 +68,34 @@ def encode(keys: Sequence[pl.Series], rows: int, *, keep: bool = False) -> Coded
     """
     if not keys:
         zero = pl.zeros(rows, dtype=pl.UInt32, eager=True)
-        one = np.zeros(min(rows, 1), np.int64)
-        return Coded(zero, pl.Series(one, dtype=pl.UInt32), (one.astype(np.uint32), one + rows))
+        return Coded(zero, pl.Series(np.zeros(min(rows, 1), np.uint32)))
     flat = [_flat(key) for key in keys]
-    found = _starts(flat)
-    heads = pl.DataFrame([_gathered(key, found, own=keep).alias(str(i)) for i, key in enumerate(flat)])
-    first, codes = pl.Series(found, dtype=pl.UInt32), np.arange(len(found), dtype=np.uint32)
-    if not _distinct(heads):
-        numbered = heads.with_columns(first=first).unique(heads.columns, keep="first", maintain_order=True)
-        numbered = numbered.with_row_index("code")
-        of_runs = heads.join(numbered, on=heads.columns, how="left", maintain_order="left", nulls_equal=True)["code"]
-        codes, first, heads = of_runs.to_numpy().astype(np.uint32), numbered["first"], numbered.select(heads.columns)
+    starts = _starts(flat)
+    if len(starts) > rows // 2:  # a copy of the keys where runs start would be one of most rows
+        codes = _numbered(pl.DataFrame([key.alias(str(at)) for at, key in enumerate(flat)]))
+        first = _new(codes)
+        heads = pl.DataFrame([_gathered(key, first, own=keep).alias(str(at)) for at, key in enumerate(flat)])
+    else:
+        heads = pl.DataFrame([_gathered(key, starts, own=keep).alias(str(at)) for at, key in enumerate(flat)])
+        codes = _numbered(heads)
+        new = _new(codes)
+        first, heads = (starts, heads) if len(new) == len(starts) else (starts[new], heads[new])
+        codes = np.repeat(codes, np.diff(starts, append=rows))
     kept = keep and not any(key.dtype.is_nested() for key in keys)
     heads.columns = [key.name for key in keys] if kept else heads.columns
-    lengths = np.diff(found, append=rows)
-    return Coded(pl.Series(np.repeat(codes, lengths)), first, (codes, lengths), heads if kept else None)
+    return Coded(pl.Series(codes), pl.Series(first, dtype=pl.UInt32), heads if kept else None)
 
 
 def _starts(keys: Sequence[pl.Series]) -> Index:
     """The rows where a key differs from that of the row before, and row 0."""
     # Runs are found on all cores: in one go, or by numbering every row, it takes several times as long.
-    changes = [rows_where(lambda before, here: here.ne_missing(before), key) for key in keys]
-    first = np.zeros(min(len(keys[0]), 1), np.int64)
-    return np.concatenate([first, *changes] if len(keys) == 1 else [first, reduce(np.union1d, changes)])
+
+    def changes(start: int, end: int) -> Index:
+        differs = [key[start + 1 : end + 1].ne_missing(key[start:end]) for key in keys]
+        return np.flatnonzero(reduce(or_, differs).to_numpy()) + (start + 1)
+
+    rows = len(keys[0])
+    return np.concatenate([np.zeros(min(rows, 1), np.int64), *over(changes, rows - 1)])
 
 
 def _gathered(key: pl.Series, rows: Index, *, own: bool) -> pl.Series:
@@ -97,12 +113,40 @@ def _gathered(key: pl.Series, rows: Index, *, own: bool) -> pl.Series:
     return pl.concat((map if small else ahead)(piece, range(len(chunks))))
 
 
-def _distinct(heads: pl.DataFrame) -> bool:
-    """Whether no two lines are the same."""
-    # Keys that were written in their order are seen to be distinct faster than they are counted.
-    ordered = [one for one in heads if one.dtype == pl.String or one.dtype.is_integer()]
-    climbs = (not one.null_count() and not len(rows_where(lambda before, here: here <= before, one)) for one in ordered)
-    return any(climbs) or heads.n_unique() == len(heads)
+def _numbered(keys: pl.DataFrame) -> Codes:
+    """The number of each line among the distinct lines, in order of first appearance.
+
+    Lines in ascending order are distinct. Of others the hashes are numbered, which is much faster than numbering texts,
+    and every line is compared with the first line of its number: if two keys share a hash, the lines are numbered.
+    """
+    if any(_ascending(key) for key in keys):
+        return np.arange(len(keys), dtype=np.uint32)
+    hashes = pa.array(keys.hash_rows().to_numpy()).dictionary_encode()
+    codes: Codes = hashes.indices.to_numpy().view(np.uint32)
+    heads = keys[_new(codes)]
+
+    def differs(start: int, end: int) -> bool:
+        same = pl.Series(codes[start:end])
+        return any(head.gather(same).ne_missing(key[start:end]).any() for head, key in zip(heads, keys, strict=True))
+
+    if not any(over(differs, len(keys))):
+        return codes
+    distinct = keys.unique(keep="first", maintain_order=True).with_row_index("code")
+    return keys.join(distinct, on=keys.columns, how="left", maintain_order="left", nulls_equal=True)["code"].to_numpy()
+
+
+def _ascending(key: pl.Series) -> bool:
+    """Whether each value is above the one before."""
+    if key.null_count() or not (key.dtype == pl.String or key.dtype.is_integer()):
+        return False
+    # Of a key in no order the first rows say so.
+    return not any(len(rows_where(lambda before, here: here <= before, part)) for part in (key[:PIECE], key))
+
+
+def _new(codes: Codes) -> Index:
+    """The rows where a code stands for the first time; codes are in order of first appearance."""
+    most = np.maximum.accumulate(codes)
+    return np.concatenate([np.zeros(min(len(codes), 1), np.int64), np.flatnonzero(most[1:] != most[:-1]) + 1])
 
 
 def _flat(key: pl.Series) -> pl.Series:
@@ -131,10 +175,9 @@ def blocks(coded: Coded, size: int) -> Coded:
 
 def sizes(coded: Coded) -> Index:
     """Rows of each group."""
-    codes, lengths = coded.runs
     if coded.together:
-        return lengths
-    return np.bincount(codes, weights=lengths, minlength=coded.size).astype(np.int64)
+        return np.diff(coded.first.to_numpy().astype(np.int64), append=len(coded.codes))
+    return np.bincount(coded.codes.to_numpy(), minlength=coded.size)
 
 
 def spanning(coded: Coded, other: pl.Series) -> list[int]:

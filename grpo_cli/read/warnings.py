@@ -40,12 +40,12 @@ def suspicions(scan: Scan, binding: Binding, coded: Coded, baseline: pl.Series |
 
 def _again(coded: Coded, rows: Ints) -> tuple[str, int] | None:
     """Keys that come back in blocks of one size, with other groups between them."""
-    if coded.together:
-        return None
-    codes, lengths = coded.runs
+    if coded.together or coded.codes[0] != coded.codes[1]:
+        return None  # blocks of one row are no blocks
+    codes, lengths = coded.runs()
     size = int(lengths[0])
     back = int((np.bincount(codes[lengths == size], minlength=coded.size) > 1).sum())
-    if not back or size == 1 or (lengths[:-1] != size).any() or lengths[-1] > size or rows.max() == size:
+    if not back or (lengths[:-1] != size).any() or lengths[-1] > size or rows.max() == size:
         return None
     keys = "a group key comes" if back == 1 else f"{back:,} group keys come"
     return f"{keys} back in separate blocks of {size} rows: drawn twice, or ids that restart?", size

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from grpo_cli.engine.compile import Scored
     from grpo_cli.engine.plan import Plan
+    from grpo_cli.engine.score import Scored
     from grpo_cli.read.tables import Narrow
     from grpo_cli.stats.worked_example import Example
 

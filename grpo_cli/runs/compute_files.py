@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from grpo_cli.engine.compile import Scored, score
 from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError, GateError, UsageError
 from grpo_cli.read import build_table
 from grpo_cli.read.build_table import refuse_singletons, refuse_unscorable

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from grpo_cli.engine.compile import score
+from grpo_cli.engine.score import score
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import Input, Pin, arrivals
 from grpo_cli.formats import registry

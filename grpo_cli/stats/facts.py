@@ -13,12 +13,12 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.column_stats import FEW, Numbers, counts, few
-from grpo_cli.engine.compile import STATUSES
+from grpo_cli.engine.score import STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from grpo_cli.engine.compile import Scored
+    from grpo_cli.engine.score import Scored
     from grpo_cli.read.tables import Narrow
 
 RewardRange = tuple[float | None, float | None]  # the worst and the best reward
@@ -31,9 +31,8 @@ NEARLY_CONSTANT: Final = 1e-9  # a spread of a billionth of the size is rounding
 
 def group_facts(scored: Scored) -> pl.DataFrame:
     """One line per group, in order of first appearance."""
-    lines = scored.heads.hstack(scored.groups)
     size = pl.max_horizontal(pl.col(".min").abs(), pl.col(".max").abs())
-    return lines.select(
+    return scored.groups.select(
         code="code",
         batch="batch",
         size="size",

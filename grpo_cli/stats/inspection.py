@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.compile import score
 from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName
 from grpo_cli.read import known_names
 from grpo_cli.read.build_table import read
@@ -22,7 +22,7 @@ from grpo_cli.stats.trends import count_spanning, trend
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from grpo_cli.engine.compile import Scored
+    from grpo_cli.engine.score import Scored
     from grpo_cli.formats.interface import Kind
     from grpo_cli.read.tables import Binding, Narrow, Table
 

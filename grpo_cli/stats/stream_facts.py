@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from grpo_cli.engine.compile import STATUSES
 from grpo_cli.engine.moments import Moments
+from grpo_cli.engine.score import STATUSES
 from grpo_cli.stats import facts
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from grpo_cli.engine.compile import Scored
     from grpo_cli.engine.plan import Plan
+    from grpo_cli.engine.score import Scored
     from grpo_cli.read.tables import Narrow
 
 # Distinct rewards of constant groups: a handful in practice. Those beyond this many are only counted.

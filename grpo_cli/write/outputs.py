@@ -20,7 +20,7 @@ from grpo_cli.formats import registry
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from grpo_cli.engine.compile import Scored
+    from grpo_cli.engine.score import Scored
     from grpo_cli.formats.interface import Format
     from grpo_cli.read.tables import FileTable, Narrow
 

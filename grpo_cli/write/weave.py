@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from grpo_cli.engine.compile import Scored
+    from grpo_cli.engine.score import Scored
     from grpo_cli.read.tables import FileTable, Narrow
     from grpo_cli.write.outputs import Output, Rows, Target
     from grpo_cli.write.resume import Ledger

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from grpo_cli.engine.compile import compile_plan, run, score
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.score import score
 from tests.support.drawn import REWARDS, drawn_for, examples, rows_of
 from tests.support.oracles import ORACLES, Row
-from tests.support.tables import advantages, narrow
+from tests.support.tables import advantages, narrow, score_parts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -336,8 +336,7 @@ def test_parts_that_share_no_group_give_the_numbers_of_the_whole(method: str, da
     whole = score(plan, table).frame[".advantage"].to_list()
     split = pl.col("group") < cut
     parts = [part for part in (table.filter(split), table.filter(~split)) if len(part)]
-    program = compile_plan(plan, 1, frozenset(table.columns))
-    frames = run(program, parts, 1, {".advantage"})
+    frames = [scored.rows for scored in score_parts(plan, parts)]
     groups = [code for part in parts for code in part["group"].to_list()]
     pieced: dict[int, list[float | None]] = {}
     for code, value in zip(groups, [v for f in frames for v in f[".advantage"].to_list()], strict=True):
@@ -369,13 +368,14 @@ def test_a_nan_reaches_as_far_as_the_method_says(method: str) -> None:
 BITS = """
 import hashlib, sys
 import polars as pl
-from grpo_cli.engine import compile
+from grpo_cli.engine import column_stats
 from grpo_cli.engine.plan import Plan
-compile.PART = 1 << 14  # groups that lie one after the other are computed in parts
+from grpo_cli.engine.score import score
+column_stats.PIECE = 1 << 14  # rows are computed in pieces
 table = pl.read_parquet(sys.argv[1])
 for rows in (table, table.sort("group", maintain_order=True)):
     for name in sys.argv[2:]:
-        values = compile.score(Plan.of({"estimator.name": name}), rows).frame[".advantage"].to_numpy()
+        values = score(Plan.of({"estimator.name": name}), rows).frame[".advantage"].to_numpy()
         print(name, hashlib.sha256(values.tobytes()).hexdigest())
 """
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from grpo_cli.engine.compile import score
 from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.score import score
 from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.render import plan_text

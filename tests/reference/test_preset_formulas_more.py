@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from grpo_cli.engine.compile import score
+from grpo_cli.engine.score import score
 from grpo_cli.options.resolve import plan_of
 from tests.reference.test_preset_formulas import FORMULAS as FIRST
 from tests.reference.test_preset_formulas import (

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from grpo_cli.engine.compile import score
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import preset
+from grpo_cli.engine.score import score
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.render import plan_text
 from grpo_cli.render.presets import as_dict

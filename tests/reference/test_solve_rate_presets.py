@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from grpo_cli.engine.compile import score
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import preset
+from grpo_cli.engine.score import score
 from tests.support.oracles import Row
 from tests.support.tables import narrow
 

@@ -25,7 +25,7 @@ def log_mean_exp(t: Terms, *, baseline: str, tau: float) -> pl.Expr:
     if baseline == "mean":
         return t.centred
     top = t.let(t.most - t.least)
-    return t.d - top - tau * t.over(((t.d - top) / tau).exp().mean()).log()
+    return t.d - top - tau * t.average(((t.d - top) / tau).exp()).log()
 
 
 def risk_sensitive(t: Terms, *, beta: float) -> pl.Expr:
@@ -40,7 +40,7 @@ def risk_sensitive(t: Terms, *, beta: float) -> pl.Expr:
     # The ratio does not care about an offset: measured from the group's top (or bottom) it cannot overflow.
     top = t.let(t.most - t.least) if beta > 0 else 0.0
     utility = t.let((beta * (t.d - top)).exp())
-    return (utility / t.over(utility.mean()) - 1) / beta
+    return (utility / t.average(utility) - 1) / beta
 
 
 def utility_alone(t: Terms, *, beta: float) -> pl.Expr:
@@ -69,7 +69,7 @@ def entropic_adaptive(t: Terms, *, delta: float, beta_max: float) -> pl.Expr:
     beta grows without bound, and the winner gets 1e12. Source: TTT-Discover arXiv:2601.16175.
     """
     gap = t.let(t.d - t.let(t.most - t.least))
-    beta = t.let(t.apply(partial(_tilt, delta=delta, beta_max=beta_max), gap))
+    beta = t.scan(partial(_tilt, delta=delta, beta_max=beta_max), gap)
     return _against_others(t, t.let((beta * gap).exp()), gap)
 
 
@@ -104,6 +104,6 @@ def _against_others(t: Terms, weight: pl.Expr, gap: pl.Expr) -> pl.Expr:
 
     place = t.let(pl.int_range(pl.len()).over("group"))
     lead = t.let(place == t.over(pl.when(gap == 0).then(place).min()))
-    rest = t.let(t.over(pl.when(~lead).then(weight).sum()))
+    rest = t.sum(pl.when(~lead).then(weight))
     others = pl.when(lead).then(rest).otherwise(rest - weight + 1.0) / (t.n - 1)
     return weight / (others + 1e-12) - 1

@@ -81,7 +81,8 @@ def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
     for name in dict.fromkeys(names):
         if name in NAMES:
             t.let(quantities[name](), name)
-    return pl.when(t.r.is_not_null()).then(t.over(formula.cast(pl.Float64)))
+    # Named at once: the quantities have the same names for the next reward column.
+    return t.let(pl.when(t.r.is_not_null()).then(t.over(formula.cast(pl.Float64))))
 
 
 def _refuse_other_types(sql: str, formula: pl.Expr, names: Sequence[str]) -> None:
@@ -155,7 +156,7 @@ def _quantities(t: Terms, ddof: int, epsilon: float) -> Mapping[str, Callable[[]
         "min": lambda: t.least,
         "max": lambda: t.most,
         "median": lambda: t.over(t.r.median()),
-        "sum": lambda: t.over(t.r.sum()),
+        "sum": lambda: t.sum(t.r),
         "rank": lambda: t.over(t.r.rank("average")),
         "batch_mean": lambda: t.batch(t.r).mean,
         "batch_std": lambda: t.batch(t.r).variance(ddof).sqrt(),

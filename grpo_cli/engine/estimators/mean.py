@@ -53,7 +53,7 @@ def length_weighted(t: Terms) -> pl.Expr:
     """
     length = t.role("length")
     counted = t.r.is_not_null().cast(float) * length
-    return t.d - t.over((length * t.d).sum()) / t.over(counted.sum())
+    return t.d - t.sum(length * t.d) / t.sum(counted)
 
 
 def nonzero_rescaled(t: Terms, *, f_norm: float) -> pl.Expr:
@@ -95,6 +95,6 @@ def balanced(t: Terms, *, drop: str, seed: int) -> pl.Expr:
     # Drawn from the group alone, so that it does not matter what else is in the file.
     lot = t.let(pl.struct(place, t.mean.alias("mean"), t.squares.alias("squares")).hash(seed))
     drawn = t.let(pl.when(below).then(lot).rank("ordinal").over("group"))
-    stays = t.let(~below | (drawn <= t.over((~below).sum())))
-    kept = t.over(pl.when(stays).then(t.d).mean())
+    stays = t.let(~below | (drawn <= t.sum(~below)))
+    kept = t.sum(pl.when(stays).then(t.d)) / t.sum(stays)
     return pl.when(stays).then(t.d - kept).otherwise(pl.when(t.r.is_not_null()).then(0.0))

@@ -134,7 +134,7 @@ def _asymmetric(t: Terms, residual: pl.Expr, epsilon: float) -> pl.Expr:
     import polars as pl
 
     mean = t.let(pl.when(t.n == 1).then(0.0).otherwise(t.mean))
-    batch = t.let(t.batch(t.per_group(mean)).mean)
+    batch = t.batch_of_groups(mean).mean
     root = t.let(mean.sqrt())
     weight = batch / (2 * (root + epsilon)) + (1 - batch) / (2 * (1 - root + epsilon))
     value = t.let(weight * residual)
@@ -163,7 +163,8 @@ def _inverse_density(t: Terms, low: float, high: float) -> pl.Expr:
     import polars as pl
 
     rate = t.let(pl.when(t.n == 1).then(0.0).otherwise((t.mean - low) / (high - low)))
-    alpha, beta, log_b = t.program.batch_facts(t.per_group(rate), _fit_beta, "alpha", "beta", "log_b")
+    fitted = t.fit(rate, _fit_beta)
+    alpha, beta, log_b = (fitted[name] for name in ("alpha", "beta", "log_b"))
     # An exponent of 0 takes no logarithm: 0 ** 0 = 1. Without logarithms a sharp density overflows.
     solved = pl.when(alpha == 1).then(0.0).otherwise((alpha - 1) * rate.log())
     failed = pl.when(beta == 1).then(0.0).otherwise((beta - 1) * (-rate).log1p())

@@ -21,7 +21,7 @@ def pass_at_k(t: Terms, *, k: int, epsilon: float) -> pl.Expr:
     """
     import polars as pl
 
-    correct = t.let(t.over((t.r == 1).sum()).cast(float))
+    correct = t.sum(t.r == 1)
     wrong = t.let(t.n - correct)
     solved = t.let(1 - choose(wrong, k) / choose(t.n, k))
     missed = choose(wrong - 1, k - 1) / choose(t.n - 1, k - 1)
@@ -58,9 +58,9 @@ def pkpo(t: Terms, *, k: int) -> pl.Expr:
     import polars as pl
 
     rounded = t.let(t.r.round(0, mode="half_to_even"))
-    wrong = t.n - t.over(rounded.sum())
+    wrong = t.n - t.sum(rounded)
     weight = t.let(rounded * choose(wrong, k - 1) / choose(t.n - 1, k - 1))
-    return pl.when(t.n < k).then(float("nan")).otherwise((t.n * weight - t.over(weight.sum())) / (t.n - 1))
+    return pl.when(t.n < k).then(float("nan")).otherwise((t.n * weight - t.sum(weight)) / (t.n - 1))
 
 
 def choose(n: pl.Expr, k: int) -> pl.Expr:

@@ -44,4 +44,4 @@ def median_mad(t: Terms, *, floor: float) -> pl.Expr:
     mad = t.let(t.over(distance.abs().quantile(0.5, "lower")))
     x = t.let(distance / (mad + floor))
     moved = t.let(x.abs() > MOVED)
-    return pl.when(moved).then(x * t.n / t.over(moved.sum())).otherwise(x)
+    return pl.when(moved).then(x * t.n / t.sum(moved)).otherwise(x)

@@ -25,7 +25,7 @@ def moving_average(t: Terms, *, decay: float, start: float) -> pl.Expr:
 
     role = t.role("role") if "role" in t.columns else pl.lit(0)
     stream = t.let(pl.struct("batch", role.alias("role")).rank("dense"))
-    return t.apply(partial(_moving, decay=decay, start=start), t.r, stream)
+    return t.scan(partial(_moving, decay=decay, start=start), t.r, stream)
 
 
 def _moving(_: Segments, reward: Vector, stream: Vector, *, decay: float, start: float) -> Vector:
@@ -49,7 +49,7 @@ def kalman(t: Terms, *, process: float, noise: float, variance: float, epsilon: 
     A group's rows count in file order; the level starts far from certain, so the first row almost sets it.
     Source: KRPO arXiv:2505.07527.
     """
-    return t.apply(partial(_filtered, process=process, noise=noise, variance=variance, epsilon=epsilon), t.r)
+    return t.scan(partial(_filtered, process=process, noise=noise, variance=variance, epsilon=epsilon), t.r)
 
 
 def _filtered(
@@ -83,7 +83,7 @@ def success_tracker(t: Terms, *, rho: float, prior: float) -> pl.Expr:
     """
     import polars as pl
 
-    return t.apply(partial(_tracked, rho=rho, prior=prior), t.r, pl.col("batch"))
+    return t.scan(partial(_tracked, rho=rho, prior=prior), t.r, pl.col("batch"))
 
 
 def _tracked(segments: Segments, reward: Vector, batch: Vector, *, rho: float, prior: float) -> Vector:

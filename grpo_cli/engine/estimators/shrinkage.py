@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import polars as pl
 
-    from grpo_cli.engine.estimators.terms import BatchMoments, Terms
+    from grpo_cli.engine.estimators.terms import Terms
+    from grpo_cli.engine.frames import BatchMoments
 
 
 def james_stein(t: Terms, *, epsilon: float) -> pl.Expr:
@@ -46,7 +47,7 @@ def _facts(t: Terms) -> tuple[BatchMoments, BatchMoments, BatchMoments, pl.Expr,
     import polars as pl
 
     own_noise = t.let(pl.when(t.n > 1).then(t.squares / (t.n - 1) / t.n).otherwise(0.0))
-    return t.batch(t.r), t.batch(t.per_group(own_noise)), t.batch(t.per_group(t.mean)), own_noise, t.mean
+    return t.batch(t.r), t.batch_of_groups(own_noise), t.batch_of_groups(t.mean), own_noise, t.mean
 
 
 def _shrink(t: Terms, noise: pl.Expr, spread: pl.Expr, outside: pl.Expr, epsilon: float) -> pl.Expr:

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from grpo_cli.engine.estimators.terms import Program
+    from grpo_cli.engine.frames import Frames
     from grpo_cli.engine.group_stats import Segments
     from grpo_cli.engine.moments import Vector
 
 
-def same_state(program: Program, *, gamma: float, ddof: int, sd: Callable[[pl.Expr], pl.Expr] | None) -> pl.Expr:
+def same_state(frames: Frames, *, gamma: float, ddof: int, sd: Callable[[pl.Expr], pl.Expr] | None) -> pl.Expr:
     """Compare steps that start from the same state of the same prompt (the step part of GiGPO).
 
         A = (G - mean G) [/ sd],  G = step_reward + gamma G' inside the rollout, rows in file order
@@ -24,18 +24,18 @@ def same_state(program: Program, *, gamma: float, ddof: int, sd: Callable[[pl.Ex
     """
     import polars as pl
 
-    from grpo_cli.engine.estimators.terms import GROUP, ROLLOUT, scan
+    from grpo_cli.engine.frames import GROUP, ROLLOUT
 
     def over(value: pl.Expr) -> pl.Expr:
         return value.over(GROUP, "state")
 
-    returns = program.let(scan(partial(_returns, gamma=gamma), ROLLOUT, pl.col("step_reward")))
-    above = program.let(returns - over(returns.min()))
-    centred = program.let(above - over(above.mean()))
+    returns = frames.scan(partial(_returns, gamma=gamma), ROLLOUT, pl.col("step_reward"))
+    above = frames.let(returns - over(returns.min()))
+    centred = frames.let(above - over(above.mean()))
     if sd is None:
         return centred
     count = over(returns.count())
-    variance = program.let(over((centred**2).sum()) / (count - ddof))
+    variance = frames.let(over((centred**2).sum()) / (count - ddof))
     return pl.when(count > 1).then(centred / sd(variance)).otherwise(centred)
 
 

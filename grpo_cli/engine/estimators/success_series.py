@@ -133,25 +133,23 @@ def _by_counts(t: Terms, weights: Weights) -> pl.Expr:
 
     success = t.let(t.r == 1)
     # A group with a NaN in it has no count.
-    c = t.let(t.over(success.sum()).cast(float) + 0.0 * t.mean)
-    pair = t.let(
-        pl.struct(t.n.alias("n"), c.alias("c")).map_batches(
-            partial(_looked_up, weights), return_dtype=pl.Struct({"success": pl.Float64, "failure": pl.Float64})
-        )
-    )
-    value = pl.when(success).then(pair.struct.field("success")).otherwise(pair.struct.field("failure"))
-    return pl.when(t.r.is_not_null()).then(value + 0.0 * c)
+    c = t.let(t.sum(success) + 0.0 * t.mean)
+    won, lost = t.of_groups(partial(_looked_up, weights), t.n, c)
+    return pl.when(t.r.is_not_null()).then(pl.when(success).then(won).otherwise(lost) + 0.0 * c)
 
 
-def _looked_up(weights: Weights, packed: pl.Series) -> pl.Series:
+def _looked_up(weights: Weights, n: pl.Series, c: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """The weights of a success and of a failure in each group; NaN where there is no count."""
     import polars as pl
 
-    pairs = packed.struct.unnest()
+    pairs = pl.DataFrame({"n": n, "c": c})
     counted = pairs.unique().filter(pl.col("c").is_finite() & (pl.col("n") > 0))
-    found = [weights(int(n), int(c)) for n, c in counted.iter_rows()]
-    known = counted.with_columns(
-        success=pl.Series([one for one, _ in found], dtype=pl.Float64),
-        failure=pl.Series([other for _, other in found], dtype=pl.Float64),
+    found = pl.DataFrame(
+        [weights(int(n), int(c)) for n, c in counted.iter_rows()],
+        schema=dict.fromkeys(("won", "lost"), pl.Float64),
+        orient="row",
     )
-    looked_up = pairs.join(known, on=["n", "c"], how="left", maintain_order="left").select("success", "failure")
-    return looked_up.fill_null(float("nan")).to_struct()
+    of_groups = pairs.join(counted.hstack(found), on=["n", "c"], how="left", maintain_order="left").fill_null(
+        float("nan")
+    )
+    return of_groups["won"], of_groups["lost"]

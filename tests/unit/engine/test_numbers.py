@@ -20,7 +20,7 @@ VALUES = st.lists(st.sampled_from([0.0, -0.0, 1.0, 0.25, -7.0, math.nan, math.in
 @given(values=VALUES, looked_at=st.integers(1, 5))
 def test_few_values_are_counted_wherever_they_stand(values: list[float | None], looked_at: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("grpo_cli.engine.column_stats._LOOKED_AT", looked_at)
+        patch.setattr("grpo_cli.engine.column_stats._SAMPLE", looked_at)
         found = few(pl.Series(values, dtype=pl.Float64))
     finite = [value for value in values if value is not None and math.isfinite(value)]
     assert found == (sorted({*finite}), [finite.count(value) for value in sorted({*finite})])
@@ -29,7 +29,7 @@ def test_few_values_are_counted_wherever_they_stand(values: list[float | None], 
 @pytest.mark.parametrize("late", [False, True])
 def test_many_values_are_not_counted_one_by_one(late: bool) -> None:  # noqa: FBT001 - a parameter of the test
     many = [float(i) for i in range(FEW + 1)]
-    assert few(pl.Series([0.0] * (column_stats._LOOKED_AT if late else 0) + many)) is None
+    assert few(pl.Series([0.0] * (column_stats._SAMPLE if late else 0) + many)) is None
 
 
 @given(values=VALUES)

@@ -56,6 +56,23 @@ def test_codes_are_dense_and_in_order_of_first_appearance(keys: list[str]) -> No
     assert sizes(coded).tolist() == [keys.count(key) for key in dict.fromkeys(keys)]
 
 
+@pytest.mark.parametrize("repeat", [1, 3])
+def test_keys_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch, repeat: int) -> None:
+    keys = [key for key in ["b", "a", None, "c", "b", None, "a"] for _ in range(repeat)]
+    monkeypatch.setattr(pl.DataFrame, "hash_rows", lambda frame: pl.repeat(7, len(frame), dtype=pl.UInt64, eager=True))
+    coded = encode([pl.Series("key", keys)], len(keys), keep=True)
+    assert coded.codes.to_list() == first_seen(keys)
+    assert coded.keys is not None
+    assert coded.keys["key"].to_list() == ["b", "a", None, "c"]
+
+
+@pytest.mark.parametrize(
+    "keys", [[0.0, -0.0, 1.0, 0.0], [True, None, False, True], [[1, 2], [3], [1, 2]], [float("nan"), 1.0, float("nan")]]
+)
+def test_equal_keys_of_any_type_are_one_group(keys: list[Any]) -> None:
+    assert codes_of(keys) == first_seen(["nan" if key != key else str(key).replace("-0.0", "0.0") for key in keys])  # noqa: PLR0124
+
+
 @given(keys=st.lists(KEYS | st.none(), min_size=1, max_size=40), cut=st.integers(0, 40), piece=st.integers(1, 9))
 def test_codes_are_the_same_for_keys_in_several_chunks(keys: list[str | None], cut: int, piece: int) -> None:
     whole = pl.Series("key", keys, dtype=pl.String)

@@ -18,11 +18,11 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from grpo_cli.engine.compile import Scored, score
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import ORDERED, PARTS
+from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import UnknownName
 from grpo_cli.read.build_table import read
 from grpo_cli.read.tables import Binding, FrameTable, Narrow

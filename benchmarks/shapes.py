@@ -1,0 +1,139 @@
+"""Inputs of many shapes, by name: `shapes.py NAME PATH [ROWS]`; without arguments the names are listed.
+
+A shape is a function from a number of rows to blocks of a table. The same name and number of rows give the same
+table on every machine: all that is random comes from one seed.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Ints = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
+
+SEED = 7
+GROUP = 8
+BLOCK = 1_000_000
+
+
+def table(group: Ints, key: Callable[[pl.Expr], list[pl.Expr]], rng: np.random.Generator) -> Iterator[pl.DataFrame]:
+    """Rows of these groups: the key columns, the place of the row in the file as a sample id, and a reward."""
+    for start in range(0, len(group), BLOCK):
+        codes = group[start : start + BLOCK]
+        frame = pl.DataFrame(
+            {
+                "group": codes,
+                "sample": np.arange(start, start + len(codes)),
+                "reward": rng.integers(0, 5, len(codes)) / 4,
+            }
+        )
+        yield frame.select(*key(pl.col("group")), "sample", "reward")
+
+
+def text_key(group: pl.Expr) -> list[pl.Expr]:
+    """`prompt-000000042`."""
+    return [pl.format("prompt-{}", group.cast(pl.String).str.zfill(9)).alias("prompt_id")]
+
+
+def integer_key(group: pl.Expr) -> list[pl.Expr]:
+    """Nine digits, spread over their range as hashes are."""
+    return [(group.cast(pl.Int64) * 387_420_489 % 1_000_000_007).alias("prompt_id")]
+
+
+def composite_key(group: pl.Expr) -> list[pl.Expr]:
+    """A prompt that comes again in each of four steps."""
+    return [*text_key(group // 4), (group % 4).cast(pl.Int64).alias("step")]
+
+
+def together(rows: int) -> Iterator[pl.DataFrame]:
+    """Groups of eight, one after the other: what a trainer writes."""
+    return table(np.arange(rows) // GROUP, text_key, np.random.default_rng(SEED))
+
+
+def at_random(rows: int) -> Iterator[pl.DataFrame]:
+    """Groups of eight, in no order: what many workers write into one file."""
+    rng = np.random.default_rng(SEED)
+    return table(rng.permutation(np.arange(rows) // GROUP), text_key, rng)
+
+
+def round_robin(rows: int) -> Iterator[pl.DataFrame]:
+    """Sample by sample: the first of every prompt, then the second of every prompt."""
+    return table(np.arange(rows) % (rows // GROUP), text_key, np.random.default_rng(SEED))
+
+
+def integers(rows: int) -> Iterator[pl.DataFrame]:
+    """Groups of eight in no order, with integers as keys."""
+    rng = np.random.default_rng(SEED)
+    return table(rng.permutation(np.arange(rows) // GROUP), integer_key, rng)
+
+
+def composite(rows: int) -> Iterator[pl.DataFrame]:
+    """Groups of eight in no order, with two columns as their key."""
+    rng = np.random.default_rng(SEED)
+    return table(rng.permutation(np.arange(rows) // GROUP), composite_key, rng)
+
+
+def giant(rows: int) -> Iterator[pl.DataFrame]:
+    """All rows in one group."""
+    return table(np.zeros(rows, np.int64), text_key, np.random.default_rng(SEED))
+
+
+def pairs(rows: int) -> Iterator[pl.DataFrame]:
+    """Groups of two, in no order."""
+    rng = np.random.default_rng(SEED)
+    return table(rng.permutation(np.arange(rows) // 2), text_key, rng)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the blocks of a file are made, how many rows it has, and the columns of its key."""
+
+    blocks: Callable[[int], Iterator[pl.DataFrame]]
+    rows: int
+    key: tuple[str, ...] = ("prompt_id",)
+    suffix: str = "parquet"
+
+
+SHAPES = {
+    "together": Shape(together, 10_000_000),
+    "random": Shape(at_random, 8_000_000),
+    "round-robin": Shape(round_robin, 8_000_000),
+    "integers": Shape(integers, 8_000_000),
+    "composite": Shape(composite, 8_000_000, ("prompt_id", "step")),
+    "giant": Shape(giant, 8_000_000),
+    "pairs": Shape(pairs, 8_000_000),
+    "large": Shape(together, 50_000_000),
+}
+
+
+def write(name: str, path: str, rows: int | None = None) -> None:
+    """Write a shape as a file."""
+    shape = SHAPES[name]
+    blocks = shape.blocks(rows or shape.rows)
+    first = next(blocks).to_arrow()
+    with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
+        writer.write_table(first)
+        for block in blocks:
+            writer.write_table(block.to_arrow())
+
+
+def main() -> None:
+    """Write the shape that is named, or list them all."""
+    if len(sys.argv) == 1:
+        for name, shape in SHAPES.items():
+            print(f"{name:12} {shape.rows:>11,} rows  {shape.blocks.__doc__}")
+        return
+    name, path, *rows = sys.argv[1:]
+    write(name, path, int(rows[0]) if rows else None)
+
+
+if __name__ == "__main__":
+    main()

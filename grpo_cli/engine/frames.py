@@ -1,0 +1,247 @@
+"""Rows and groups under computation: the one place that knows how columns are computed.
+
+The arithmetic (`score.py` and the estimators) names columns with `let`, sums and extremes of groups, and moments of
+batches; it never says where a column lives. There are two frames, the rows and the groups. What can be computed of
+groups alone is a column of the groups, and is spread to rows where a row reads it. What is computed row by row waits
+until it is read, and is then computed in pieces of the table, on all cores. What needs all rows of a group (a rank, a
+recursion) is computed at once and kept. See docs/engine.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.engine.column_stats import over
+from grpo_cli.engine.group_stats import Segments, base_quantities, group_sums
+from grpo_cli.engine.moments import Moments, Vector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+GROUP: Final = "group"
+BATCH: Final = "batch"
+ROLLOUT: Final = "rollout"
+
+Merge = Callable[[Moments], Moments]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMoments:
+    """Weight, mean and squared deviations of a batch, as columns."""
+
+    weight: pl.Expr
+    mean: pl.Expr
+    low: pl.Expr
+    m2: pl.Expr
+
+    def above(self, value: pl.Expr) -> pl.Expr:
+        """How far a value lies above the mean, with all digits of the mean."""
+        return (value - self.mean) - self.low
+
+    def variance(self, ddof: int) -> pl.Expr:
+        """The variance with `ddof`; 0 where there are too few rows to differ."""
+        return pl.when(self.weight > ddof).then(self.m2 / (self.weight - ddof)).otherwise(0.0 * self.mean)
+
+
+class Frames:
+    """A narrow table and the columns that are computed of it.
+
+    `merge` makes the moments of the whole batch of those of this table: the table is the whole batch unless a driver
+    that cuts it says otherwise.
+    """
+
+    def __init__(self, table: pl.DataFrame, merge: Merge) -> None:
+        self.names: list[str] = []  # all that were computed, in order
+        self._rows = table  # the input, and the columns that needed whole groups
+        self._later: dict[str, pl.Expr] = {}  # columns of rows that are computed when they are read
+        self._merge = merge
+        self._fresh = count()
+        codes = table[GROUP].to_numpy()
+        sizes = np.bincount(codes)
+        known = np.flatnonzero(sizes)
+        if len(known) < len(sizes):  # a part of a table has some of its groups
+            codes = (np.cumsum(sizes > 0) - 1).astype(np.uint32)[codes]
+        self._codes = codes
+        self.groups = pl.DataFrame({"code": pl.Series(known, dtype=pl.UInt32), "size": sizes[known]})
+        batch = table[BATCH].to_numpy()
+        self._batches = int(batch.max(initial=0)) + 1
+        of_group = np.zeros(len(known), np.uint32)
+        if self._batches > 1:
+            of_group[codes] = batch
+        self.batch_of_group = of_group
+        self._batches_hold_groups = self._batches == 1 or bool((of_group[codes] == batch).all())
+
+    @property
+    def codes(self) -> pl.Series:
+        """The line in `groups` of every row."""
+        return pl.Series(self._codes)
+
+    def let(self, value: pl.Expr, name: str = "") -> pl.Expr:
+        """Name a column; without a name it gets a fresh one."""
+        name = self._named(name)
+        reads = {*value.meta.root_names()}
+        if not _row_by_row(value):
+            whole = self.select({GROUP, *reads}).select(value.alias(name)).to_series()
+            self._forget(name)
+            self._rows = self._rows.with_columns(whole)
+        elif reads <= {*self.groups.columns}:
+            self._fact(name, _of_lines(self.groups, [value.alias(name)], [name]).to_series())
+        else:
+            self._forget(name)
+            self._later[name] = value
+        return pl.col(name)
+
+    def sum(self, value: pl.Expr, name: str = "") -> pl.Expr:
+        """The sum over each group; nulls are left out."""
+        totals = group_sums(self._codes, self._computed(value), len(self.groups))
+        return self._fact(self._named(name), pl.Series(totals))
+
+    def average(self, value: pl.Expr) -> pl.Expr:
+        """The mean over each group; nulls are left out, NaN where nothing else is there."""
+        return self.sum(value) / self.sum(value.is_not_null())
+
+    def base(self, value: pl.Expr, prefix: str) -> dict[str, pl.Expr]:
+        """The base quantities of a column's groups by name, `prefix` before them; groups without values have no extremes."""
+        found = base_quantities(self._codes, self._computed(value), len(self.groups))
+        names = {name: self._fact(self._named(f"{prefix}{name}"), pl.Series(one)) for name, one in found.items()}
+        if (found["n"] == 0).any():
+            for name in ("min", "max", "mean_d"):
+                self.let(pl.when(names["n"] > 0).then(names[name]), f"{prefix}{name}")
+        return names
+
+    def of_groups(self, function: Callable[..., Iterable[pl.Series]], *facts: pl.Expr) -> list[pl.Expr]:
+        """Facts that a function makes of facts: columns with a line for each group."""
+        return [
+            self._fact(self._named(""), made)
+            for made in function(*(self.groups.select(fact).to_series() for fact in facts))
+        ]
+
+    def scan(self, function: Callable[..., Vector], key: str, *values: pl.Expr) -> pl.Expr:
+        """A numpy function of (segments, *arrays), for what no expression can say.
+
+        It sees the rows without a null, key by key in order of first appearance; the other rows get null.
+        """
+        columns = [self._computed(value).alias(str(at)) for at, value in enumerate((pl.col(key), *values))]
+        frame = pl.DataFrame(columns).with_row_index(".row").drop_nulls()
+        segments, order = Segments.of(frame["0"].to_numpy())
+        arrays = [frame[str(at + 1)].cast(pl.Float64).to_numpy()[order] for at in range(len(values))]
+        out = pl.DataFrame(
+            {"row": frame[".row"].gather(order), "value": function(segments, *arrays)},
+            schema_overrides={"value": pl.Float64},
+        )
+        name = self._named("")
+        everywhere = pl.DataFrame({"row": pl.int_range(len(self._rows), dtype=pl.UInt32, eager=True)})
+        whole = everywhere.join(out, on="row", how="left", maintain_order="left")["value"]
+        self._rows = self._rows.with_columns(whole.alias(name))
+        return pl.col(name)
+
+    def batch(self, value: pl.Expr, weight: pl.Expr | None = None) -> BatchMoments:
+        """The moments of a value over its batch; nulls are left out."""
+        columns = {"value": self._computed(value).cast(pl.Float64), "batch": self._rows[BATCH]}
+        if weight is not None:
+            columns["weight"] = self._computed(weight).cast(pl.Float64)
+        rows = pl.DataFrame(columns).drop_nulls("value")
+        weights = None if weight is None else rows["weight"].to_numpy()
+        moments = Moments.of(rows["value"].to_numpy(), rows["batch"].to_numpy(), self._batches, weights)
+        return BatchMoments(**self._spread(_plain(self._merge(moments))))
+
+    def batch_of_groups(self, value: pl.Expr, n: pl.Expr) -> BatchMoments:
+        """The moments of a fact over the groups of the batch that have rows which count."""
+        return BatchMoments(**self.fit(value, n, _plain))
+
+    def fit(
+        self, value: pl.Expr, n: pl.Expr, finish: Callable[[Moments], Mapping[str, Vector]]
+    ) -> Mapping[str, pl.Expr]:
+        """The same with a last step of one's own, which is taken once for each batch."""
+        facts = self.groups.select(value=pl.when(n > 0).then(value), batch=pl.Series(self.batch_of_group))
+        facts = facts.drop_nulls("value")
+        moments = Moments.of(facts["value"].to_numpy(), facts["batch"].to_numpy(), self._batches)
+        return self._spread(finish(self._merge(moments)))
+
+    def select(self, names: Iterable[str]) -> pl.DataFrame:
+        """These columns on every row, computed piece by piece."""
+        names = list(dict.fromkeys(names))
+        needed, steps = {*names}, list[pl.Expr]()
+        for name in reversed(self._later):
+            if name in needed:
+                needed.update(self._later[name].meta.root_names())
+                steps.append(self._later[name].alias(name))
+        rows = self._rows.select(name for name in self._rows.columns if name in needed)
+        facts = self.groups.select(name for name in self.groups.columns if name in needed)
+        codes = self.codes
+
+        def piece(start: int, end: int) -> pl.DataFrame:
+            # A frame that is gathered from one line has constants for columns; see `_of_lines`.
+            spread = [fact.gather(codes[start:end]) for fact in facts]
+            return _of_lines(rows[start:end].hstack(spread), steps[::-1], names)
+
+        return pl.concat(over(piece, len(codes)) or [piece(0, 0)])
+
+    def _computed(self, value: pl.Expr) -> pl.Series:
+        """The values of an expression on every row."""
+        if value.meta.is_column():
+            name = value.meta.output_name()
+            return self._rows[name] if name in self._rows.columns else self.select([name]).to_series()
+        name = self.let(value).meta.output_name()
+        found = self.select([name]).to_series()
+        self._forget(name)
+        self.names.remove(name)
+        return found
+
+    def _spread(self, found: Mapping[str, Vector]) -> dict[str, pl.Expr]:
+        """Facts of batches as columns: of their groups, or of their rows where groups span batches."""
+        columns = dict[str, pl.Expr]()
+        for key, values in found.items():
+            name = self._named("")
+            if self._batches_hold_groups:
+                self._fact(name, pl.Series(values[self.batch_of_group]))
+            else:
+                self._rows = self._rows.with_columns(pl.Series(name, values[self._rows[BATCH].to_numpy()]))
+            columns[key] = pl.col(name)
+        return columns
+
+    def _fact(self, name: str, values: pl.Series) -> pl.Expr:
+        self._forget(name)
+        self.groups = self.groups.with_columns(values.alias(name))
+        return pl.col(name)
+
+    def _named(self, name: str) -> str:
+        name = name or f".{next(self._fresh)}"
+        if name not in self.names:
+            self.names.append(name)
+        return name
+
+    def _forget(self, name: str) -> None:
+        """Make way for a column of the same name: whoever reads the old one has been computed."""
+        self._later.pop(name, None)
+        self._rows = self._rows.drop(name, strict=False)
+        self.groups = self.groups.drop(name, strict=False)
+
+
+def _of_lines(frame: pl.DataFrame, steps: Iterable[pl.Expr], names: Iterable[str]) -> pl.DataFrame:
+    """Columns of a frame after some steps that take each line by itself."""
+    if len(frame) == 1:  # polars takes a column of one line for a constant c, and x * (1/c) has other bits than x / c
+        return _of_lines(pl.concat([frame, frame]), steps, names)[:1]
+    query = frame.lazy()
+    for step in steps:
+        query = query.with_columns(step)
+    return query.select(names).collect(engine="in-memory")
+
+
+def _row_by_row(value: pl.Expr) -> bool:
+    """Whether each row can be computed by itself; not where polars cannot say so before it knows the types."""
+    try:
+        separable = value.meta.is_row_separable()  # says nothing of the inputs
+    except pl.exceptions.PolarsError:
+        return False
+    return separable and all(_row_by_row(one) for one in value.meta.pop())
+
+
+def _plain(moments: Moments) -> Mapping[str, Vector]:
+    return {"weight": moments.weight, "mean": moments.mean, "low": moments.low, "m2": moments.m2}

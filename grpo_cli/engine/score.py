@@ -1,0 +1,413 @@
+"""Plan + narrow table -> advantage and status of every row, facts of every group.
+
+The arithmetic of a plan from top to bottom: rewards, shape, estimator, divisor, selection, post operations, status.
+It names columns and reads them; how they are computed is the business of `frames.py`. Columns that the engine adds
+start with a dot.
+
+The narrow table has `group`, `batch` (dense codes in order of first appearance), `reward.0`, `reward.1`, ... and
+the role columns that the plan needs.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.engine.estimators import outcome
+from grpo_cli.engine.estimators.step_level import same_state
+from grpo_cli.engine.estimators.terms import Terms
+from grpo_cli.engine.frames import BATCH, GROUP, ROLLOUT, Frames
+from grpo_cli.engine.moments import spread
+from grpo_cli.engine.plan_parts import Clip, NanToZero, PostOp, Whiten
+from grpo_cli.engine.shape import shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from grpo_cli.engine.frames import Merge
+    from grpo_cli.engine.moments import Moments
+    from grpo_cli.engine.plan import Plan
+
+STATUSES: Final = ("scored", "unscorable", "singleton", "zero-variance", "small-group")
+# What a result is made of: the row's answer, and the facts of its group.
+OF_ROWS: Final = (".advantage", ".status", ".kept", ".scorable", ".reward")
+OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".degenerate")
+RESULTS: Final = (*OF_ROWS, *OF_GROUPS)
+NULL: Final = pl.lit(None, dtype=pl.Float64)
+NAN: Final = float("nan")
+MOST: Final = sys.float_info.max
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The engine's answer: the narrow table with what differs from row to row, and a line for each group.
+
+    A group has its `code`, `batch` and `size` (all of its rows), its facts, and `.kept` and `.status` of its first row.
+    """
+
+    plan: Plan
+    rows: pl.DataFrame
+    groups: pl.DataFrame
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """All of it row by row, in the order of the input."""
+        left = [name for name in OF_GROUPS if name not in self.rows.columns]
+        return self.rows.hstack(self.groups.select(left)[self.rows[GROUP]]) if left else self.rows
+
+
+def _itself(moments: Moments) -> Moments:
+    """The moments of a table that is the whole of its batches."""
+    return moments
+
+
+def score(plan: Plan, table: pl.DataFrame, *, workings: bool = False, merge: Merge = _itself) -> Scored:
+    """Run a plan on a narrow table; with `workings` every intermediate column stays.
+
+    A driver that cuts batches into tables (no group may be cut) gives `merge`: it gets the moments of this table and
+    returns those of all, in every table as often and in the same order.
+    """
+    frames = Frames(table, merge)
+    arithmetic(frames, plan, table)
+    found = frames.select({**dict.fromkeys(OF_ROWS), **dict.fromkeys(frames.names if workings else ())})
+    groups = frames.groups.select(
+        "code",
+        "size",
+        *OF_GROUPS,
+        ".kept",
+        pl.Series(BATCH, frames.batch_of_group),
+        pl.col(".group_status").alias(".status"),
+    )
+    scorable = found[".scorable"]
+    if not scorable.all():
+        rows = table[GROUP].to_numpy()
+        first = np.empty(len(groups), np.uint32)
+        first[frames.codes.to_numpy()[::-1]] = np.arange(len(rows) - 1, -1, -1, dtype=np.uint32)
+        groups = groups.with_columns(found[".status"].gather(pl.Series(first)))
+    return Scored(plan, table.hstack(found), groups)
+
+
+def arithmetic(frames: Frames, plan: Plan, table: pl.DataFrame) -> None:
+    """Name all columns of a plan, the last of them `.advantage`, `.status` and `.kept`."""
+    components = sum(name.startswith("reward.") for name in table.columns)
+    columns = frozenset(table.columns)
+    rewards(frames, plan, components)
+    if plan.rewards.combine == "normalize":
+        parts = [_component(frames, plan, k, columns) for k in range(components)]
+        # What enters the estimator is each column: only where all of them are constant is there nothing to learn.
+        constant = pl.all_horizontal(part.constant | (part.n == 0) for part in parts)
+        base(frames, plan, shape(frames, plan, pl.col(".reward")), columns, constant)
+        names = [f".component.{k}" for k in range(components)]
+        scored = [estimate(frames, plan, part, pl.col(name), name) for part, name in zip(parts, names, strict=True)]
+        value = weighted(scored, weights(plan, components))
+    else:
+        own = base(frames, plan, shape(frames, plan, pl.col(".reward")), columns)
+        value = estimate(frames, plan, own, pl.col(".reward"), ".reward")
+    value = frames.let(_select(frames, plan, frames.let(value)))
+    for place, op in enumerate(plan.post):
+        value = frames.let(_post(frames, op, place, value))
+    _finish(frames, plan, value)
+
+
+def weights(plan: Plan, components: int) -> tuple[float, ...]:
+    """One weight per reward column; all 1 unless said."""
+    return plan.rewards.weights or (1.0,) * components
+
+
+def weighted(values: Sequence[pl.Expr], weights: Sequence[float]) -> pl.Expr:
+    """Weighted sum over the components that are there; null where none is."""
+    if len(values) == 1:
+        return values[0] * weights[0]
+    total = pl.sum_horizontal(value * weight for value, weight in zip(values, weights, strict=True))
+    return pl.when(pl.any_horizontal(value.is_not_null() for value in values)).then(total)
+
+
+def rewards(frames: Frames, plan: Plan, components: int) -> None:
+    """`.component.k` (null = missing), `.scorable`, `.unit` and `.reward`, the raw reward of each unit."""
+    raw = [pl.col(f"reward.{k}") for k in range(components)]
+    known = [
+        frames.let(pl.when(value.is_between(-MOST, MOST)).then(value), f".known.{k}") for k, value in enumerate(raw)
+    ]
+    rule = plan.rewards
+    zeros = rule.component_missing == "zero" and components > 1
+    filled = [value.fill_null(0.0) for value in known] if zeros else known
+    total = weighted(filled, weights(plan, components))
+    there = pl.all_horizontal if rule.component_missing == "propagate" else pl.any_horizontal
+    scorable = frames.let(there(value.is_not_null() for value in filled), ".scorable")
+    substitute = {"as-zero": pl.lit(0.0), "propagate": pl.lit(NAN)}.get(rule.missing, NULL)
+    unit = frames.let(_unit(frames, plan, scorable, rule.missing), ".unit")
+
+    def of_unit(value: pl.Expr) -> pl.Expr:
+        complete = pl.when(scorable).then(value).otherwise(substitute)
+        if plan.unit.take == "each":
+            return complete
+        return pl.when(unit).then(complete.mean().over(ROLLOUT) if plan.unit.take == "mean" else complete)
+
+    frames.let(of_unit(total), ".reward")
+    if rule.combine == "normalize":
+        for k, value in enumerate(filled):
+            frames.let(of_unit(value), f".component.{k}")
+
+
+def _unit(frames: Frames, plan: Plan, scorable: pl.Expr, missing: str) -> pl.Expr:
+    """Which row of a rollout stands for it: every row when rows are the unit."""
+    if plan.unit.take == "each":
+        return pl.lit(value=True)
+    row = pl.int_range(pl.len())
+    candidate = frames.let(pl.when(scorable | (missing in {"as-zero", "propagate"})).then(row), ".candidate")
+    chosen = candidate.max() if plan.unit.take == "last" else candidate.min()
+    return (row == chosen.over(ROLLOUT)).fill_null(value=False)
+
+
+def base(frames: Frames, plan: Plan, r: pl.Expr, columns: frozenset[str], constant: pl.Expr | None = None) -> Terms:
+    """The quantities of the reward that enters the estimator, and what makes its groups degenerate.
+
+    They are the facts that the summary shows of a group; with one reward column the estimator uses them too.
+    """
+    t = terms(frames, frames.let(r, ".r"), columns, ".", constant)
+    frames.let(pl.when(t.constant).then(0.0).otherwise(_variance(t, plan.divisor.ddof).sqrt()), ".std")
+    threshold = plan.groups.std_threshold
+    flat = t.constant if threshold is None else t.constant | (pl.col(".std") <= threshold).fill_null(value=False)
+    frames.let(flat & (t.n > 1), ".degenerate")
+    return t
+
+
+def terms(frames: Frames, r: pl.Expr, columns: frozenset[str], prefix: str, constant: pl.Expr | None = None) -> Terms:
+    """Name the base quantities of one reward column once; everything else is written with them."""
+    found = frames.base(r, prefix)
+    least, most, mean_d = found["min"], found["max"], found["mean_d"]
+    constant = (least == most).fill_null(value=False) & ~least.is_nan() if constant is None else constant
+    d = frames.let(r - least, f"{prefix}d")
+    return Terms(
+        frames=frames, r=r, d=d, n=found["n"], mean=frames.let(least + mean_d, f"{prefix}mean"),
+        centred=frames.let(d - mean_d, f"{prefix}centred"), squares=found["squares"], least=least, most=most,
+        constant=frames.let(constant, f"{prefix}constant"), columns=columns,
+    )  # fmt: skip
+
+
+def _of_batch(t: Terms) -> Terms:
+    """The same quantities with the batch's size and mean in the place of the group's."""
+    whole = t.batch(t.r)
+    return replace(t, n=whole.weight, mean=whole.mean, centred=whole.above(t.r))
+
+
+def _variance(t: Terms, ddof: int) -> pl.Expr:
+    """Variance of the group, NaN where there are too few rows."""
+    return pl.when(t.n > ddof).then(t.squares / (t.n - ddof)).otherwise(NAN)
+
+
+def estimate(frames: Frames, plan: Plan, own: Terms, raw: pl.Expr, name: str) -> pl.Expr:
+    """The scaled advantage of one reward column, before the post operations.
+
+    `own` speaks of the shaped reward, `raw` is the column before it was shaped.
+    """
+    t = own if plan.baseline_level == "group" else _of_batch(own)
+    residual = plan.estimator.build(t, **_arguments(plan))
+    if plan.raw_rank is not None:
+        residual = residual + (raw - own.r)
+    if plan.centred and not residual.meta.eq(own.centred):  # the distances of equal rewards are 0 as they are
+        residual = pl.when(frames.let(own.constant & (own.n > 1))).then(0.0 * own.r).otherwise(residual)
+    if plan.alone.baseline != "formula":
+        lone = _lone(plan, own) if plan.alone.baseline == "zero" else 0.0 * raw
+        residual = pl.when(frames.let(own.n == 1)).then(lone).otherwise(residual)
+    residual = frames.let(residual, f"{name}.residual")
+    divisor = frames.let(_divisor(frames, plan, own, residual, raw), f"{name}.divisor")
+    return frames.let(_lone_result(plan, own, raw, _divided(plan, residual, divisor)), f"{name}.scaled")
+
+
+def _lone(plan: Plan, t: Terms) -> pl.Expr:
+    """The only row of a group, measured against 0."""
+    build = plan.estimator.lone
+    value: pl.Expr = build(t) if build is outcome.raw else build(t, **_arguments(plan))
+    return value
+
+
+def _arguments(plan: Plan) -> dict[str, object]:
+    """The method's parameters; a formula of one's own may also name constants of the divisor."""
+    if plan.method == "expression":
+        return {**plan.params, "ddof": plan.divisor.ddof, "epsilon": plan.divisor.epsilon}
+    return dict(plan.params)
+
+
+def _divisor(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, raw: pl.Expr) -> pl.Expr:
+    rule = plan.divisor
+    if rule.level == "none":
+        return pl.lit(1.0)
+    if rule.level == "constant":
+        return pl.lit(rule.constant)
+    sd = partial(spread, inside=rule.inside, floor=rule.floor, epsilon=rule.epsilon)
+    lone = {"zero": 0.0, "one": 1.0, "nan": NAN}[plan.alone.sd] + rule.epsilon
+    if rule.level == "batch":
+        # Trinity's rank penalty leaves the std of the batch alone: it is that of the rewards before it.
+        reward = t.r if plan.raw_rank is None else raw
+        counted = residual if rule.of == "residual" else reward
+        kept = counted if plan.groups.statistics == "all" else pl.when(~skipped(plan)).then(counted)
+        batch = frames.batch(kept)
+        return pl.when(batch.weight == 1).then(lone).otherwise(sd(batch.variance(rule.ddof)))
+    return pl.when(t.n == 1).then(lone).otherwise(sd(_group_variance(frames, plan, t, residual)))
+
+
+def _group_variance(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr) -> pl.Expr:
+    rule = plan.divisor
+    if rule.of == "reward":
+        return _variance(t, rule.ddof)
+    if rule.of == "residual":
+        squares = frames.sum((residual - frames.average(residual)) ** 2)
+        return pl.when(t.n > rule.ddof).then(squares / (t.n - rule.ddof)).otherwise(NAN)
+    return pl.when(_others_equal(t)).then(0.0).otherwise(_without_itself(t) / (t.n - 1 - rule.ddof))
+
+
+def _without_itself(t: Terms) -> pl.Expr:
+    """Sum of squared deviations of the other rewards.
+
+    Taking a far-off row out of the group's sum would leave rounding where its neighbours' spread should be. At most
+    one row is that far off: it is left out of the sums from the start.
+    """
+    away = t.let(t.d - t.over(t.d.quantile(0.5, "lower")))
+    place = t.let(pl.int_range(pl.len()).over(GROUP))
+    far = t.let(away.abs() == t.over(away.abs().max()))
+    lead = t.let(place == t.over(pl.when(far).then(place).min()))
+    first = t.sum(pl.when(~lead).then(away))
+    second = t.sum(pl.when(~lead).then(away**2))
+    leading = t.let(t.over(pl.when(lead).then(away).max()))
+    linear = pl.when(lead).then(first).otherwise(first - away + leading)
+    square = pl.when(lead).then(second).otherwise(second - away**2 + leading**2)
+    return square - linear**2 / (t.n - 1)
+
+
+def _others_equal(t: Terms) -> pl.Expr:
+    """Whether the other rewards of the group are all the same (or fewer than two)."""
+    lowest, highest = t.sum(t.r == t.least), t.sum(t.r == t.most)
+    odd_one = ((t.r == t.most) & (lowest == t.n - 1)) | ((t.r == t.least) & (highest == t.n - 1))
+    return t.constant | odd_one | (t.n - 1 <= 1)
+
+
+def _divided(plan: Plan, residual: pl.Expr, divisor: pl.Expr) -> pl.Expr:
+    if plan.divisor.level == "none":
+        return residual
+    quotient = residual / divisor
+    if plan.divisor.least is not None and plan.divisor.level != "constant":
+        wide = (divisor > plan.divisor.least + plan.divisor.epsilon) & divisor.is_not_nan()
+        return pl.when(wide).then(quotient).when(residual.is_not_null()).then(0.0)
+    if plan.divisor.only_positive:
+        return pl.when(divisor > plan.divisor.epsilon).then(quotient).otherwise(residual)
+    # 0 / 0 with epsilon 0: a constant group stays at 0.
+    return (
+        pl.when((residual == 0) & (divisor == 0)).then(0.0 * residual).otherwise(quotient)
+        if plan.divisor.epsilon == 0
+        else quotient
+    )
+
+
+def _lone_result(plan: Plan, t: Terms, raw: pl.Expr, value: pl.Expr) -> pl.Expr:
+    results = {"raw": raw, "zero": 0.0 * raw, "nan": NAN + raw, "null": NULL, "drop": NULL}
+    if plan.alone.result not in results:
+        return value
+    return pl.when(t.let(t.n == 1)).then(results[plan.alone.result]).otherwise(value)
+
+
+def skipped(plan: Plan) -> pl.Expr:
+    """Rows of groups that are not trained on."""
+    small = pl.col(".n") < plan.groups.min_size
+    return small if plan.groups.zero_variance == "keep" else small | pl.col(".degenerate")
+
+
+def _component(frames: Frames, plan: Plan, k: int, columns: frozenset[str]) -> Terms:
+    """The base quantities of one reward column, shaped by itself."""
+    name = f".component.{k}"
+    shaped = frames.let(shape(frames, plan, pl.col(name)), f"{name}.r")
+    return terms(frames, shaped, columns, f"{name}.")
+
+
+# --- selection, post, status -----------------------------------------------------------------------------
+
+
+def _select(frames: Frames, plan: Plan, value: pl.Expr) -> pl.Expr:
+    if plan.groups.min_size > 1 and plan.groups.small == "zero":
+        value = pl.when(pl.col(".n") < plan.groups.min_size).then(0.0 * value).otherwise(value)
+        return value if plan.groups.zero_variance == "keep" else pl.when(~pl.col(".degenerate")).then(value)
+    return pl.when(frames.let(~skipped(plan))).then(value)
+
+
+def _post(frames: Frames, op: PostOp, place: int, value: pl.Expr) -> pl.Expr:
+    match op:
+        case Clip():
+            return value.clip(op.lo, op.hi)
+        case NanToZero():
+            return pl.when(value.is_finite()).then(value).when(pl.col(".unit")).then(0.0)
+        case Whiten():
+            return _whitened(frames, op, f".post.{place}", value)
+
+
+def _whitened(frames: Frames, op: Whiten, name: str, value: pl.Expr) -> pl.Expr:
+    """`--explain` shows the columns with a name."""
+    moments = frames.batch(value, pl.col("length") if op.level == "token" else None)
+    frames.let(moments.mean, f"{name}.mean")
+    variance = moments.variance(op.ddof)
+    sd = frames.let(spread(variance, inside=op.inside, floor=op.floor, epsilon=op.epsilon), f"{name}.sd")
+    centred = moments.above(value)
+    if not op.divide:
+        return centred
+    # A batch whose values are all equal has nothing to divide by, and nothing to divide.
+    return pl.when(sd == 0).then(0.0 * centred).otherwise(centred / sd)
+
+
+def _finish(frames: Frames, plan: Plan, value: pl.Expr) -> None:
+    """Copy a rollout's value to its rows, add the step part, say what became of every row."""
+    if plan.unit.take != "each":
+        value = frames.let(value.max().over(ROLLOUT))
+    if plan.unit.per_step:
+        value = frames.let(value / pl.len().over(ROLLOUT))
+    if plan.unit.state_weight:
+        value = value + plan.unit.state_weight * _step_part(frames, plan)
+    if plan.rewards.missing == "zero":
+        # A preset may take the missing for 0 before it whitens: what they have then is theirs.
+        value = pl.when(pl.col(".scorable") | (pl.col(".unit") & value.is_not_null())).then(value).otherwise(0.0)
+    status = frames.let(_status(plan), ".group_status")
+    frames.let(pl.when(pl.col(".scorable")).then(status).otherwise(_literal("unscorable")), ".status")
+    answer = pl.when(~pl.col(".scorable")).then(_unscored(plan, value)).otherwise(value)
+    frames.let(pl.when(answer == 0).then(0.0).otherwise(answer), ".advantage")  # no row gets -0.0; polars drops `+ 0.0`
+    frames.let(_kept(plan), ".kept")
+
+
+def _unscored(plan: Plan, value: pl.Expr) -> pl.Expr:
+    return value if plan.rewards.missing in {"zero", "as-zero", "propagate"} else NULL
+
+
+def _step_part(frames: Frames, plan: Plan) -> pl.Expr:
+    rule = plan.divisor
+    sd: Callable[[pl.Expr], pl.Expr] | None = None
+    if rule.level == "group":
+        sd = partial(spread, inside=rule.inside, floor=rule.floor, epsilon=rule.epsilon)
+    return same_state(frames, gamma=plan.unit.gamma, ddof=rule.ddof, sd=sd)
+
+
+def _literal(status: str) -> pl.Expr:
+    """A status as a constant."""
+    return pl.lit(status, pl.Enum(STATUSES))
+
+
+def _status(plan: Plan) -> pl.Expr:
+    """The first thing that keeps a row with a reward from an advantage of its own."""
+    lone = (pl.col(".n") == 1) if plan.alone.result != "keep" else pl.lit(value=False)
+    skipped = pl.col(".degenerate") if plan.groups.zero_variance != "keep" else pl.lit(value=False)
+    small = pl.col(".n") < plan.groups.min_size
+    named = pl.when(small).then(_literal("small-group")).when(lone).then(_literal("singleton"))
+    return named.when(skipped).then(_literal("zero-variance")).otherwise(_literal("scored"))
+
+
+def _kept(plan: Plan) -> pl.Expr:
+    """Whether the row is written at all."""
+    dropped = []
+    if plan.groups.zero_variance == "drop":
+        dropped.append(pl.col(".degenerate"))
+    if plan.groups.small == "drop":
+        dropped.append(pl.col(".n") < plan.groups.min_size)
+    if plan.alone.result == "drop":
+        dropped.append(pl.col(".n") == 1)
+    return ~pl.any_horizontal(*dropped) if dropped else pl.lit(value=True)

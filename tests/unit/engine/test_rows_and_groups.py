@@ -1,0 +1,245 @@
+"""Groups and rows: where rows stand and what is computed where changes no bit of what comes out."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import grpo_cli
+from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.frames import Frames
+from grpo_cli.engine.group_stats import Segments
+from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.score import RESULTS, Scored, score
+from tests.support.jobs import frame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from grpo_cli.engine.moments import Vector
+
+REWARDS = st.sampled_from([0.0, -0.0, 1.0, 0.1, -2.5, 1e9, math.nan, math.inf, None])
+ROWS = st.lists(st.tuples(st.integers(0, 5), REWARDS), min_size=1, max_size=40)
+
+
+def table(rows: Sequence[tuple[int, float | None]], batches: Sequence[int] | None = None) -> pl.DataFrame:
+    """A narrow table; groups get codes in order of first appearance."""
+    numbers: dict[int, int] = {}
+    codes = [numbers.setdefault(group, len(numbers)) for group, _ in rows]
+    batch = [0] * len(rows) if batches is None else [batches[code] for code in codes]
+    keys = {"group": codes, "batch": batch}
+    return pl.DataFrame(keys, schema=dict.fromkeys(keys, pl.UInt32)).with_columns(
+        pl.Series("reward.0", [reward for _, reward in rows], dtype=pl.Float64)
+    )
+
+
+def bits(scored: Scored) -> list[tuple[Any, ...]]:
+    """Every answer of every row, numbers by their bits."""
+    found = scored.frame.select(RESULTS).with_columns(pl.col(".status").cast(pl.String))
+    return [tuple(struct.pack("d", x) if isinstance(x, float) else x for x in row) for row in found.rows()]
+
+
+# --- layouts -------------------------------------------------------------------------------------------------
+
+# All methods whose advantages depend on nothing outside the group.
+ALONE = [
+    name for name, row in ESTIMATORS.items() if row.order_free and not Plan.of({"estimator.name": name}).uses_batch
+]
+
+
+def full(size: int, groups: int) -> pl.DataFrame:
+    """A narrow table with all roles, rewards of many digits, and groups of several sizes, one after the other."""
+    rng = np.random.default_rng(3)
+    codes = np.sort(rng.integers(0, groups, size)).astype(np.uint32)
+    reward = np.where(rng.random(size) < 0.5, rng.normal(size=size), rng.integers(0, 2, size))
+    numbers = {
+        name: rng.integers(1, 90, size).astype(float) for name in ("length", "input_length", "turns", "baseline")
+    }
+    return pl.DataFrame(
+        {
+            "group": np.unique(codes, return_inverse=True)[1].astype(np.uint32),
+            "batch": np.zeros(size, np.uint32),
+            "reward.0": reward,
+            **numbers,
+            "logprob": -rng.random(size),
+            "references": rng.random((size, 2)).tolist(),
+            "row": np.arange(size),
+        }
+    )
+
+
+def needed(plan: Plan, data: pl.DataFrame) -> pl.DataFrame:
+    return data.drop({"length", "baseline", "logprob", "references"} - {*plan.needs})
+
+
+def advantages_by_row(plan: Plan, parts: Sequence[pl.DataFrame]) -> bytes:
+    """The bits of all advantages and of the facts of their groups, in the order of `row`."""
+    found = pl.concat(
+        [
+            score(plan, needed(plan, numbered_anew(part))).frame.select("row", ".advantage", ".mean", ".std")
+            for part in parts
+        ]
+    )
+    return found.sort("row").drop("row").to_numpy().tobytes()
+
+
+def numbered_anew(data: pl.DataFrame) -> pl.DataFrame:
+    """Codes in order of first appearance, as the reading gives them."""
+    return data.with_columns(
+        group=pl.col("group").cast(pl.String).cast(pl.Categorical(pl.Categories.random())).to_physical().cast(pl.UInt32)
+    )
+
+
+@pytest.mark.parametrize("method", ALONE)
+def test_rows_in_any_order_parts_and_pieces_have_the_same_bits(method: str) -> None:
+    plan, together = Plan.of({"estimator.name": method}), full(1500, 60)
+    if ESTIMATORS[method].sets.get("shape.binary.threshold") is not None:
+        together = together.with_columns(pl.col("reward.0").round())
+    wanted = advantages_by_row(plan, [together])
+    rng = np.random.default_rng(4)
+    groups = rng.permutation(together["group"].n_unique())
+    permuted = together[np.argsort(groups[together["group"].to_numpy()], kind="stable")]
+    place = together.select(pl.int_range(pl.len()).over("group")).to_series().to_numpy()
+    interleaved = together[np.argsort(place, kind="stable")]
+    places = np.argsort(rng.permutation(together["group"].to_numpy()), kind="stable")
+    mixed = together[np.argsort(places)]  # in no order, the rows of a group in theirs
+    for layout in (permuted, interleaved, mixed):
+        assert advantages_by_row(plan, [layout]) == wanted
+    cuts = [together.filter(pl.col("group").is_between(low, low + 9)) for low in range(0, 60, 10)]
+    assert advantages_by_row(plan, cuts) == wanted
+    assert advantages_by_row(plan, [together.filter(pl.col("group") % 2 == odd) for odd in (0, 1)]) == wanted
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("grpo_cli.engine.column_stats.PIECE", 97)
+        patch.setattr("grpo_cli.engine.group_stats.PIECE", 89)
+        assert advantages_by_row(plan, [interleaved]) == advantages_by_row(plan, [together]) == wanted
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"estimator.name": "rloo", "rewards.missing": "zero"},
+        {"divisor.of": "residual", "rewards.missing": "propagate"},
+        {"groups.zero_variance": "drop", "alone.result": "null"},
+        {"groups.min_size": 2, "groups.small": "zero", "rewards.missing": "as-zero"},
+    ],
+)
+@given(rows=ROWS)
+@example(rows=[(0, 0.0)] * 10 + [(1, 0.0)] * 8 + [(1, -0.0)])
+def test_groups_whose_rows_are_apart_have_the_bits_of_groups_that_stand_together(
+    settings: dict[str, Any], rows: list[tuple[int, float | None]]
+) -> None:
+    plan = Plan.of({"rewards.missing": "exclude", **settings})
+    apart = table(rows)
+    order = np.argsort(apart["group"].to_numpy(), kind="stable")
+    assert bits(score(plan, apart[order])) == [bits(score(plan, apart))[at] for at in order]
+
+
+@given(rows=ROWS, batches=st.lists(st.integers(0, 2), min_size=6, max_size=6))
+def test_a_line_of_a_group_says_how_many_rows_it_has_and_what_its_first_one_is(
+    rows: list[tuple[int, float | None]], batches: list[int]
+) -> None:
+    data = table(rows, batches)
+    scored = score(Plan.of({"rewards.missing": "exclude"}), data)
+    codes = data["group"].to_list()
+    first = [codes.index(code) for code in range(max(codes) + 1)]
+    assert scored.groups["size"].to_list() == [codes.count(code) for code in range(len(first))]
+    for name in ("batch", ".status", ".kept"):
+        assert scored.groups[name].to_list() == scored.rows[name].gather(first).to_list()
+
+
+# --- frames --------------------------------------------------------------------------------------------------
+
+TABLE = table([(0, 1.0), (0, 3.0), (1, 5.0), (1, 6.0), (1, 7.0)])
+REWARD = pl.col("reward.0")
+
+
+def frames(data: pl.DataFrame = TABLE) -> Frames:
+    return Frames(data, lambda own: own)
+
+
+def test_what_reads_facts_alone_is_computed_once_a_group_and_read_on_every_row() -> None:
+    made = frames()
+    n = made.base(REWARD, ".")["n"]
+    fact = made.let(n * 10, "fact")
+    made.let(fact + REWARD, "answer")
+    assert made.groups["fact"].to_list() == [20.0, 30.0]
+    assert made.select(["answer", "fact"]).rows() == [
+        (21.0, 20.0),
+        (23.0, 20.0),
+        (35.0, 30.0),
+        (36.0, 30.0),
+        (37.0, 30.0),
+    ]
+
+
+def test_what_needs_all_rows_of_a_group_sees_them_wherever_they_stand() -> None:
+    made = frames(TABLE[[2, 0, 3, 1, 4]])
+    rank = made.let(REWARD.rank().over("group"))
+    made.let(rank * 10, "answer")
+    assert made.select(["answer"])["answer"].to_list() == [10.0, 10.0, 20.0, 20.0, 30.0]
+
+
+def test_a_scan_sees_the_rows_that_have_a_value_group_by_group() -> None:
+    seen = list[list[float]]()
+
+    def noted(segments: Segments, values: Vector) -> Vector:
+        seen.append(values.tolist())
+        return values - values[segments.starts].repeat(segments.sizes)
+
+    data = table([(0, 1.0), (1, 5.0), (0, None), (1, 7.0), (0, 4.0)])
+    made = frames(data)
+    name = made.scan(noted, "group", REWARD).meta.output_name()
+    assert made.select([name])[name].to_list() == [0.0, 0.0, None, 2.0, 3.0]
+    assert seen == [[1.0, 4.0, 5.0, 7.0]]
+
+
+def test_a_column_that_is_made_anew_takes_the_place_of_the_old_one() -> None:
+    made = frames()
+    made.let(REWARD * 2, "x")
+    made.let(made.sum(REWARD), "x")
+    assert made.select(["x"])["x"].to_list() == [4.0, 4.0, 18.0, 18.0, 18.0]
+
+
+@pytest.mark.parametrize(
+    ("batches", "wanted"), [([0, 0, 0, 0, 0], [4.4] * 5), ([0, 0, 1, 1, 1], [2.0, 2.0, 6.0, 6.0, 6.0]), ([0, 1, 0, 0, 1], [4.0, 5.0, 4.0, 4.0, 5.0])]
+)  # fmt: skip
+def test_moments_of_a_batch_are_read_on_its_rows_even_where_a_group_spans_batches(
+    batches: list[int], wanted: list[float]
+) -> None:
+    made = frames(TABLE.with_columns(batch=pl.Series(batches, dtype=pl.UInt32)))
+    made.let(made.batch(REWARD).mean + 0 * REWARD, "answer")
+    assert made.select(["answer"])["answer"].to_list() == pytest.approx(wanted)
+
+
+def test_workings_hold_every_column_on_every_row() -> None:
+    scored = score(Plan.of({}), TABLE, workings=True)
+    assert {".reward.residual", ".reward.divisor", ".reward.scaled", ".centred"} <= {*scored.rows.columns}
+    assert scored.rows[".n"].to_list() == [2.0, 2.0, 3.0, 3.0, 3.0]
+
+
+@pytest.mark.parametrize("method", ["reinforce", "grpo", "rloo"])
+def test_no_row_gets_minus_zero(method: str) -> None:
+    data = frame([-0.0, 0.0, -1.0, -1.0, -0.0], ["a", "a", "b", "b", "c"])
+    found = grpo_cli.advantages(data, method=method, scale="none")
+    assert [math.copysign(1.0, x) for x in found if x == 0] == [1.0] * sum(x == 0 for x in found)
+
+
+# --- segments ------------------------------------------------------------------------------------------------
+
+
+@given(codes=st.lists(st.sampled_from([0, 1, 2, 70_000, 140_001]), max_size=30))
+def test_segments_put_equal_codes_together_in_the_order_of_their_rows(codes: list[int]) -> None:
+    segments, order = Segments.of(np.array(codes, np.uint32))
+    assert order.tolist() == sorted(range(len(codes)), key=lambda at: codes[at])
+    assert segments.sizes.tolist() == [codes.count(code) for code in sorted({*codes})]
+    assert segments.starts.tolist() == (np.cumsum(segments.sizes) - segments.sizes).tolist()
+    assert segments.spread(segments.starts).tolist() == np.repeat(segments.starts, segments.sizes).tolist()
+    assert segments.sum(np.ones(len(codes))).tolist() == segments.sizes.tolist()
