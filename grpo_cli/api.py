@@ -1,4 +1,4 @@
-"""What Python users call: frames in, a series like the frame out, or the whole result; a look shows itself in a notebook.
+"""What Python users call: frames in, a series like the frame or the whole result out; an inspection shows itself in a notebook.
 
 import grpo_cli
 grpo_cli.advantages(frame, method="rloo")
@@ -9,57 +9,130 @@ alive = grpo_cli.select(frame, where="0.1 <= mean <= 0.9 and std > 0").frame
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from io import StringIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, get_args, overload
 
 import polars as pl
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import score
-from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
 from grpo_cli.options.commands import COMMANDS
-from grpo_cli.options.resolve import binding_fields, normalized, plan_of, settings
-from grpo_cli.options.table import ON_FRAMES, OPTIONS
+from grpo_cli.options.resolve import (
+    binding_fields,
+    choice_fields,
+    claim_of,
+    normalized,
+    plan_of,
+    settings,
+    view_fields,
+    weights_of,
+)
+from grpo_cli.options.table import EVERY, ON_FRAMES, OPTIONS
 from grpo_cli.read.build_table import read, refuse_singletons, refuse_unscorable
 from grpo_cli.read.tables import Binding, FrameTable, Narrow
-from grpo_cli.runs.inspect import CHEAP, of_tables
-from grpo_cli.runs.select import chosen_of, wanted_of
+from grpo_cli.runs.inspect import with_duplicates
+from grpo_cli.runs.select import Choice, choose
 from grpo_cli.stats.facts import group_facts
 from grpo_cli.stats.figures import advantages_by_method, figures
 from grpo_cli.stats.group_rows import show_group
+from grpo_cli.stats.inspection import Inspection, View, score_groups
+from grpo_cli.stats.inspection import inspect as inspect_tables
 from grpo_cli.stats.verdicts import verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from rich.console import Console
 
     from grpo_cli.auditing.compare import Comparison
-    from grpo_cli.stats.inspection import Inspection
+
+Series = TypeVar("Series")
+Frame = TypeVar("Frame")
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
+
+INSPECTED: Final = tuple(
+    name
+    for name in COMMANDS["inspect"].options
+    if name in ON_FRAMES or name in {"by", "top", "sort", "text_column", "duplicates"}
+)
+SELECTED: Final = tuple(
+    name
+    for name in COMMANDS["select"].options
+    if name in ON_FRAMES or name in {"where", "limit", "per_group", "pick", "seed"}
+)
+WIDTH: Final = 100
+PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-family:monospace">{code}</pre>'
+
+
+# --- errors in the words of Python ---------------------------------------------------------------------------
+
+_FLAGS: Final = {row.flag: row for row in EVERY.values() if not row.is_argument}
+_FLAG: Final = re.compile(r"(?<![\w-])(--[a-z]+(?:-[a-z]+)*)(?:[ =]('[^']*'|\w[\w.,|=-]*))?")
+
+
+def _in_keywords(text: str) -> str:
+    """A message with keywords for flags: "--scale group" becomes "scale='group'", "--group NAME" becomes "group=NAME"."""
+
+    def keyword(match: re.Match[str]) -> str:
+        flag, value = match.groups()
+        option = _FLAGS.get(flag)
+        if option is None:
+            return match[0]
+        if value is None:
+            return option.name if option.type is not bool else f"{option.name}=True"
+        known = {*get_args(option.type), "file", "input", "equal"}
+        if value.startswith("'") or value.isupper():
+            return f"{option.name}={value}"
+        if value in known or not value.isalpha():
+            return f"{option.name}={value.rstrip(',')!r}" + "," * value.endswith(",")
+        return f"{option.name}{match[0][len(flag) :]}"  # the next word of the sentence
+
+    return _FLAG.sub(keyword, text)
+
+
+def _explained_in_keywords(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+    """The function with errors that name its keywords where the command line has flags."""
+
+    @wraps(function)
+    def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        try:
+            return function(*args, **kwargs)
+        except GrpoError as error:
+            error.message, error.hint = _in_keywords(error.message), _in_keywords(error.hint)
+            error.args = (error.message, error.hint)
+            raise
+
+    return called
+
+
+# --- advantages ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Generic[Series]):
     """Advantages and statuses row by row, the facts of every group, and the plan that made them.
 
     `advantages` and `status` are series like the frame that came in (polars, pandas or pyarrow); rows of
     dropped groups have null. `groups` is a polars frame with one line per group.
     """
 
-    advantages: Any
-    status: Any
+    advantages: Series
+    status: Series
     groups: pl.DataFrame
     plan: Plan
 
 
-def advantages(frame: Any, plan: Plan | None = None, **options: Any) -> Any:
-    """One advantage per row, as a series like `frame`; see `compute` for what it takes."""
-    return compute(frame, plan, **options).advantages
-
-
-def compute(frame: Any, plan: Plan | None = None, **options: Any) -> Result:
-    """Compute advantages of a polars (lazy too), pandas or pyarrow table.
+@overload
+def compute(frame: pl.DataFrame | pl.LazyFrame, plan: Plan | None = None, **options: Any) -> Result[pl.Series]: ...
+@overload
+def compute(frame: Any, plan: Plan | None = None, **options: Any) -> Result[Any]: ...
+@_explained_in_keywords
+def compute(frame: Any, plan: Plan | None = None, **options: Any) -> Result[Any]:
+    """Compute advantages of a polars (lazy too), pandas or pyarrow table, or of a Hugging Face dataset.
 
     `options` are the options of `grpo-adv compute` without the dashes in front: method="rloo", scale="batch",
     group=["prompt_id", "step"], reward=["accuracy=1", "format=0.5"], param={"k": 4}. With a `plan` the
@@ -67,102 +140,240 @@ def compute(frame: Any, plan: Plan | None = None, **options: Any) -> Result:
     """
     if plan is not None and not isinstance(plan, Plan):
         raise UsageError(f"a plan cannot be {plan!r}", "options have names: method='rloo', scale='batch'")
-    given = _given(options)
-    table, back = opened(frame)
-    made = plan_of(given) if plan is None else _bound(plan, given)
-    narrow = read([table], Binding(**binding_fields(given)), made)
-    scored = score(made, narrow.table)
-    refuse_unscorable(made, scored.frame[".scorable"], narrow)
-    refuse_singletons(made, scored.frame[".n"], narrow)
+    given = _checked(options, ON_FRAMES)
+    if plan is None:
+        plan = plan_of(given)
+    else:
+        _refuse_arithmetic(given)
+    table, like_frame = opened(frame)
+    narrow = read([table], Binding(**binding_fields(given)), plan)
+    scored = score(plan, narrow.table)
+    refuse_unscorable(plan, scored.frame[".scorable"], narrow)
+    refuse_singletons(plan, scored.frame[".n"], narrow)
     values = pl.select(pl.when(scored.frame[".kept"]).then(scored.frame[".advantage"])).to_series()
     status = scored.frame[".status"].cast(pl.String)
     return Result(
-        advantages=back(_on_all_rows(narrow, values).alias("advantage")),
-        status=back(_on_all_rows(narrow, status).alias("status")),
-        groups=_keyed(narrow, group_facts(scored)),
-        plan=made,
+        advantages=like_frame(_on_all_rows(narrow, values).alias("advantage")),
+        status=like_frame(_on_all_rows(narrow, status).alias("status")),
+        groups=_with_keys(narrow, group_facts(scored).drop("code", "batch", "degenerate")),
+        plan=plan,
     )
 
 
+@overload
+def advantages(frame: pl.DataFrame | pl.LazyFrame, plan: Plan | None = None, **options: Any) -> pl.Series: ...
+@overload
+def advantages(frame: Any, plan: Plan | None = None, **options: Any) -> Any: ...
+def advantages(frame: Any, plan: Plan | None = None, **options: Any) -> Any:
+    """One advantage per row, as a series like `frame`; see `compute` for what it takes."""
+    return compute(frame, plan, **options).advantages
+
+
+def _checked(options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Options with values as the command line would have given them; None is as good as not given."""
+    for name in options:
+        if name in OPTIONS and name not in (*ON_FRAMES, *known):
+            raise UsageError(f"the option {name!r} is about files and messages", "it belongs to grpo-adv compute")
+        if name not in known:
+            raise UnknownName.among("option", name, known)
+    return dict(normalized(name, value) for name, value in options.items() if value is not None)
+
+
+def _refuse_arithmetic(given: Mapping[str, Any]) -> None:
+    """A plan is complete: an option that would change it is refused rather than ignored."""
+    columns = {"group", "reward", "group_size", "partial", "expect_size", "group_within", "batch_by", "rollout"}
+    changing = [name for name in given if name not in columns and not name.endswith("_column")]
+    if weights_of(given):
+        changing.append("a reward's weight")
+    if changing:
+        cure = "make it part of the plan, or leave the plan out"
+        raise UsageError(f"the plan is given, and so is {changing[0]}", cure)
+
+
+def _on_all_rows(narrow: Narrow, values: pl.Series) -> pl.Series:
+    """Values for all rows of the frame: those of a remainder that was dropped have null."""
+    if narrow.rows is None:
+        return values
+    nulls = pl.select(pl.repeat(None, sum(narrow.lengths), dtype=values.dtype)).to_series()
+    return nulls.scatter(pl.Series(narrow.rows), values)
+
+
+def _with_keys(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:
+    """Facts of groups behind the columns of their key."""
+    keys = [key for key in narrow.key.get_columns() if key.name not in facts.columns]
+    return pl.DataFrame([*keys, *facts.get_columns()])
+
+
+# --- audit and compare -----------------------------------------------------------------------------------------
+
+
+@_explained_in_keywords
 def audit(frame: Any, column: str | None = None, plan: Plan | None = None, **options: Any) -> dict[str, Any]:
-    """Which formula made the advantages of a frame: what `grpo-adv audit --json` tells, as plain data.
+    """Which formula made the advantages of a frame: the facts of `grpo-adv audit --json`, as plain data.
 
     `plan` (or the options of one, as preset="trl-grpo") is a claim that is checked. Rows and groups that
     disagree, ties and likely causes are in the answer.
     """
-    from grpo_cli.auditing.audit import audit as audited
+    from grpo_cli.auditing.audit import audit as audit_tables
 
-    given = _given(options)
-    arithmetic = {key for key in settings(given) if not key.startswith("rewards.")}
-    claim = plan_of(given) if plan is None and (arithmetic or "preset" in given) else plan
-    weights = settings({"reward": given.get("reward", [])}).get("rewards.weights", ())
-    return audited([opened(frame)[0]], Binding(**binding_fields(given)), column, weights, claim)
+    given = _checked(options, ON_FRAMES)
+    claim = claim_of(given) if plan is None else plan
+    return audit_tables([opened(frame)[0]], Binding(**binding_fields(given)), column, weights_of(given), claim)
 
 
+@_explained_in_keywords
 def compare(frame: Any, plans: Mapping[str, Plan], **options: Any) -> Comparison:
     """Several plans on the same rows, the first being what the others are measured against.
 
     The answer has `facts` (plain data) and `scored`, the rows of each plan by its name.
     """
-    from grpo_cli.auditing.compare import compare as compared
+    from grpo_cli.auditing.compare import compare as compare_plans
 
-    given = _given(options)
-    return compared([opened(frame)[0]], Binding(**binding_fields(given)), plans)
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    for name in options:
-        if name in OPTIONS and name not in ON_FRAMES:
-            raise UsageError(f"the option {name!r} is about files and messages", "it belongs to grpo-adv compute")
-        if name not in ON_FRAMES:
-            raise UnknownName.among("option", name, ON_FRAMES)
-    return dict(normalized(name, value) for name, value in options.items() if value is not None)
+    if not isinstance(plans, Mapping) or not all(isinstance(plan, Plan) for plan in plans.values()):
+        hint = "give plans by their names: {'grpo': Plan.of({}), 'rloo': Plan.of({'estimator.name': 'rloo'})}"
+        raise UsageError(f"plans cannot be {plans!r}", hint)
+    given = _checked(options, ON_FRAMES)
+    return compare_plans([opened(frame)[0]], Binding(**binding_fields(given)), plans)
 
 
-def _bound(plan: Plan, given: dict[str, Any]) -> Plan:
-    """A plan is complete: an option that would change it is refused rather than ignored."""
-    bound = binding_fields(given)
-    roles = {f"{role}_column" for role in bound["roles"]}
-    columns = {"group", "reward", "group_size", "partial", "expect_size", "group_within", "batch_by", "rollout"}
-    idle = [name for name in given if name not in columns | roles and not name.endswith("_column")]
-    if "rewards.weights" in settings(given):
-        idle.append("a reward's weight")
-    if idle:
-        raise UsageError(f"the plan is given, and so is {idle[0]}", "make it part of the plan, or leave the plan out")
-    return plan
+# --- inspect and select ------------------------------------------------------------------------------------------
 
 
-def _on_all_rows(narrow: Narrow, values: pl.Series) -> pl.Series:
-    """Rows of a remainder that was dropped have null."""
-    if narrow.rows is None:
-        return values
-    whole = pl.select(pl.repeat(None, sum(narrow.lengths), dtype=values.dtype)).to_series()
-    return whole.scatter(pl.Series(narrow.rows), values)
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the rewards of a frame look like."""
+
+    inspection: Inspection
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The facts of `grpo-adv inspect --json`."""
+        return {**self.inspection.facts, "verdicts": self.verdicts}
+
+    @property
+    def verdicts(self) -> list[str]:
+        """What it means, in plain words."""
+        return verdicts(self.inspection.facts)
+
+    @property
+    def groups(self) -> pl.DataFrame:
+        """One line per group: its key and its facts."""
+        facts = self.inspection.groups.drop("code", "batch", "status", "kept", "degenerate")
+        return _with_keys(self.inspection.narrow, facts)
+
+    @_explained_in_keywords
+    def show(self, key: str) -> dict[str, Any]:
+        """One group with its rows: rewards, advantages and texts."""
+        return show_group(self.inspection, key)
+
+    @_explained_in_keywords
+    def chart(self, name: str, methods: Sequence[str] = ()) -> Any:
+        """One figure of the report as an altair chart (extra `report`)."""
+        from grpo_cli.render.report.charts import chart
+
+        known = {one.name: one for one in figures(self.inspection, advantages_by_method(self.inspection, methods))}
+        if name not in known:
+            raise UnknownName.among("figure", name, known)
+        return chart(known[name]).properties(title=known[name].title)
+
+    def __str__(self) -> str:
+        return self._printed().export_text()
+
+    def _repr_html_(self) -> str:
+        return self._printed().export_html(inline_styles=True, code_format=PRE)
+
+    def _printed(self) -> Console:
+        from rich.console import Console
+
+        from grpo_cli.render.inspect import render
+
+        console = Console(file=StringIO(), width=WIDTH, highlight=False, record=True)
+        render(self.inspection.facts, console)
+        return console
 
 
-def _keyed(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:
-    keys = narrow.key.get_columns()
-    told = facts.drop("code", "batch", "degenerate")
-    return pl.DataFrame([*(key for key in keys if key.name not in told.columns), *told.get_columns()])
+@_explained_in_keywords
+def inspect(frame: Any, **options: Any) -> Look:
+    """Look at a polars (lazy too), pandas or pyarrow table, or a dataset, with the options of `grpo-adv inspect`.
+
+    Texts are compared where the frame is small and in memory, or with duplicates=True.
+    """
+    given = _checked(options, INSPECTED)
+    table, _ = opened(frame)
+    view = with_duplicates(View(**view_fields(given)), _size(frame))
+    return Look(inspect_tables([table], Binding(**binding_fields(given)), plan_of(given), view))
 
 
-# --- kinds of frames ---------------------------------------------------------------------------------------
+def _size(frame: Any) -> float:
+    """Bytes of a frame in memory; infinite where that is not known, as of a lazy one."""
+    if isinstance(frame, pl.DataFrame):
+        return frame.estimated_size()
+    if hasattr(frame, "memory_usage"):
+        return float(frame.memory_usage(index=False, deep=True).sum())
+    return float(getattr(frame, "nbytes", "inf"))
+
+
+@dataclass(frozen=True, slots=True)
+class Selection(Generic[Frame]):
+    """The rows that are kept, as a frame of the kind that came in (of a lazy one collected), and the facts of the choice."""
+
+    frame: Frame
+    facts: Mapping[str, Any]
+
+
+@overload
+def select(frame: pl.LazyFrame, **options: Any) -> Selection[pl.DataFrame]: ...
+@overload
+def select(frame: Frame, **options: Any) -> Selection[Frame]: ...
+@_explained_in_keywords
+def select(frame: Any, **options: Any) -> Selection[Any]:
+    """Keep groups of a frame, and rows inside them, with the options of `grpo-adv select` by their names."""
+    given = _checked(options, SELECTED)
+    choice = Choice(**choice_fields(given))
+    table, _ = opened(frame)
+    plan, view = Plan.of(settings(given)), View(length=given.get("length_column"))
+    chosen = choose(score_groups([table], Binding(**binding_fields(given)), plan, view), choice)
+    return Selection(_taken(frame, chosen.rows), chosen.facts)
+
+
+def _taken(frame: Any, rows: Any) -> Any:
+    """These rows of a frame, as its kind takes them."""
+    if isinstance(frame, pl.LazyFrame):
+        frame = frame.collect()
+    if isinstance(frame, pl.DataFrame):
+        return frame[pl.Series(rows)]
+    if hasattr(frame, "iloc"):
+        return frame.iloc[rows]
+    return frame.select(rows) if _is_dataset(frame) else frame.take(rows)
+
+
+# --- kinds of frames ---------------------------------------------------------------------------------------------
 
 
 def opened(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
-    """The frame as a table, and how a series becomes one of its kind; pandas is never imported for it."""
+    """The frame as a table, and how a series becomes one of its kind; neither pandas nor pyarrow is imported for it."""
     home = type(frame).__module__.partition(".")[0]
     if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
         lazy = frame.lazy()
-        return FrameTable(
-            lazy.collect_schema().names(), lambda names: lazy.select(names).collect()
-        ), lambda series: series
+        return FrameTable(lazy.collect_schema().names(), lambda names: lazy.select(names).collect()), lambda one: one
     if home == "pandas" and hasattr(frame, "columns"):
         named = frame.set_axis([str(name) for name in frame.columns], axis=1)
         return FrameTable(list(named.columns), lambda names: _from_pandas(named[names])), _as_pandas(frame)
     if home == "pyarrow" and hasattr(frame, "column_names"):
         return FrameTable(frame.column_names, lambda names: _from_arrow(frame.select(names))), _as_arrow
-    raise UsageError(f"cannot read a {type(frame).__name__}", "give a polars, pandas or pyarrow table")
+    if _is_dataset(frame):
+        # Not its table: rows that were selected or shuffled are only indices beside it.
+        arrow = frame.with_format("arrow")
+        return FrameTable(frame.column_names, lambda names: _from_arrow(arrow.select_columns(names)[:])), _as_arrow
+    if home == "datasets" and isinstance(frame, dict):
+        raise UsageError(f"a {type(frame).__name__} has several splits", f"give one of them: {', '.join(frame)}")
+    raise UsageError(f"cannot read a {type(frame).__name__}", "give a polars, pandas or pyarrow table, or a dataset")
+
+
+def _is_dataset(frame: Any) -> bool:
+    """Whether it is a Dataset of Hugging Face (one that is streamed has no number of rows)."""
+    home = type(frame).__module__.partition(".")[0]
+    return home == "datasets" and hasattr(frame, "num_rows") and not isinstance(frame, dict)
 
 
 def _from_pandas(frame: Any) -> pl.DataFrame:
@@ -186,129 +397,9 @@ def _as_arrow(series: pl.Series) -> Any:
 
 
 def _as_pandas(frame: Any) -> Callable[[pl.Series], Any]:
-    def back(series: pl.Series) -> Any:
+    def as_pandas(series: pl.Series) -> Any:
         values = series.to_numpy() if series.dtype.is_float() else series.to_list()
-        made = type(frame.iloc[:, 0])
-        return made(values, index=frame.index, name=series.name)
+        pandas_series = type(frame.iloc[:, 0])
+        return pandas_series(values, index=frame.index, name=series.name)
 
-    return back
-
-
-OF_LOOKS: Final = tuple(
-    name
-    for name in COMMANDS["inspect"].options
-    if name in ON_FRAMES or name in {"by", "top", "sort", "text_column", "duplicates"}
-)
-OF_CHOICES: Final = tuple(
-    name
-    for name in COMMANDS["select"].options
-    if name in ON_FRAMES or name in {"where", "limit", "per_group", "pick", "seed"}
-)
-WIDTH: Final = 100
-PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-family:monospace">{code}</pre>'
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What the rewards of a frame look like."""
-
-    inspection: Inspection
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """All that `grpo-adv inspect --json` says."""
-        return {**self.inspection.facts, "verdicts": self.verdicts}
-
-    @property
-    def verdicts(self) -> list[str]:
-        """What it means, in plain words."""
-        return verdicts(self.inspection.facts)
-
-    @property
-    def groups(self) -> pl.DataFrame:
-        """One line per group: its key and its facts."""
-        told = self.inspection.groups.drop("code", "batch", "status", "kept", "degenerate")
-        keys = [key for key in self.inspection.narrow.key.get_columns() if key.name not in told.columns]
-        return pl.DataFrame([*keys, *told.get_columns()])
-
-    def show(self, key: str) -> dict[str, Any]:
-        """One group with its rows: rewards, advantages and texts."""
-        return show_group(self.inspection, key)
-
-    def chart(self, name: str, methods: Sequence[str] = ()) -> Any:
-        """One figure of the report as an altair chart (extra `report`)."""
-        from grpo_cli.render.report.charts import chart
-
-        found = {one.name: one for one in figures(self.inspection, advantages_by_method(self.inspection, methods))}
-        if name not in found:
-            raise UnknownName.among("figure", name, found)
-        return chart(found[name]).properties(title=found[name].title)
-
-    def __str__(self) -> str:
-        from rich.console import Console
-
-        text = StringIO()
-        self._print(Console(file=text, width=WIDTH, highlight=False))
-        return text.getvalue()
-
-    def _repr_html_(self) -> str:
-        from rich.console import Console
-
-        console = Console(file=StringIO(), width=WIDTH, highlight=False, record=True)
-        self._print(console)
-        return console.export_html(inline_styles=True, code_format=PRE)
-
-    def _print(self, console: Console) -> None:
-        from grpo_cli.render.inspect import render
-
-        render(self.inspection.facts, console)
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The rows that stay, as a frame of the kind that came in, and what is to be said of them."""
-
-    frame: Any
-    facts: Mapping[str, Any]
-
-
-def inspect(frame: Any, **options: Any) -> Look:
-    """Look at a polars (lazy too), pandas or pyarrow table, with the options of `grpo-adv inspect` by their names.
-
-    Texts are compared where the frame is small and in memory, or with duplicates=True.
-    """
-    given = _options_among(options, OF_LOOKS)
-    table, _ = opened(frame)
-    return Look(of_tables([table], plan_of(given), given, cheap=_size(frame) <= CHEAP))
-
-
-def select(frame: Any, **options: Any) -> Selection:
-    """Keep groups of a frame, and rows inside them, with the options of `grpo-adv select` by their names."""
-    given = _options_among(options, OF_CHOICES)
-    table, _ = opened(frame)
-    chosen, _ = chosen_of([table], given, wanted_of(given))
-    return Selection(_taken(frame, chosen.rows), chosen.facts)
-
-
-def _options_among(options: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
-    for name in options:
-        if name not in known:
-            raise UnknownName.among("option", name, known)
-    return dict(normalized(name, value) for name, value in options.items() if value is not None)
-
-
-def _size(frame: Any) -> float:
-    """Bytes of a frame in memory; a lazy one may be of any size."""
-    if isinstance(frame, pl.DataFrame):
-        return frame.estimated_size()
-    if hasattr(frame, "memory_usage"):
-        return float(frame.memory_usage(index=False, deep=True).sum())
-    return float(getattr(frame, "nbytes", "inf"))
-
-
-def _taken(frame: Any, rows: Any) -> Any:
-    if isinstance(frame, pl.LazyFrame):
-        return frame.collect()[pl.Series(rows)]
-    if isinstance(frame, pl.DataFrame):
-        return frame[pl.Series(rows)]
-    return frame.iloc[rows] if hasattr(frame, "iloc") else frame.take(rows)
+    return as_pandas

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_cli.cli.output import as_json, progress, show
 from grpo_cli.errors import UsageError
-from grpo_cli.options.resolve import plan_of
+from grpo_cli.options.resolve import binding_fields, plan_of, view_fields
 
 if TYPE_CHECKING:
     from grpo_cli.stats.inspection import Inspection
@@ -20,34 +20,43 @@ def inspect(given: dict[str, Any]) -> None:
     from grpo_cli.stats.group_rows import show_group
     from grpo_cli.stats.verdicts import verdicts
 
-    found, key = inspected(given), given.get("show")
+    inspection, key = inspected(given), given.get("show")
     if "format" in given:
-        _table(found, given)
+        _table(inspection, given)
     elif given.get("json"):
-        group = {} if key is None else {"show": show_group(found, key)}
-        print(as_json({**found.facts, "verdicts": verdicts(found.facts), **group}))
+        group = {} if key is None else {"show": show_group(inspection, key)}
+        print(as_json({**inspection.facts, "verdicts": verdicts(inspection.facts), **group}))
     elif key is not None:
-        view.render_group(show_group(found, key, view.ROWS), Screen())
+        view.render_group(show_group(inspection, key, view.ROWS), Screen())
     else:
-        show(given, found.facts, view.render)
+        show(given, inspection.facts, view.render)
 
 
-def inspected(given: dict[str, Any], *, by_steps: bool = False) -> Inspection:
-    """Read the files and look at them."""
-    from grpo_cli.runs.inspect import of_files
+def inspected(given: dict[str, Any], **more: Any) -> Inspection:
+    """Read the files and look at them; `more` are further fields of the job."""
+    from grpo_cli.read.tables import Binding
+    from grpo_cli.runs.inspect import Job, run
+    from grpo_cli.stats.inspection import View
 
-    plan = plan_of(given)
+    job = Job(
+        inputs=given["inputs"],
+        plan=plan_of(given),
+        binding=Binding(**binding_fields(given)),
+        view=View(**view_fields(given), by_steps="report" in more),
+        skip_broken=given.get("on_error") == "skip",
+        **more,
+    )
     with progress(given) as phase:
-        return of_files(given["inputs"], plan, given, by_steps=by_steps, phase=phase)
+        return run(job, phase)
 
 
-def _table(found: Inspection, given: dict[str, Any]) -> None:
-    """Write the one table that --format asks for to standard output."""
+def _table(inspection: Inspection, given: dict[str, Any]) -> None:
+    """Write the one table that --format names to standard output."""
     from grpo_cli.render import inspect as view
 
     if given.get("json"):
         raise UsageError("--json and --format are two formats", "leave one of them out")
     if sys.stdout is None:
         raise UsageError("standard output is closed", "there is no place for the table")
-    frame = view.table(found, show=given.get("show"), sort=given.get("sort"), top=given.get("top"))
+    frame = view.table(inspection, show=given.get("show"), sort=given.get("sort"), top=given.get("top"))
     sys.stdout.write(view.WRITERS[given["format"]](frame))

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from grpo_cli.cli.output import progress, show
+from grpo_cli.options.resolve import binding_fields, choice_fields, output_fields, settings
 
 
 def select(given: dict[str, Any]) -> None:
     """Keep groups by their facts, and rows inside them."""
+    from grpo_cli.engine.plan import Plan
+    from grpo_cli.read.tables import Binding
     from grpo_cli.render import select as view
-    from grpo_cli.runs.select import run
+    from grpo_cli.runs.select import Choice, Job, run
+    from grpo_cli.write.outputs import Output
 
+    job = Job(
+        inputs=given["inputs"],
+        choice=Choice(**choice_fields(given)),
+        plan=Plan.of(settings(given)),
+        binding=Binding(**binding_fields(given)),
+        length=given.get("length_column"),
+        output=Output(**output_fields(given), word="selected"),
+        summary=Path(given["summary"]) if "summary" in given else None,
+        skip_broken=given.get("on_error") == "skip",
+    )
     with progress(given) as phase:
-        facts = run(given["inputs"], given, phase)
+        facts = run(job, phase)
     show(given, facts, view.render)

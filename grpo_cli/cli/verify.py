@@ -13,9 +13,9 @@ def verify(given: dict[str, Any]) -> None:
     from grpo_cli.write.verify import verify as check
 
     output, against = Path(given["file"]), Path(given["against"])
-    found = check(output, against, given.get("columns", ()))
+    result = check(output, against, given.get("columns", ()))
     if given.get("json"):
-        print(as_json({"file": output, "against": against, "columns": found.added, "compared_by": found.by}))
+        print(as_json({"file": output, "against": against, "columns": result.added, "compared_by": result.by}))
         return
-    unit = {"bytes": "byte by byte", "values": "value by value"}[found.by]
-    print(f"{output} is {against} plus {', '.join(found.added) or 'no column'}, {unit}")
+    unit = {"bytes": "byte by byte", "values": "value by value"}[result.by]
+    print(f"{output} is {against} plus {', '.join(result.added) or 'no column'}, {unit}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.errors import GateError, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -67,6 +67,14 @@ class Filter:
             if name not in values:
                 raise UnknownName.among("quantity", name, values)
         return bool(_value(self.tree, values))
+
+    def check(self, values: Mapping[str, float | None], facts: Mapping[str, Any], outcome: str = "") -> None:
+        """Raise a gate error with the facts where the condition holds of these quantities."""
+        if self.holds(values):
+            shown = ", ".join(f"{name} is {values[name]:.6g}" for name in self.names if values[name] is not None)
+            error = GateError(f"the gate {self.text!r} holds{outcome}", shown)
+            error.facts = facts
+            raise error
 
     def expression(self) -> pl.Expr:
         """The same as a column of true and false, for a frame that has the quantities as columns; none is NaN."""

@@ -1,4 +1,8 @@
-"""From options (typed, written in `--config`, or given in Python) to a Plan, a Binding and an Output."""
+"""From options (typed, written in `--config`, or given in Python) to a plan, and to the fields of what a run takes.
+
+Dictionaries of options end here: a Binding, an Output, a View and a Choice are made of the fields, by those who may
+import them.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import differences, preset
 from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.options.conditions import Filter
 from grpo_cli.options.table import EVERY, OPTIONS
 
 Given = Mapping[str, Any]
@@ -38,26 +43,26 @@ def with_config(given: Given) -> dict[str, Any]:
         return dict(given)
     path = given["config"]
     try:
-        told = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"{path}: {(error.strerror or str(error)).lower()}", "--config takes a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: not TOML ({error})", "options by name, as scale = 'batch'") from None
     names = [name.replace("_", "-") for name in OPTIONS if name != "config"]
-    for key in told:
+    for key in content:
         if key not in names:
             raise UnknownName.among(f"option in {path}", key, names)
-    read = dict(normalized(key.replace("-", "_"), value, f" in {path}") for key, value in told.items())
-    if given.get("method", read.get("method")) != read.get("method"):
-        read.pop("param", None)  # the parameters of another method
+    config = dict(normalized(key.replace("-", "_"), value, f" in {path}") for key, value in content.items())
+    if given.get("method", config.get("method")) != config.get("method"):
+        config.pop("param", None)  # the parameters of another method
     # Flags stand last: among settings of the same field the last one counts.
-    weaker = {name: value for name, value in read.items() if name not in given}
+    weaker = {name: value for name, value in config.items() if name not in given}
     both: dict[str, Any] = {
-        name: [*read[name], *given[name]] for name in ("param", "set") if name in read and name in given
+        name: [*config[name], *given[name]] for name in ("param", "set") if name in config and name in given
     }
-    if "set" in read:
-        told_by_flags = settings(given)
-        kept = [item for item in read["set"] if item.partition("=")[0].strip() not in told_by_flags]
+    if "set" in config:
+        by_flag = settings(given)
+        kept = [item for item in config["set"] if item.partition("=")[0].strip() not in by_flag]
         both["set"] = [*kept, *given.get("set", ())]
     return {**weaker, **given, **both}
 
@@ -79,49 +84,58 @@ def plan_of(given: Given) -> Plan:
     flags = settings(given)
     weaker = preset(given["preset"]).layers if "preset" in given else ()
     plan = Plan.of(*weaker, flags)
-    told = {key for layer in (*weaker, flags) for key in layer}
-    if "rollout" in given and plan.unit.take == "each" and not {"unit.take", "estimator.count"} & told:
+    set_fields = {key for layer in (*weaker, flags) for key in layer}
+    if "rollout" in given and plan.unit.take == "each" and not {"unit.take", "estimator.count"} & set_fields:
         # A rollout that is named counts once, unless the preset or the user says otherwise.
         plan = Plan.of(*weaker, {**flags, "unit.take": "last"})
     _refuse_idle(given, plan, Plan.of(*weaker, {k: v for k, v in flags.items() if k != "post.whiten.inside"}))
     return plan
 
 
+def claim_of(given: Given) -> Plan | None:
+    """The plan that is said to have made the advantages of a file; None where no option is about its arithmetic."""
+    arithmetic = {key for key in settings(given) if not key.startswith("rewards.")}
+    return plan_of(given) if arithmetic or "preset" in given else None
+
+
+def weights_of(given: Given) -> list[float]:
+    """The weights of the reward columns, where any has one."""
+    return list(_weights(given.get("reward", [])).get("rewards.weights", ()))
+
+
 def origin(given: Given, plan: Plan) -> dict[str, Any] | None:
-    """The preset that was named, where it comes from, and what the flags changed of it."""
+    """The preset that was named, where it comes from, and what the flags changed of it; None where none was."""
     if "preset" not in given:
         return None
-    found = preset(given["preset"])
-    changed = differences(plan, found.plan)
+    base = preset(given["preset"])
+    changed = differences(plan, base.plan)
     return {
-        "name": found.name,
-        "source": dict(found.source),
+        "name": base.name,
+        "source": dict(base.source),
         "overridden": {key: {"preset": before, "plan": now} for key, (before, now) in changed.items()},
     }
 
 
 def settings(given: Given) -> dict[str, Any]:
     """Dotted settings from the options that were given."""
-    made: dict[str, Any] = {}
-    # --set speaks of one field by name: it has the last word.
+    fields: dict[str, Any] = {}
+    # --set names one field of the plan, so it is applied last.
     for name, value in sorted(given.items(), key=lambda item: item[0] == "set"):
         option = OPTIONS.get(name)
         if option is not None and option.sets:
-            made[option.sets] = value
+            fields[option.sets] = value
         elif name in _TRANSLATED:
-            made |= _TRANSLATED[name](value)
+            fields |= _TRANSLATED[name](value)
     if "expr" in given:
-        made.setdefault("estimator.name", "expression")
-    return made
+        fields.setdefault("estimator.name", "expression")
+    return fields
 
 
 def _weights(rewards: list[str]) -> dict[str, Any]:
     weights = [_split_reward(text)[1] for text in rewards]
-    return (
-        {}
-        if all(weight is None for weight in weights)
-        else {"rewards.weights": [1.0 if w is None else w for w in weights]}
-    )
+    if all(weight is None for weight in weights):
+        return {}
+    return {"rewards.weights": [1.0 if weight is None else weight for weight in weights]}
 
 
 def _split_reward(text: str) -> tuple[str, float | None]:
@@ -133,17 +147,16 @@ def _split_reward(text: str) -> tuple[str, float | None]:
 
 def _pairs(flag: str, prefix: str) -> Callable[[list[str]], dict[str, Any]]:
     def translate(items: list[str]) -> dict[str, Any]:
-        return {f"{prefix}{name}": value for name, value in (_pair(flag, item) for item in items)}
+        fields = {}
+        for text in items:
+            name, sign, value = text.partition("=")
+            if not sign or not name:
+                shape = "PART.FIELD=VALUE" if flag == "--set" else f"{name or 'NAME'}=VALUE"
+                raise UsageError(f"{flag} {text!r} sets nothing", f"write {flag} {shape}")
+            fields[f"{prefix}{name.strip()}"] = value.strip()
+        return fields
 
     return translate
-
-
-def _pair(flag: str, text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign or not name:
-        shape = "PART.FIELD=VALUE" if flag == "--set" else f"{name or 'NAME'}=VALUE"
-        raise UsageError(f"{flag} {text!r} sets nothing", f"write {flag} {shape}")
-    return name.strip(), value.strip()
 
 
 def _bounds(flag: str, key: str) -> Callable[[str], dict[str, Any]]:
@@ -223,7 +236,7 @@ def _refuse_idle(given: Given, plan: Plan, without: Plan) -> None:
 
 
 def binding_fields(given: Given) -> dict[str, Any]:
-    """Which columns play which part: the keyword arguments of a Binding."""
+    """Which columns are the key, the rewards and the rest: the fields of a Binding."""
     flags = {role.flag.removeprefix("--").replace("-", "_"): role.name for role in ROLES.values()}
     direct = ("group_size", "partial", "expect_size", "group_within", "batch_by", "schema")
     group = tuple(name.strip() for item in given.get("group", ()) for name in item.split(",") if name.strip())
@@ -239,7 +252,28 @@ def binding_fields(given: Given) -> dict[str, Any]:
 
 
 def output_fields(given: Given) -> dict[str, Any]:
-    """How to write: the keyword arguments of an Output."""
+    """How to write: the fields of an Output."""
     direct = ("force", "in_place", "resume", "column", "replace", "dtype", "facts", "only", "duplicate", "seed", "long")
     to = given.get("output")
     return {"to": STDOUT if to in _STDOUTS else to, **{name: given[name] for name in direct if name in given}}
+
+
+def view_fields(given: Given) -> dict[str, Any]:
+    """What an inspection shows: the fields of a View."""
+    if given.get("top", 0) < 0:
+        raise UsageError(f"--top cannot be {given['top']}", "it takes 0 or more")
+    fields = {
+        "by": "by",
+        "top": "top",
+        "sort": "sort",
+        "length_column": "length",
+        "text_column": "text",
+        "duplicates": "duplicates",
+    }
+    return {field: given[name] for name, field in fields.items() if name in given}
+
+
+def choice_fields(given: Given) -> dict[str, Any]:
+    """Which groups and rows are kept: the fields of a Choice."""
+    fields = {name: given[name] for name in ("limit", "per_group", "pick", "seed") if name in given}
+    return fields | ({"where": Filter.parse(given["where"])} if "where" in given else {})

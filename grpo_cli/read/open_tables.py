@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from grpo_cli.read.tables import Binding
 
 STDIN: Final = "-"
+LISTED: Final = 3  # skipped files that a warning names
 
 
 def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple[list[Input], list[str]]:
@@ -35,19 +36,27 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
         if sys.stdin is None:
             raise UsageError("standard input is closed", "pipe something in, or name a file")
         return [spool(sys.stdin.buffer)], []
-    found = expand(names, registry.SUFFIXES)
+    matched = expand(names, registry.SUFFIXES)
     named = {Path(name) for name in names}
     folder = None if output_folder is None else Path(os.path.realpath(output_folder))
-    unmeant = {
+    passed_over = {
         path
-        for path in found.files
+        for path in matched.files
         if path not in named
         and (not path.stat().st_size or (folder is not None and folder in Path(os.path.realpath(path)).parents))
     }
-    if len(unmeant) == len(found.files):
-        unmeant = set()
-    files, copies = without_copies([path for path in found.files if path not in unmeant], named)
-    return [pinned(path) for path in files], [str(path) for path in (*found.skipped, *sorted(unmeant), *copies)]
+    if len(passed_over) == len(matched.files):
+        passed_over = set()
+    files, copies = without_copies([path for path in matched.files if path not in passed_over], named)
+    return [pinned(path) for path in files], [str(path) for path in (*matched.skipped, *sorted(passed_over), *copies)]
+
+
+def skipped_warnings(skipped: Sequence[str]) -> list[str]:
+    """A warning of the files that were passed over, if there are any."""
+    if not skipped:
+        return []
+    listed = ", ".join(skipped[:LISTED]) + (", ..." if len(skipped) > LISTED else "")
+    return [f"skipped {len(skipped)} files (own outputs, empty, hidden or second copies): {listed}"]
 
 
 def open_tables(inputs: Sequence[Input], binding: Binding, *, skip_broken: bool = False) -> list[FileTable]:

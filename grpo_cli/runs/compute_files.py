@@ -9,19 +9,29 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.score import Scored, score
-from grpo_cli.errors import DataError, GateError, UsageError
+from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read import build_table
 from grpo_cli.read.build_table import refuse_singletons, refuse_unscorable
-from grpo_cli.read.open_tables import find_inputs, open_tables
+from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
 from grpo_cli.read.tables import Binding, Narrow
-from grpo_cli.stats import facts
-from grpo_cli.write.outputs import Output, Rows, is_folder, refuse_columns, refuse_read_columns, refuse_summary, targets
+from grpo_cli.stats.facts import gates, summarize
+from grpo_cli.write.outputs import (
+    Output,
+    Rows,
+    choose_targets,
+    identities,
+    is_folder,
+    refuse_columns,
+    refuse_path,
+    refuse_read_columns,
+    refuse_summary,
+)
 from grpo_cli.write.refill import refill
 from grpo_cli.write.resume import Ledger, identity
 from grpo_cli.write.weave import Computed, write
@@ -33,8 +43,6 @@ if TYPE_CHECKING:
     from grpo_cli.options.conditions import Filter
     from grpo_cli.read.tables import FileTable
     from grpo_cli.write.weave import Phase
-
-SHOWN: Final = 3  # skipped files that a warning names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +56,14 @@ class Job:
     gate: Filter | None = None
     summary: Path | None = None
     dry_run: bool = False
-    silent: bool = False  # nobody is told what was found: it is computed for a gate only
+    silent: bool = False  # facts are shown to nobody, and computed for a gate only
     skip_broken: bool = False  # lines that are no JSON objects are left out
     origin: Mapping[str, Any] | None = None  # the preset that the plan was made from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What a run found; `facts` is all of it as plain data (of a silent run only where it went)."""
+    """The result of a run; `facts` is all of it as plain data (of a silent run only what was written)."""
 
     facts: Mapping[str, Any]
     scored: Scored
@@ -74,12 +82,11 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     # Whatever can refuse the run before its files are read does it here.
     if output.duplicate:
         _refuse_duplicates(plan, tables)
-    ledger = None
-    if output.resume and not output.in_place and is_folder(output.to):
-        ledger = Ledger.of(Path(str(output.to)), identity(plan, job.binding, output, tables))
-    aims = [] if job.dry_run else targets(tables, output, None if ledger is None else ledger.owns)
+    ledger = _ledger(job, tables)
+    targets = [] if job.dry_run else choose_targets(tables, output, None if ledger is None else ledger.owns)
     if job.summary is not None:
-        refuse_summary(job.summary, tables, aims, force=output.force)
+        outputs = [*(target.path for target in targets), *([] if ledger is None else [ledger.path])]
+        refuse_summary(job.summary, identities(tables), outputs, force=output.force)
     refuse_columns(tables, output)
 
     try:
@@ -97,19 +104,29 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
         refuse_singletons(plan, scored.frame[".n"], narrow)
     rows = _output_rows(scored, output)
 
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     if not job.silent or job.gate is not None:
-        found = _facts(job, narrow, scored, rows, skipped)
-    if job.gate is not None and job.gate.holds(facts.gates(found)):
-        raise _gate_error(job.gate, found)
+        facts = _facts(job, narrow, scored, rows, skipped)
+    if job.gate is not None:
+        job.gate.check(gates(facts), facts, ", nothing was written")
 
-    if aims:
-        notes = write(output, Computed(narrow, scored, rows), tables, aims, ledger, phase)
-        found["warnings"] = [*found.get("warnings", ()), *notes]
-    found["kept_outputs"] = 0 if ledger is None else ledger.kept
-    found["outputs"] = [target.name for target in aims]
-    found["seconds"] = round(time.perf_counter() - started, 3)
-    return Done(facts=found, scored=scored, narrow=narrow)
+    if targets:
+        notes = write(output, Computed(narrow, scored, rows), tables, targets, ledger, phase)
+        facts["warnings"] = [*facts.get("warnings", ()), *notes]
+    facts["kept_outputs"] = 0 if ledger is None else ledger.kept
+    facts["outputs"] = [target.name for target in targets]
+    facts["seconds"] = round(time.perf_counter() - started, 3)
+    return Done(facts=facts, scored=scored, narrow=narrow)
+
+
+def _ledger(job: Job, tables: Sequence[FileTable]) -> Ledger | None:
+    """What an earlier run with --resume has left in the output directory; None where the run keeps no notes."""
+    if not job.output.resume or job.output.in_place or not is_folder(job.output.to):
+        return None
+    ledger = Ledger(Path(str(job.output.to)), identity(job.plan, job.binding, job.output, tables))
+    refuse_path(ledger.path, identities(tables), force=True, makes_folders=True)
+    ledger.read()
+    return ledger
 
 
 def _refuse_duplicates(plan: Plan, tables: Sequence[FileTable]) -> None:
@@ -131,46 +148,32 @@ def _output_rows(scored: Scored, output: Output) -> Rows | None:
 
 def _facts(job: Job, narrow: Narrow, scored: Scored, rows: Rows | None, skipped: Sequence[str]) -> dict[str, Any]:
     """All that is known before anything is written."""
-    found = facts.summarize(scored, narrow)
+    summary = summarize(scored, narrow)
     kept = int(scored.rows[".kept"].sum())
-    copied = 0 if rows is None else len(rows) - kept
-    found |= {
+    warnings = [
+        *summary["warnings"],
+        *(
+            f"{ROLES[role].flag} {name} is not read by this plan"
+            for role, name in narrow.roles.items()
+            if role not in {*job.plan.needs, *job.plan.may_read}
+        ),
+    ]
+    if not kept:
+        warnings.append("no row is left: every group was dropped")
+    warnings += skipped_warnings(skipped)
+    if nearly := summary["zero_variance"]["nearly"]:
+        warnings.append(f"{nearly} groups are nearly constant: rounding, not information?")
+    if nan := summary["advantage"]["nan"]:
+        warnings.append(f"{nan} advantages are NaN; JSON lines hold them as null")
+    if summary["zero_variance"]["share"] == 1.0:
+        warnings.append("every group is constant: no row carries a gradient")
+    return {
+        **summary,
         "preset": job.origin,
         "inputs": [table.name for table in narrow.tables],
         "advantage_column": job.output.column,
         "dropped_rows": sum(narrow.lengths) - kept,
-        "copied_rows": copied,
+        "copied_rows": 0 if rows is None else len(rows) - kept,
         "outputs": [],
+        "warnings": warnings,
     }
-    found["warnings"] = [*found["warnings"], *_warnings(found, skipped, narrow, job.plan)]
-    return found
-
-
-def _warnings(found: Mapping[str, Any], skipped: Sequence[str], narrow: Narrow, plan: Plan) -> list[str]:
-    warnings = [
-        f"{ROLES[role].flag} {name} is not read by this plan"
-        for role, name in narrow.roles.items()
-        if role not in {*plan.needs, *plan.may_read}
-    ]
-    if found["dropped_rows"] - found["copied_rows"] >= found["rows"]:
-        warnings.append("no row is left: every group was dropped")
-    if skipped:
-        more = ", ..." if len(skipped) > SHOWN else ""
-        warnings.append(
-            f"skipped {len(skipped)} files (own outputs, empty, hidden or second copies): {', '.join(skipped[:SHOWN])}{more}"
-        )
-    if found["zero_variance"]["nearly"]:
-        warnings.append(f"{found['zero_variance']['nearly']} groups are nearly constant: rounding, not information?")
-    if found["advantage"]["nan"]:
-        warnings.append(f"{found['advantage']['nan']} advantages are NaN; JSON lines hold them as null")
-    if found["zero_variance"]["share"] == 1.0:
-        warnings.append("every group is constant: no row carries a gradient")
-    return warnings
-
-
-def _gate_error(gate: Filter, found: Mapping[str, Any]) -> GateError:
-    values = facts.gates(found)
-    told = ", ".join(f"{name} is {values[name]:.6g}" for name in gate.names if values[name] is not None)
-    error = GateError(f"the gate {gate.text!r} holds, nothing was written", told)
-    error.facts = found
-    return error

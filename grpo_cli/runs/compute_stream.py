@@ -1,4 +1,4 @@
-"""The driver for a pipe whose groups arrive one after the other: each leaves as soon as it is complete.
+"""`compute --stream`: a pipe whose groups arrive one after the other, each leaving as soon as it is complete.
 
 Memory is one group (or one batch, with `--batch-by`) and a 16-byte digest of every key seen: a key that comes
 back after its group has left would have had another advantage, so it is an error with its line.
@@ -30,7 +30,7 @@ from grpo_cli.read.build_table import refuse_singletons, refuse_unscorable
 from grpo_cli.read.tables import FileTable
 from grpo_cli.schemas.table import NONE
 from grpo_cli.stats.stream_facts import Tally
-from grpo_cli.write.outputs import STDOUT, added, refuse_columns, refuse_read_columns
+from grpo_cli.write.outputs import STDOUT, added, open_file, refuse_columns, refuse_read_columns, refuse_summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,6 +38,105 @@ if TYPE_CHECKING:
     import polars as pl
 
     from grpo_cli.runs.compute_files import Job
+
+
+def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
+    """Copy lines from `source` to `sink`, each with its advantage; return the facts of all of them."""
+    started = time.perf_counter()
+    _refuse(job)
+    if job.summary is not None:
+        refuse_summary(job.summary, open_file(0), [None], force=job.output.force)
+    tally = Tally()
+    for block in blocks(source, *_boundary(job), job.binding.group_size):
+        with block.located():
+            _weave(job, block, sink, tally)
+    if not tally.counts["rows"]:
+        dropped = tally.counts["dropped_rows"]
+        raise DataError(
+            "-: no rows", f"{dropped} were dropped as too few for a block" if dropped else "nothing came in"
+        )
+    facts = tally.facts(job.plan)
+    if facts["groups"] == facts["rows"] > 1 and not job.binding.singletons_meant:
+        facts["warnings"].append("every group has a single row: the key may be an id of the rollout, not of the prompt")
+    return facts | {
+        "preset": job.origin,
+        "inputs": [STDOUT],
+        "outputs": ["stdout"],
+        "advantage_column": job.output.column,
+        "copied_rows": 0,
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+
+
+def _refuse(job: Job) -> None:
+    """Refuse what a stream cannot do, before the first row."""
+    plan, binding = job.plan, job.binding
+    whole = "leave out --stream"
+    refusals = (
+        (list(job.inputs) != [STDOUT], "--stream reads standard input", "give - as the only input"),
+        (job.binding.schema not in {None, NONE}, "--stream reads one plain row a line", whole),
+        (job.skip_broken, "--on-error skip looks at all lines first", whole),
+        (job.output.resume, "--resume keeps its notes in an output directory", "leave out --resume or --stream"),
+        (job.output.long, "--stream gives every line back", f"{whole} and --long"),
+        (job.output.to not in {None, STDOUT}, "--stream writes standard output", "leave out -o"),
+        (job.output.only or job.output.in_place, "--stream gives every line back", f"{whole}, --only and --in-place"),
+        (
+            plan.uses_batch and binding.batch_by in {None, "input", "file"},
+            "the plan needs a whole batch, and a stream has no end",
+            f"add --batch-by COLUMN, or {whole}",
+        ),
+        (plan.estimator.spans_batches, f"{plan.method} looks back over the whole input", whole),
+        (job.gate is not None, "--fail-on judges before the first row leaves", whole),
+        (job.output.duplicate, "--duplicate draws from all groups", whole),
+        (job.dry_run, "--explain looks at all groups", whole),
+        (
+            not binding.group and binding.group_size is None,
+            "a stream cannot look ahead for the key",
+            "name it with --group, or give --group-size N",
+        ),
+        (binding.group_within == "file" or binding.batch_by == "file", "standard input is one file", whole),
+    )
+    for holds, message, cure in refusals:
+        if holds:
+            raise UsageError(message, cure)
+
+
+def _boundary(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns whose change ends a block, and those of the group where a block is a batch (otherwise none)."""
+    binding = job.binding
+    within = [binding.group_within] if binding.group_within not in {None, "input"} else []
+    group = tuple(name for name in (*binding.group, *within) if name)
+    if job.plan.uses_batch and binding.batch_by:
+        return tuple(name.strip() for name in binding.batch_by.split(",")), group
+    return group, ()
+
+
+def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
+    """Write the rows of a block with their advantages, and count them; blank lines alone are copied."""
+    if all(is_blank(row) for row in block.rows):
+        sink.writelines(block.rows)
+        return
+    with block.held() as held:
+        table = FileTable(held, registry.lines())
+        refuse_columns([table], job.output)
+        narrow = build_table.read([table], replace(job.binding, singletons_meant=True, schema=NONE), job.plan)
+        refuse_read_columns(narrow, job.output)
+        if not len(narrow.table):  # a last block that is too short, and is dropped
+            tally.counts["dropped_rows"] += sum(narrow.lengths)
+            return
+        scored = score(job.plan, narrow.table)
+        refuse_unscorable(job.plan, scored.frame[".scorable"], narrow)
+        refuse_singletons(job.plan, scored.frame[".n"], narrow)
+        kept = scored.frame[".kept"].to_numpy()
+        rows = np.arange(len(kept)) if narrow.rows is None else narrow.rows
+        take = None if kept.all() and narrow.rows is None else rows[kept]
+        columns = added(scored, job.output).filter(scored.frame[".kept"])
+        table.format.weave(held, sink, Weaving(added=columns, take=take, replace=job.output.replace, metadata={}))
+    sink.flush()
+    tally.add(scored, narrow)
+
+
+# --- blocks of whole groups --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +167,47 @@ class Block:
             yield Input(STDOUT, there, Pin.of(os.fstat(file.fileno())), file.fileno())
 
 
+def blocks(source: BinaryIO, ends: tuple[str, ...], groups: tuple[str, ...], size: int | None) -> Iterator[Block]:
+    """Blocks of whole groups, as soon as each is complete: a change of `ends` (or `size` rows) ends one."""
+    pending = _Pending(ends, groups, size)
+    for rows in _rows(source):
+        pending.add(rows)
+        if count := pending.complete():
+            yield pending.release(count)
+    if pending.rows:
+        yield pending.release(len(pending.rows))
+    if pending.blank:
+        yield Block([pending.blank], pending.lines)
+
+
+def _rows(source: BinaryIO) -> Iterator[list[bytes]]:
+    """Whole rows as they arrive, without waiting for a buffer to fill; blank lines stay with the row before them."""
+    rest, first = b"", True
+    for part in arrivals(source):
+        if first:
+            first = False
+            if name := registry.not_plain(part):
+                hint = "leave out --stream, or unpack it before"
+                raise UsageError(f"--stream reads plain JSON lines, and this is {name}", hint)
+        *lines, rest = (rest + part).split(b"\n")
+        if lines:
+            yield from _joined([line + b"\n" for line in lines])
+    if rest:
+        yield from _joined([rest])
+
+
+def _joined(lines: Sequence[bytes]) -> Iterator[list[bytes]]:
+    rows: list[bytes] = []
+    for line in lines:
+        if rows and is_blank(line):
+            rows[-1] += line
+        else:
+            rows.append(line)
+    yield rows
+
+
 @dataclass(slots=True)
-class _Waiting:
+class _Pending:
     """Rows whose block may go on, with digests of their keys: a change of the block's key ends it."""
 
     ends: tuple[str, ...]  # the columns whose change ends a block
@@ -141,133 +279,3 @@ def _digests(frame: pl.DataFrame, names: Sequence[str]) -> list[bytes]:
     texts = [canonical(frame[name]).fill_null("null").to_list() for name in names]
     rows = zip(*texts, strict=True) if names else repeat((), len(frame))
     return [hashlib.blake2b("\0".join(parts).encode(), digest_size=16).digest() for parts in rows]
-
-
-def blocks(source: BinaryIO, ends: tuple[str, ...], groups: tuple[str, ...], size: int | None) -> Iterator[Block]:
-    """Blocks of whole groups, as soon as each is complete: a change of `ends` (or `size` rows) ends one."""
-    waiting = _Waiting(ends, groups, size)
-    for rows in _rows(source):
-        waiting.add(rows)
-        if count := waiting.complete():
-            yield waiting.release(count)
-    if waiting.rows:
-        yield waiting.release(len(waiting.rows))
-    if waiting.blank:
-        yield Block([waiting.blank], waiting.lines)
-
-
-def _rows(source: BinaryIO) -> Iterator[list[bytes]]:
-    """Whole rows as they arrive, without waiting for a buffer to fill; blank lines stay with the row before them."""
-    rest, first = b"", True
-    for part in arrivals(source):
-        if first:
-            _refuse_others(part)
-            first = False
-        *lines, rest = (rest + part).split(b"\n")
-        if lines:
-            yield from _joined([line + b"\n" for line in lines])
-    if rest:
-        yield from _joined([rest])
-
-
-def _refuse_others(head: bytes) -> None:
-    """A stream is plain text; the whole input may be something else."""
-    if name := registry.not_plain(head):
-        raise UsageError(
-            f"--stream reads plain JSON lines, and this is {name}", "leave out --stream, or unpack it before"
-        )
-
-
-def _joined(lines: Sequence[bytes]) -> Iterator[list[bytes]]:
-    rows: list[bytes] = []
-    for line in lines:
-        if rows and is_blank(line):
-            rows[-1] += line
-        else:
-            rows.append(line)
-    yield rows
-
-
-def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
-    """Copy lines from `source` to `sink`, each with its advantage; return the facts of all of them."""
-    started = time.perf_counter()
-    _refuse(job)
-    tally = Tally()
-    for block in blocks(source, *_boundary(job), job.binding.group_size):
-        with block.located():
-            _weave(job, block, sink, tally)
-    if not tally.counts["rows"]:
-        gone = tally.counts["dropped_rows"]
-        raise DataError("-: no rows", f"{gone} were dropped as too few for a block" if gone else "nothing came in")
-    found = tally.facts(job.plan) | {"preset": job.origin}
-    if found["groups"] == found["rows"] > 1 and not job.binding.singletons_meant:
-        found["warnings"].append("every group has a single row: the key may be an id of the rollout, not of the prompt")
-    found |= {"inputs": [STDOUT], "outputs": ["stdout"], "advantage_column": job.output.column, "copied_rows": 0}
-    return found | {"seconds": round(time.perf_counter() - started, 3)}
-
-
-def _refuse(job: Job) -> None:
-    """What a stream cannot do, it says before the first row."""
-    plan, binding = job.plan, job.binding
-    whole = "leave out --stream"
-    refusals = (
-        (list(job.inputs) != [STDOUT], "--stream reads standard input", "give - as the only input"),
-        (job.binding.schema not in {None, NONE}, "--stream reads one plain row a line", whole),
-        (job.skip_broken, "--on-error skip looks at all lines first", whole),
-        (job.output.resume, "--resume keeps its notes in an output directory", "leave out --resume or --stream"),
-        (job.output.long, "--stream gives every line back", f"{whole} and --long"),
-        (job.output.to not in {None, STDOUT}, "--stream writes standard output", "leave out -o"),
-        (job.output.only or job.output.in_place, "--stream gives every line back", f"{whole}, --only and --in-place"),
-        (
-            plan.uses_batch and binding.batch_by in {None, "input", "file"},
-            "the plan needs a whole batch, and a stream has no end",
-            f"add --batch-by COLUMN, or {whole}",
-        ),
-        (plan.estimator.spans_batches, f"{plan.method} looks back over the whole input", whole),
-        (job.gate is not None, "--fail-on judges before the first row leaves", whole),
-        (job.output.duplicate, "--duplicate draws from all groups", whole),
-        (job.dry_run, "--explain looks at all groups", whole),
-        (
-            not binding.group and binding.group_size is None,
-            "a stream cannot look ahead for the key",
-            "name it with --group, or give --group-size N",
-        ),
-        (binding.group_within == "file" or (binding.batch_by == "file"), "standard input is one file", whole),
-    )
-    for holds, message, cure in refusals:
-        if holds:
-            raise UsageError(message, cure)
-
-
-def _boundary(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns whose change ends a block; those of the group, where a block is a batch of them."""
-    binding = job.binding
-    within = [binding.group_within] if binding.group_within not in {None, "input"} else []
-    group = tuple(name for name in (*binding.group, *within) if name)
-    if job.plan.uses_batch and binding.batch_by:
-        return tuple(name.strip() for name in binding.batch_by.split(",")), group
-    return group, ()
-
-
-def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
-    if all(is_blank(row) for row in block.rows):
-        sink.writelines(block.rows)
-        return
-    with block.held() as held:
-        table = FileTable(held, registry.lines())
-        refuse_columns([table], job.output)
-        narrow = build_table.read([table], replace(job.binding, singletons_meant=True, schema=NONE), job.plan)
-        refuse_read_columns(narrow, job.output)
-        if not len(narrow.table):  # a last block that is too short, and is dropped
-            tally.counts["dropped_rows"] += sum(narrow.lengths)
-            return
-        scored = score(job.plan, narrow.table)
-        refuse_unscorable(job.plan, scored.frame[".scorable"], narrow)
-        refuse_singletons(job.plan, scored.frame[".n"], narrow)
-        kept = scored.frame[".kept"].to_numpy()
-        rows = np.arange(len(kept)) if narrow.rows is None else narrow.rows
-        take = None if kept.all() and narrow.rows is None else rows[kept]
-        columns = added(scored, job.output).filter(scored.frame[".kept"])
-        table.format.weave(held, sink, Weaving(added=columns, take=take, replace=job.output.replace, metadata={}))
-    sink.flush()
-    tally.add(scored, narrow)

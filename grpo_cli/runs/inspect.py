@@ -1,76 +1,60 @@
-"""`inspect` for files and for frames: from options to an Inspection."""
+"""`inspect` and `report` over files: inputs, tables, rows with groups, and what is known of them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
-from grpo_cli.errors import UsageError
-from grpo_cli.options.resolve import binding_fields
-from grpo_cli.read.open_tables import find_inputs, open_tables
+from grpo_cli.engine.plan import Plan
+from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
 from grpo_cli.read.tables import Binding, FileTable
-from grpo_cli.stats.inspection import SORT, TOP, Inspection, View, inspect
+from grpo_cli.stats.inspection import Inspection, View, inspect
+from grpo_cli.write.outputs import identities, refuse_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
-    from grpo_cli.engine.plan import Plan
     from grpo_cli.read.tables import Table
 
 # Texts are most of a file: up to this size reading them costs nothing that anybody would notice.
 CHEAP: Final = 32 << 20
-SHOWN: Final = 3  # skipped files that a warning names
 
 
-def of_files(
-    names: Sequence[str],
-    plan: Plan,
-    given: Mapping[str, Any],
-    *,
-    by_steps: bool = False,
-    phase: Callable[..., None] = lambda *_: None,
-) -> Inspection:
-    """Look at files."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Which files to look at, and what to show of them."""
+
+    inputs: Sequence[str]
+    plan: Plan = field(default_factory=Plan)
+    binding: Binding = field(default_factory=Binding)
+    view: View = field(default_factory=View)
+    skip_broken: bool = False  # lines that are no JSON objects are left out
+    report: Path | None = None  # where the caller writes a report, refused before anything is read
+    force: bool = False  # a report that exists may be replaced
+
+
+def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Inspection:
+    """Inspect the files; nothing is written."""
     phase("reading")
-    binding = Binding(**binding_fields(given))
-    inputs, skipped = find_inputs(names)
-    tables = open_tables(inputs, binding, skip_broken=given.get("on_error") == "skip")
-    found = of_tables(tables, plan, given, by_steps=by_steps, cheap=size_of(tables) <= CHEAP)
+    inputs, skipped = find_inputs(job.inputs)
+    tables = open_tables(inputs, job.binding, skip_broken=job.skip_broken)
+    if job.report is not None:
+        refuse_path(job.report, identities(tables), force=job.force)
+    inspection = inspect(tables, job.binding, job.plan, with_duplicates(job.view, size_of(tables)))
     for table in tables:
         table.source.check()
-    told = {
-        **found.facts,
+    facts = {
+        **inspection.facts,
         "inputs": [table.name for table in tables],
-        "warnings": [*found.facts["warnings"], *of_skipped(skipped)],
+        "warnings": [*inspection.facts["warnings"], *skipped_warnings(skipped)],
     }
-    return replace(found, facts=told)
+    return replace(inspection, facts=facts)
 
 
-def of_skipped(skipped: Sequence[str]) -> list[str]:
-    """A warning of files that were passed over."""
-    if not skipped:
-        return []
-    more = ", ..." if len(skipped) > SHOWN else ""
-    return [f"skipped {len(skipped)} files (own outputs, hidden or second copies): {', '.join(skipped[:SHOWN])}{more}"]
-
-
-def of_tables(
-    tables: Sequence[Table], plan: Plan, given: Mapping[str, Any], *, by_steps: bool = False, cheap: bool
-) -> Inspection:
-    """Look at tables; texts are compared where that is cheap or asked for."""
-    top = given.get("top", TOP)
-    if top < 0:
-        raise UsageError(f"--top cannot be {top}", "it takes 0 or more")
-    view = View(
-        by=given.get("by"),
-        by_steps=by_steps,
-        top=top,
-        sort=given.get("sort", SORT),
-        length=given.get("length_column"),
-        text=given.get("text_column"),
-        duplicates=bool(given.get("duplicates", cheap)),
-    )
-    return inspect(tables, Binding(**binding_fields(given)), plan, view)
+def with_duplicates(view: View, size: float) -> View:
+    """The view with a decision whether texts are compared: what it says, else whether so many bytes are cheap to read."""
+    return replace(view, duplicates=size <= CHEAP) if view.duplicates is None else view
 
 
 def size_of(tables: Sequence[Table]) -> int:

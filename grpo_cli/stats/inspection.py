@@ -48,7 +48,7 @@ class View:
     sort: str = SORT
     length: str | None = None
     text: str | None = None
-    duplicates: bool = False
+    duplicates: bool | None = None  # whether texts are compared; None: the caller decides by their size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

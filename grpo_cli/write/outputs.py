@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -71,32 +73,36 @@ class Target:
         return str(self.path) if self.path else "stdout"
 
 
-def targets(tables: Sequence[FileTable], output: Output, owned: Callable[[Path], bool] | None = None) -> list[Target]:
-    """One target per input, checked before anything is computed; what is `owned` may be replaced."""
+def choose_targets(
+    tables: Sequence[FileTable], output: Output, owned: Callable[[Path], bool] | None = None
+) -> list[Target]:
+    """One target per input, checked before anything is computed; an `owned` file may be replaced without --force."""
     if output.in_place:
-        return _themselves(tables, output)
-    found = _named(tables, output)
-    folder = is_folder(output.to)
-    if output.resume and not folder:
+        return _in_place_targets(tables, output)
+    targets = _named_targets(tables, output)
+    if output.resume and not is_folder(output.to):
         raise UsageError("--resume keeps its notes in the output directory", "give -o DIRECTORY/")
-    inputs = _identities(tables)
-    for path in (target.path for target in found if target.path is not None):
-        if not folder and not path.absolute().parent.is_dir():
-            raise UsageError(f"{path}: there is no directory {path.parent}", f"mkdir -p {path.parent}")
-        _refuse_existing(path, inputs, force=output.force or (owned is not None and owned(path)), resume=output.resume)
-    return found
+    inputs = identities(tables)
+    for target in targets:
+        if target.path is None:
+            _refuse_stdout(inputs)
+            continue
+        force = output.force or (owned is not None and owned(target.path))
+        left = "no run with --resume has left it so: " if output.resume else ""
+        refuse_path(target.path, inputs, force=force, makes_folders=is_folder(output.to), hint=left)
+    return targets
 
 
-def _themselves(tables: Sequence[FileTable], output: Output) -> list[Target]:
-    for given, what in (
+def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
+    for value, flag in (
         (output.to, "-o"),
         (output.only, "--only"),
         (output.duplicate, "--duplicate"),
         (output.long, "--long"),
         (output.resume, "--resume"),
     ):
-        if given:
-            raise UsageError(f"--in-place and {what} are two places", "leave one of them out")
+        if value:
+            raise UsageError(f"--in-place and {flag} are two places", "leave one of them out")
     for table in tables:
         if table.gone:
             raise UsageError(f"{table.name} has lines to leave out: not in place", "give -o FILE")
@@ -111,79 +117,115 @@ def is_folder(to: str | None) -> bool:
     return to is not None and (to.endswith("/") or Path(to).is_dir())
 
 
-def _named(tables: Sequence[FileTable], output: Output) -> list[Target]:
+def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
+    """Where `-o` leads, or without it beside each input; of standard input to standard output."""
     to = output.to
-    piped = len(tables) == 1 and tables[0].name == STDOUT
-    if to == STDOUT or (to is None and piped):
+    if to == STDOUT or (to is None and len(tables) == 1 and tables[0].name == STDOUT):
         if len(tables) > 1:
             raise UsageError(f"{len(tables)} inputs cannot share standard output", "give -o DIRECTORY/")
         return [Target(None, tables[0].format, suffix_of(tables[0].name))]
-    for table in tables if to is None else ():
-        if table.source.fd is not None and not table.gone:
-            raise UsageError(f"{table.name} is a pipe: there is no name beside it", "give -o FILE, or -o -")
     if to is None:
-        paths = [_beside(Path(table.name), output.word) for table in tables]
-        return [
-            Target(path, registry.like(one.format, path.name, beside=True), suffix_of(path.name))
-            for path, one in zip(paths, tables, strict=True)
-        ]
-    if is_folder(to):
-        return _in_directory(Path(to), tables)
-    if len(tables) > 1:
+        for table in tables:
+            if table.source.fd is not None and not table.gone:
+                raise UsageError(f"{table.name} is a pipe: there is no name beside it", "give -o FILE, or -o -")
+        paths = [_path_beside(Path(table.name), output.word) for table in tables]
+    elif is_folder(to):
+        paths = _paths_in_folder(Path(to), tables)
+    elif len(tables) > 1:
         raise UsageError(f"{len(tables)} inputs cannot share one file {to}", "give -o DIRECTORY/")
-    device = Path(to).exists() and not Path(to).is_file()  # /dev/null and the like have no suffix
-    given = tables[0].format
-    if device:
-        return [Target(Path(to), given, suffix_of(tables[0].name))]
-    return [Target(Path(to), registry.like(given, to), suffix_of(to))]
+    elif Path(to).exists() and not Path(to).is_file():  # /dev/null and the like have no suffix
+        return [Target(Path(to), tables[0].format, suffix_of(tables[0].name))]
+    else:
+        return [Target(Path(to), registry.like(tables[0].format, to), suffix_of(to))]
+    return [
+        Target(path, registry.like(table.format, path.name, beside=True), suffix_of(path.name))
+        for path, table in zip(paths, tables, strict=True)
+    ]
 
 
-def _beside(path: Path, word: str) -> Path:
+def _path_beside(path: Path, word: str) -> Path:
     packed = suffix_of(path.name)
     plain = path.with_name(path.name[: len(path.name) - len(packed)])
     return path.with_name(f"{plain.stem}.{word}{plain.suffix}{packed}")
 
 
-def _in_directory(top: Path, tables: Sequence[FileTable]) -> list[Target]:
+def _paths_in_folder(folder: Path, tables: Sequence[FileTable]) -> list[Path]:
+    """The paths of the inputs below their common parent, in the folder."""
     if any(table.name == STDOUT for table in tables):
         raise UsageError("standard input has no name of its own", "give -o FILE")
     parents = [os.path.abspath(Path(table.name).parent) for table in tables]  # noqa: PTH100 - links stay links
     common = os.path.commonpath(parents)
     return [
-        Target(
-            top / os.path.relpath(parent, common) / Path(table.name).name,
-            registry.like(table.format, table.name, beside=True),
-            suffix_of(table.name),
-        )
+        folder / os.path.relpath(parent, common) / Path(table.name).name
         for parent, table in zip(parents, tables, strict=True)
     ]
 
 
-def _identities(tables: Sequence[FileTable]) -> frozenset[tuple[int, int]]:
-    """Device and inode of every input: of thousands of outputs none is compared with thousands of inputs."""
-    named = [Path(table.name if table.gone else table.source.path) for table in tables if table.name != STDOUT]
-    return frozenset(map(_identity, named))
+# --- what is never overwritten -----------------------------------------------------------------------------
+
+Identities = frozenset[tuple[int, int]]  # device and inode of files
+
+
+def identities(tables: Sequence[FileTable]) -> Identities:
+    """The identities of the inputs; of standard input that of the file that the shell opened, if it is one."""
+    paths = [Path(table.name if table.gone else table.source.path) for table in tables if table.name != STDOUT]
+    return frozenset(map(_identity, paths)) | (open_file(0) if len(paths) < len(tables) else frozenset())
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    stat = path.stat()
-    return stat.st_dev, stat.st_ino
+    state = path.stat()
+    return state.st_dev, state.st_ino
 
 
-def _refuse_existing(path: Path, inputs: frozenset[tuple[int, int]], *, force: bool, resume: bool = False) -> None:
-    refuse_checksums(path, str(path), "choose another -o")
+def open_file(descriptor: int) -> Identities:
+    """The identity of the regular file behind a descriptor; none where it is a pipe, a device or closed."""
+    with suppress(OSError):
+        state = os.fstat(descriptor)
+        if stat.S_ISREG(state.st_mode):
+            return frozenset({(state.st_dev, state.st_ino)})
+    return frozenset()
+
+
+def _refuse_stdout(inputs: Identities) -> None:
+    """`>> rewards.jsonl` would have a run read what it writes."""
+    if open_file(1) & inputs:
+        raise UsageError("standard output is an input: it is never overwritten", "send it to another file")
+
+
+def refuse_path(
+    path: Path, inputs: Identities, *, force: bool, flag: str = "-o", makes_folders: bool = False, hint: str = ""
+) -> None:
+    """Refuse to write a path that is an input by whatever name, that exists, or that has no directory.
+
+    `force` lets an existing file be replaced, but never an input.
+    """
+    if not makes_folders and not path.absolute().parent.is_dir():
+        raise UsageError(f"{path}: there is no directory {path.parent}", f"mkdir -p {path.parent}")
+    refuse_checksums(path, str(path), f"choose another {flag}")
     if not path.exists():
         return
     if _identity(path) in inputs:
         own = " (an own output, matched by the shell? quote the pattern)" if ".advantages" in path.name else ""
-        raise UsageError(f"{path} is an input: it is never overwritten{own}", "give another name with -o")
-    if not path.is_file() and not path.is_dir():
-        return  # a device: nothing there to lose
+        raise UsageError(f"{path} is an input: it is never overwritten{own}", f"give another name with {flag}")
     if path.is_dir():
-        raise UsageError(f"{path} is a directory", f"give -o {path}/ to write into it")
-    if not force:
-        left = "no run with --resume has left it so: " if resume else ""
-        raise UsageError(f"{path} exists", f"{left}add --force to replace it, or give another name with -o")
+        raise UsageError(f"{path} is a directory", f"give the name of a file with {flag}")
+    if path.is_file() and not force:  # of a device there is nothing to lose
+        raise UsageError(f"{path} exists", f"{hint}add --force to replace it, or give another name with {flag}")
+
+
+def refuse_summary(path: Path, inputs: Identities, outputs: Sequence[Path | None], *, force: bool) -> None:
+    """Refuse a summary as any output, and where it is one of the `outputs` (None: standard output)."""
+    if str(path) == STDOUT:
+        raise UsageError("--summary takes a file", "--json prints the summary")
+    real = os.path.realpath(path)
+    for output in outputs:
+        shared = os.path.realpath(output) == real if output else path.exists() and _identity(path) in open_file(1)
+        if shared:
+            raise UsageError(f"--summary and an output are both {path}", "give the summary another name")
+    refuse_path(path, inputs, force=force, flag="--summary")
+
+
+# --- columns -----------------------------------------------------------------------------------------------
 
 
 def refuse_columns(tables: Sequence[FileTable], output: Output) -> None:
@@ -204,21 +246,12 @@ def refuse_read_columns(narrow: Narrow, output: Output) -> None:
             raise UsageError(f"the column {name!r} is read by this run", "give the new one another name with --column")
 
 
-def refuse_summary(path: Path, tables: Sequence[FileTable], aims: Sequence[Target], *, force: bool) -> None:
-    """The summary is an output like the others."""
-    if str(path) == STDOUT:
-        raise UsageError("--summary takes a file", "--json prints the summary")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"--summary {path}: there is no directory {path.parent}", f"mkdir -p {path.parent}")
-    if any(aim.path is not None and aim.path.absolute() == path.absolute() for aim in aims):
-        raise UsageError(f"--summary and an output are both {path}", "give the summary another name")
-    _refuse_existing(path, _identities(tables), force=force)
-
-
 def added(scored: Scored, output: Output, others: Mapping[str, Scored] = MappingProxyType({})) -> pl.DataFrame:
     """The new columns, one row per row of the narrow table."""
-    told = {output.column: scored, **others}
-    columns = [one.rows[".advantage"].cast(DTYPES[output.dtype]).alias(name) for name, one in told.items()]
+    columns = [
+        one.rows[".advantage"].cast(DTYPES[output.dtype]).alias(name)
+        for name, one in {output.column: scored, **others}.items()
+    ]
     if output.facts:
         frame = scored.frame
         values = (frame[".mean"], frame[".std"], frame[".n"].cast(pl.Int64), frame[".status"].cast(pl.String))
@@ -230,7 +263,7 @@ def metadata(
     scored: Scored, narrow: Narrow, output: Output, others: Mapping[str, Scored] = MappingProxyType({})
 ) -> dict[str, str]:
     """What a Parquet file says of its new column. No times: the same input gives the same bytes."""
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "version": 1,
         "column": output.column,
         "plan": scored.plan.as_dict(),
@@ -239,5 +272,5 @@ def metadata(
         "rewards": list(narrow.reward_names),
     }
     if others:
-        told["others"] = {name: one.plan.as_dict() for name, one in others.items()}
-    return {"grpo_adv": json.dumps(told, sort_keys=True, default=str, allow_nan=False)}
+        entry["others"] = {name: one.plan.as_dict() for name, one in others.items()}
+    return {"grpo_adv": json.dumps(entry, sort_keys=True, default=str, allow_nan=False)}

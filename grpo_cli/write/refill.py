@@ -32,6 +32,3 @@ def refill(group_codes: Codes, kept: Mask, seed: int) -> Index:
     lost = len(np.unique(group_codes)) - len(members)
     drawn = np.random.default_rng(seed).integers(len(members), size=lost)
     return np.concatenate([rows, *(members[group] for group in drawn)])
-
-
-__all__ = ["refill"]

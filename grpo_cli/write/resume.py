@@ -28,15 +28,15 @@ NAME: Final = ".grpo-adv.resume"
 def identity(plan: Plan, binding: Binding, output: Output, tables: Sequence[FileTable]) -> str:
     """One digest of everything that decides what the outputs hold, from wherever it is run."""
     inputs = [(os.path.realpath(table.source.path), asdict(table.source.pin)) for table in tables]
-    told = [plan.as_dict(), asdict(binding), {**asdict(output), "force": None, "to": None}, inputs]
-    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+    decisive = [plan.as_dict(), asdict(binding), {**asdict(output), "force": None, "to": None}, inputs]
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()
 
 
 @dataclass(slots=True)
 class Ledger:
     """A line per output behind a first line that says for what run; `before` are those of other runs.
 
-    Whatever is listed and still as it was left is the tool's own work: it is kept, or written again, without being asked.
+    Whatever is listed and still as it was left is the tool's own work: it is kept, or written again, without --force.
     """
 
     folder: Path
@@ -45,22 +45,23 @@ class Ledger:
     before: dict[str, Any] = field(default_factory=dict)
     kept: int = 0
 
-    @classmethod
-    def of(cls, folder: Path, key: str) -> Ledger:
-        """The notes in a folder as this run has to take them; nothing is written yet."""
-        path = folder / NAME
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        found = cls(folder, key)
+    @property
+    def path(self) -> Path:
+        """The file of the notes."""
+        return self.folder / NAME
+
+    def read(self) -> None:
+        """Take in the notes that are there, as this run has to take them."""
+        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
         # The last line may have been cut short by whatever ended the run.
         for name, state, *earlier in (json.loads(line) for line in lines[1:] if line.endswith("]")):
-            (found.before if earlier or lines[0] != key else found.done)[name] = state
-        return found
+            (self.before if earlier or lines[0] != self.key else self.done)[name] = state
 
     def begin(self) -> None:
         """Note for which run what follows is."""
         lines = [json.dumps(line) for line in self.done.items()]
         lines += [json.dumps([*line, "earlier"]) for line in self.before.items() if line[0] not in self.done]
-        with replacing(self.folder / NAME, force=True) as handle:
+        with replacing(self.path, force=True) as handle:
             handle.write("".join(f"{line}\n" for line in (self.key, *lines)).encode())
 
     def owns(self, target: Path) -> bool:
@@ -76,7 +77,7 @@ class Ledger:
 
     def finished(self, target: Path, temporary: Path) -> None:
         """Note an output that is whole and about to get its name."""
-        with (self.folder / NAME).open("a", encoding="utf-8") as handle:
+        with self.path.open("a", encoding="utf-8") as handle:
             handle.write(f"{json.dumps([self._name(target), _state(temporary)])}\n")
 
     def _name(self, target: Path) -> str:

@@ -1,10 +1,10 @@
-"""Results into files: each input's piece of the new columns, woven in, rewritten or written afresh."""
+"""Results into files: each input's part of the new columns, woven in, rewritten or written afresh."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -46,36 +46,38 @@ def write(
     output: Output,
     computed: Computed,
     tables: Sequence[FileTable],
-    aims: Sequence[Target],
-    ledger: Ledger | None,
-    phase: Phase,
+    targets: Sequence[Target],
+    ledger: Ledger | None = None,
+    phase: Phase = lambda *_: None,
 ) -> list[str]:
-    """Write every output and return what there is to say of them."""
-    narrow, scored, rows = computed.narrow, computed.scored, computed.rows
-    columns = added(scored, output, computed.others)
+    """Write every output but those that the ledger says are finished; return what there is to say of them."""
+    narrow = computed.narrow
+    columns = added(computed.scored, output, computed.others)
     if output.only:
-        columns = _narrow_columns(narrow, columns)
-    told = metadata(scored, narrow, output, computed.others)
-    total = len(aims) if len(aims) > 1 else None
+        columns = _with_keys_and_rewards(narrow, columns)
+    entries = metadata(computed.scored, narrow, output, computed.others)
+    total = len(targets) if len(targets) > 1 else None
     phase("writing", 0, total)
     for table in tables:
         table.source.check()
     if is_folder(output.to):
-        _make_folders(aims)
+        make_folders(targets)
     if ledger is not None:
         ledger.begin()
-    start = 0
     notes: list[str] = []
-    for at, (table, target, length) in enumerate(zip(tables, aims, narrow.lengths, strict=True)):
+    for at, (table, target, length, end) in enumerate(zip(tables, targets, narrow.lengths, narrow.ends, strict=True)):
         if at:
             phase("writing", at, total)
-        if ledger is None or target.path is None or not ledger.holds(target.path):
-            piece = _piece(narrow, columns, rows, start, length, copies=output.column if output.duplicate else "")
-            owned = ledger is not None and target.path is not None and ledger.owns(target.path)
+        force, ready = output.force or output.in_place, _nothing
+        if ledger is not None and target.path is not None:
+            if ledger.holds(target.path):
+                continue
+            force |= ledger.owns(target.path)
             # Noted just before it gets its name: whoever is killed in between has left nothing that is not known.
-            ready: Ready = _nothing if ledger is None or target.path is None else partial(ledger.finished, target.path)
-            notes += _write_one(replace(output, force=output.force or owned), table, target, piece, told, ready)
-        start += length
+            ready = partial(ledger.finished, target.path)
+        part, take = _part_of_file(output, computed, columns, int(end) - length, int(end))
+        weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)
+        notes += _write_one(output, table, target, weaving, force=force, ready=ready)
     return notes
 
 
@@ -83,61 +85,55 @@ def _nothing(_: Path) -> None:
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """The part of the result that belongs to one file."""
-
-    columns: pl.DataFrame
-    take: Rows | None
-
-
-def _piece(narrow: Narrow, columns: pl.DataFrame, rows: Rows | None, start: int, length: int, *, copies: str) -> _Piece:
-    """Rows `start`.. of all inputs are the rows 0.. of this file."""
-    if rows is None and narrow.rows is None:
-        return _Piece(columns[start : start + length], None)
-    rows = np.arange(len(columns)) if rows is None else rows
-    source = rows if narrow.rows is None else narrow.rows[rows]
-    here = (source >= start) & (source < start + length)
-    piece = columns[pl.Series(rows[here])]
-    if copies:
-        repeated = pl.Series(f"{copies}_copy", rows[here]).is_first_distinct().not_()
-        piece = piece.with_columns(repeated)
-    return _Piece(piece, source[here] - start)
-
-
-def _make_folders(aims: Sequence[Target]) -> None:
-    for folder in dict.fromkeys(aim.path.parent for aim in aims if aim.path is not None):
+def make_folders(targets: Sequence[Target]) -> None:
+    """Make the folders of all outputs."""
+    for folder in dict.fromkeys(target.path.parent for target in targets if target.path is not None):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            told = (error.strerror or str(error)).lower()
-            raise DataError(f"{folder}: cannot be made: {told}", "choose another -o") from None
+            reason = (error.strerror or str(error)).lower()
+            raise DataError(f"{folder}: cannot be made: {reason}", "choose another -o") from None
 
 
-def _narrow_columns(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame:
+def _with_keys_and_rewards(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame:
     """--only: the key, the rewards and what was computed."""
     rewards = [narrow.table[f"reward.{k}"].alias(name) for k, name in enumerate(narrow.reward_names)]
     keys = narrow.key[narrow.table["group"]].get_columns() if narrow.key.width else []
-    kept = [one for one in (*keys, *rewards) if one.name not in columns.columns]
+    kept = [column for column in (*keys, *rewards) if column.name not in columns.columns]
     return pl.DataFrame([*kept, *columns.get_columns()])
 
 
+def _part_of_file(
+    output: Output, computed: Computed, columns: pl.DataFrame, start: int, end: int
+) -> tuple[pl.DataFrame, Rows | None]:
+    """The columns of the file whose rows are rows `start` to `end` of all inputs, and its rows that they belong to."""
+    rows, read = computed.rows, computed.narrow.rows
+    if rows is None and read is None:
+        return columns[start:end], None
+    rows = np.arange(len(columns)) if rows is None else rows
+    source = rows if read is None else read[rows]
+    here = (source >= start) & (source < end)
+    part = columns[pl.Series(rows[here])]
+    if output.duplicate:
+        part = part.with_columns(pl.Series(f"{output.column}_copy", rows[here]).is_first_distinct().not_())
+    return part, source[here] - start
+
+
 def _write_one(
-    output: Output, table: FileTable, target: Target, piece: _Piece, told: Mapping[str, str], ready: Ready
+    output: Output, table: FileTable, target: Target, weaving: Weaving, *, force: bool, ready: Ready
 ) -> Sequence[str]:
     table.source.check()
-    weaving = Weaving(added=piece.columns, take=piece.take, replace=output.replace, metadata=told)
     if output.long and not table.format.nested:
         raise DataError(f"{table.name}: every row is one rollout already", "leave out --long")
-    if output.in_place and piece.take is None:
+    if output.in_place and weaving.take is None:
         in_place = table.format.weave_in_place(table.source, weaving)
         if in_place is not None:
             return in_place
     notes: Sequence[str] = ()
     lock = locked(table.source) if output.in_place else nullcontext()
-    with lock, sink(target, force=output.force or output.in_place, ready=ready) as handle:
+    with lock, sink(target, force=force, ready=ready) as handle:
         if output.only:
-            target.format.write(piece.columns, handle, told)
+            target.format.write(weaving.added, handle, weaving.metadata)
         elif output.long or not target.format.same_as(table.format):
             convert(table.source, table.format, handle, target.format, weaving, long=output.long)
         else:
@@ -148,7 +144,10 @@ def _write_one(
 
 @contextmanager
 def sink(target: Target, *, force: bool, ready: Ready = _nothing) -> Iterator[BinaryIO]:
-    """Where an output is written: a file that appears when it is whole, or standard output; packed if it is to be."""
+    """Where an output is written: a file that appears when it is whole, or standard output; packed as its name says.
+
+    `ready` is called with the whole file just before it gets its name.
+    """
     if target.path is None:
         if sys.stdout is None:
             raise UsageError("standard output is closed", "give -o FILE")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from grpo_cli.render.report import write_report
-from tests.unit.render.test_report import drawn, inspected
+from tests.unit.render.test_report import drawn, report_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ CHROMIUM = (
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Inspection:
-    return inspected(tmp_path_factory.mktemp("report"))
+    return report_of(tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,21 @@ import polars as pl
 import pytest
 
 import grpo_cli
+from grpo_cli.engine.plan import Plan
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import binding_fields, normalized, output_fields, plan_of
+from grpo_cli.options.resolve import (
+    binding_fields,
+    choice_fields,
+    normalized,
+    output_fields,
+    plan_of,
+    settings,
+    view_fields,
+)
 from grpo_cli.read.tables import Binding
+from grpo_cli.runs import inspect, select
 from grpo_cli.runs.compute_files import Done, Job, run
+from grpo_cli.stats.inspection import Inspection, View
 from grpo_cli.write.outputs import Output
 
 if TYPE_CHECKING:
@@ -45,6 +56,25 @@ def compute(*inputs: Path | str, phase: Callable[..., None] = lambda *_: None, *
 def look(*inputs: Path | str, **options: Any) -> Done:
     """What `compute` would do, without writing."""
     return compute(*inputs, dry_run=True, **options)
+
+
+def inspected(path: Path, *, by_steps: bool = False, **options: Any) -> Inspection:
+    """What `inspect` knows of a file."""
+    view = View(**view_fields(options), by_steps=by_steps)
+    return inspect.run(inspect.Job(inputs=[str(path)], view=view, binding=Binding(**binding_fields(options))))
+
+
+def selected(path: Path, **options: Any) -> dict[str, Any]:
+    """What `select` says of a file."""
+    return select.run(
+        select.Job(
+            inputs=[str(path)],
+            choice=select.Choice(**choice_fields(options)),
+            plan=Plan.of(settings(options)),
+            binding=Binding(**binding_fields(options)),
+            output=Output(**output_fields(options), word="selected"),
+        )
+    )
 
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:

@@ -143,7 +143,7 @@ def test_options_about_files_and_messages_are_refused_on_frames(name: str) -> No
         ({"ddof": 1.5}, UsageError, "ddof cannot be 1.5"),
         ({"scale": "rows"}, UsageError, "choose from group, batch, none"),
         ({"clip": 5}, UsageError, "has no two bounds"),
-        ({"param": "k"}, UsageError, "--param 'k' sets nothing"),
+        ({"param": "k"}, UsageError, "param='k' sets nothing; write param='k=VALUE'"),
         ({"method": "rloo", "epsilon": 1.0}, UsageError, "belongs to a divisor"),
     ],
 )

@@ -19,7 +19,7 @@ ROOT2 = math.sqrt(2.0)
 REWARDS, KEYS = [1.0, 3.0, 5.0, 5.0, 4.0], ["a", "a", "b", "b", "c"]
 
 
-def result(rewards: list[Any], groups: list[Any] | None = None, **options: Any) -> grpo_cli.Result:
+def result(rewards: list[Any], groups: list[Any] | None = None, **options: Any) -> grpo_cli.Result[pl.Series]:
     return grpo_cli.compute(frame(rewards, groups), **options)
 
 

@@ -11,13 +11,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.render.report import MOST, page_of, write_report
-from grpo_cli.runs.inspect import of_files
 from grpo_cli.stats import group_rows
 from grpo_cli.stats.figures import BINS, OUTCOMES, Figure, _count, advantages_by_method, figures
-from tests.support.jobs import write
+from tests.support.jobs import inspected, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,11 +47,11 @@ def rows() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Inspection:
-    return inspected(tmp_path_factory.mktemp("report"))
+    return report_of(tmp_path_factory.mktemp("report"))
 
 
-def inspected(folder: Path) -> Inspection:
-    return of_files([str(write(folder / "a.jsonl", rows()))], Plan(), {}, by_steps=True)
+def report_of(folder: Path) -> Inspection:
+    return inspected(write(folder / "a.jsonl", rows()), by_steps=True)
 
 
 def drawn(found: Inspection, methods: list[str] = METHODS) -> dict[str, Figure]:
@@ -119,7 +117,7 @@ def test_tiles_count_every_row_that_has_both(found: Inspection) -> None:
 
 def test_a_long_trend_is_thinned_out(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"prompt_id": i, "reward": k, "step": i} for i in range(900) for k in range(2)])
-    lines = drawn(of_files([str(path)], Plan(), {}, by_steps=True))["mean_reward"].lines
+    lines = drawn(inspected(path, by_steps=True))["mean_reward"].lines
     assert (len(lines), lines[0]["value"], lines[-1]["value"]) == (200, 0, 899)
 
 
@@ -127,7 +125,7 @@ def test_of_many_groups_the_most_informative_are_listed_and_others_from_all_over
     path = write(
         tmp_path / "a.jsonl", [{"prompt_id": i, "reward": k * (i % 10 == 0)} for i in range(300) for k in range(2)]
     )
-    found = of_files([str(path)], Plan(), {})
+    found = inspected(path)
     codes = group_rows._choose(found, 60)
     assert len(codes) == len(set(codes.tolist())) == 60
     assert sum(code % 10 == 0 for code in codes) >= 30
@@ -138,7 +136,7 @@ def test_of_many_groups_the_most_informative_are_listed_and_others_from_all_over
 
 def test_the_rows_of_a_listed_group_are_its_first_ones_with_every_advantage(tmp_path: Path) -> None:
     data = [{"prompt_id": i % 3, "reward": float(i % 2), "completion": f"{i}" + "x" * 3000} for i in range(90)]
-    found = of_files([str(write(tmp_path / "a.jsonl", data))], Plan(), {})
+    found = inspected(write(tmp_path / "a.jsonl", data))
     told = group_rows.report_groups(found, advantages_by_method(found, METHODS))
     assert told["heads"] == ["row", "reward", "grpo", "rloo", "status", "text"]
     assert [line[0] for line in told["rows"][1]["lines"]] == [2 + 3 * i for i in range(group_rows.ROWS)]
@@ -173,14 +171,14 @@ def test_the_page_holds_everything_and_refers_to_nothing(found: Inspection) -> N
 
 def test_a_page_of_long_texts_stays_small(tmp_path: Path) -> None:
     data = [{"prompt_id": i // 8, "reward": i % 2, "completion": f"{i} " * 900} for i in range(20_000)]
-    found = of_files([str(write(tmp_path / "a.jsonl", data))], Plan(), {})
+    found = inspected(write(tmp_path / "a.jsonl", data))
     assert len(page_of(found, METHODS).encode()) < MOST
 
 
 @pytest.mark.parametrize("rewards", [[None, None], [1.0], [0.0, 0.0], [0.0, 1.0, 2.0, 5.5]], ids=str)
 def test_odd_files_have_a_report_too(tmp_path: Path, rewards: list[float | None]) -> None:
     path = write(tmp_path / "a.jsonl", [{"prompt_id": "a", "reward": reward} for reward in rewards])
-    found = of_files([str(path)], Plan(), {}, by_steps=True)
+    found = inspected(path, by_steps=True)
     assert "<h1>" in page_of(found, METHODS)
     assert write_report(found, {}, tmp_path / "a.svg") > 0
 
@@ -191,7 +189,7 @@ def test_a_trend_may_be_over_anything(tmp_path: Path) -> None:
         frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1, 2, 2], "reward": [0, 1, 1, 1, 0, 1]})
         frame = frame.with_columns(part=column.gather([0, 0, 1, 1, 2, 2]))
         frame.write_parquet(tmp_path / "a.parquet")
-        found = of_files([str(tmp_path / "a.parquet")], Plan(), {"by": "part"})
+        found = inspected(tmp_path / "a.parquet", by="part")
         assert len(drawn(found)["mean_reward"].lines) == 3
         assert write_report(found, {}, tmp_path / "a.svg") > 0
         assert "zero_variance" in page_of(found, METHODS)

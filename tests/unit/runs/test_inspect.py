@@ -19,12 +19,11 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.tables import Binding, FrameTable
-from grpo_cli.runs.inspect import of_files
 from grpo_cli.stats.difficulty import at_other_sizes, count_ties, difficulty, effective_sample_size
 from grpo_cli.stats.group_rows import show_group
 from grpo_cli.stats.inspection import Inspection, View, inspect
 from grpo_cli.stats.verdicts import verdicts
-from tests.support.jobs import write
+from tests.support.jobs import inspected, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -281,7 +280,7 @@ def test_a_group_in_several_parts_counts_where_it_begins_and_it_is_said() -> Non
 def test_files_can_be_compared(tmp_path: Path) -> None:
     for name, reward in (("one", 0.0), ("two", 1.0)):
         write(tmp_path / f"{name}.jsonl", [{"prompt_id": name, "reward": reward}] * 2)
-    made = of_files([str(tmp_path)], Plan(), {"by": "file"})
+    made = inspected(tmp_path, by="file")
     assert [line["mean"] for line in made.facts["by"]["lines"]] == [0.0, 1.0]
 
 
@@ -341,7 +340,7 @@ ROWS = [
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv", "jsonl.gz", "arrow"])
 def test_the_rows_of_a_group_are_shown_with_their_text(tmp_path: Path, suffix: str) -> None:
-    made = of_files([str(as_file(tmp_path, suffix))], Plan(), {"group": ["prompt_id,step"]})
+    made = inspected(as_file(tmp_path, suffix), group=["prompt_id,step"])
     told = show_group(made, "p1,1")
     assert told["key"] == "p1, 1"
     assert [row["text"] for row in told["rows"]] == [f"text 1 1 {i}" for i in range(4)]
@@ -370,7 +369,7 @@ def test_a_key_may_be_a_beginning_that_only_one_group_has(tmp_path: Path) -> Non
     path = write(
         tmp_path / "a.jsonl", [{"prompt_id": key, "reward": 1} for key in ("apple", "apple", "apricot", "apricot")]
     )
-    made = of_files([str(path)], Plan(), {})
+    made = inspected(path)
     assert show_group(made, "apr")["key"] == "apricot"
     with pytest.raises(DataError, match=r"beginning of 2 keys \(apple, apricot\)"):
         show_group(made, "ap")
@@ -381,15 +380,14 @@ def test_a_key_may_be_a_beginning_that_only_one_group_has(tmp_path: Path) -> Non
 def test_of_a_chat_the_last_word_is_shown(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
     path = write(tmp_path / "a.jsonl", [{"prompt_id": 1, "reward": i, "completion": chat} for i in range(2)])
-    assert show_group(of_files([str(path)], Plan(), {}), "1")["rows"][0]["text"] == "hello"
+    assert show_group(inspected(path), "1")["rows"][0]["text"] == "hello"
 
 
 def test_texts_are_not_read_unless_that_is_cheap_or_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grpo_cli.runs.inspect.CHEAP", 10)
     path = write(tmp_path / "a.jsonl", ROWS)
-    options = {"group": ["prompt_id,step"]}
-    assert of_files([str(path)], Plan(), options).facts["duplicates"] is None
-    assert of_files([str(path)], Plan(), {**options, "duplicates": True}).facts["duplicates"]["rows"] == 0
+    assert inspected(path, group=["prompt_id,step"]).facts["duplicates"] is None
+    assert inspected(path, group=["prompt_id,step"], duplicates=True).facts["duplicates"]["rows"] == 0
 
 
 def test_a_method_of_ones_own_changes_the_advantages_and_not_the_facts() -> None:
@@ -404,7 +402,7 @@ def test_a_method_of_ones_own_changes_the_advantages_and_not_the_facts() -> None
 
 def test_less_than_no_groups_cannot_be_listed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--top cannot be -1"):
-        of_files([str(write(tmp_path / "a.jsonl", ROWS))], Plan(), {"top": -1, "group": ["prompt_id,step"]})
+        inspected(write(tmp_path / "a.jsonl", ROWS), top=-1, group=["prompt_id,step"])
 
 
 def test_difficulty_of_groups_that_cannot_be_compared_is_none() -> None:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import normalized
-from grpo_cli.runs.select import Pick, Wanted, picked, run
+from grpo_cli.runs.select import Choice, Pick, pick_rows
+from tests.support import jobs
 from tests.support.jobs import rows_of, write
 from tests.support.schema_files import WRITERS
 
@@ -35,7 +36,7 @@ def selected(
 ) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
     """The rows that are left of a file, and what was said."""
     source, target = write(folder / "in.jsonl", rows), folder / "out.jsonl"
-    facts = run([str(source)], {"output": str(target), **options})
+    facts = jobs.selected(source, output=str(target), **options)
     return rows_of(target), facts
 
 
@@ -129,7 +130,7 @@ def chosen(groups: list[list[float]], most: int, how: Pick, seed: int = 0) -> li
     """The rewards that are kept of each group."""
     codes = np.array([k for k, rewards in enumerate(groups) for _ in rewards], dtype=np.uint32)
     values = np.array([r for rewards in groups for r in rewards])
-    mask = picked(codes, values, most, how, seed)
+    mask = pick_rows(codes, values, most, how, seed)
     return [sorted(values[mask & (codes == k)].tolist()) for k in range(len(groups))]
 
 
@@ -160,7 +161,7 @@ def test_a_random_choice_keeps_so_many_and_is_the_same_for_the_same_seed(
 
 def test_every_row_has_the_same_chance() -> None:
     codes, values = np.zeros(4, dtype=np.uint32), np.arange(4.0)
-    times = sum(picked(codes, values, 2, "random", seed).astype(int) for seed in range(400))
+    times = sum(pick_rows(codes, values, 2, "random", seed).astype(int) for seed in range(400))
     assert np.abs(np.asarray(times) - 200).max() < 60
 
 
@@ -190,7 +191,7 @@ ODD = (
 
 def test_a_line_of_json_keeps_every_byte(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_bytes(ODD)
-    run([str(tmp_path / "in.jsonl")], {"where": "size == 2 and scored == 2", "output": str(tmp_path / "out.jsonl")})
+    jobs.selected(tmp_path / "in.jsonl", where="size == 2 and scored == 2", output=str(tmp_path / "out.jsonl"))
     lines = ODD.splitlines(keepends=True)
     assert (tmp_path / "out.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf") == b"".join(lines[2:4])
 
@@ -202,14 +203,14 @@ def test_where_all_stays_the_file_is_the_same(tmp_path: Path) -> None:
         ("in.jsonl.gz", gzip.compress(ODD, mtime=0)),
     ):
         (tmp_path / name).write_bytes(data)
-        run([str(tmp_path / name)], {"limit": 9, "output": str(tmp_path / f"out.{name}")})
+        jobs.selected(tmp_path / name, limit=9, output=str(tmp_path / f"out.{name}"))
         assert (tmp_path / f"out.{name}").read_bytes() == data
 
 
 def test_a_record_of_csv_keeps_its_quotes(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_bytes(b'prompt_id,reward,"a b"\na,1,"x, ""y"""\nb,0,\nb,1.50,z\n')
-    run([str(tmp_path / "in.csv")], {"where": "std > 0 or prompt_id == 'a'", "per_group": 1, "pick": "best",
-                                     "output": str(tmp_path / "out.csv")})  # fmt: skip
+    where = "std > 0 or prompt_id == 'a'"
+    jobs.selected(tmp_path / "in.csv", where=where, per_group=1, pick="best", output=str(tmp_path / "out.csv"))
     assert (tmp_path / "out.csv").read_bytes() == b'prompt_id,reward,"a b"\na,1,"x, ""y"""\nb,1.50,z\n'
 
 
@@ -223,7 +224,7 @@ def test_the_rows_of_a_table_keep_their_values_and_types(tmp_path: Path, suffix:
     )
     source, target = tmp_path / f"in.{suffix}", tmp_path / f"out.{suffix}"
     (frame.write_parquet if suffix == "parquet" else frame.write_ipc)(source)
-    run([str(source)], {"where": "std > 0", "output": str(target)})
+    jobs.selected(source, where="std > 0", output=str(target))
     kept = frame.filter(pl.col("prompt_id").is_in(["half", "rare"]))
     found = (pl.read_parquet if suffix == "parquet" else pl.read_ipc)(target)
     assert found.equals(kept)
@@ -234,16 +235,15 @@ def test_the_rows_of_a_table_keep_their_values_and_types(tmp_path: Path, suffix:
 
 def test_another_suffix_is_another_format(tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", ROWS)
-    run([str(source)], {"where": "std > 0", "output": str(tmp_path / "out.parquet")})
+    jobs.selected(source, where="std > 0", output=str(tmp_path / "out.parquet"))
     assert pl.read_parquet(tmp_path / "out.parquet")["prompt_id"].unique().sort().to_list() == ["half", "rare"]
 
 
 def test_shards_stay_shards_and_one_may_be_left_empty(tmp_path: Path) -> None:
     for shard in range(3):
         write(tmp_path / f"in/{shard}.jsonl", [{**row, "prompt_id": f"{shard}{row['prompt_id']}"} for row in ROWS])
-    facts = run(
-        [str(tmp_path / "in")], {"where": "prompt_id == '0half' or prompt_id == '2half'", "output": f"{tmp_path}/out/"}
-    )
+    where = "prompt_id == '0half' or prompt_id == '2half'"
+    facts = jobs.selected(tmp_path / "in", where=where, output=f"{tmp_path}/out/")
     sizes = [len(rows_of(tmp_path / f"out/{shard}.jsonl")) for shard in range(3)]
     assert (sizes, facts["kept_rows"]) == ([4, 0, 4], 8)
 
@@ -255,9 +255,9 @@ def test_nothing_left_is_said(tmp_path: Path) -> None:
 
 def test_without_a_name_it_stands_beside_the_input_and_is_no_input_itself(tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", ROWS)
-    facts = run([str(source)], {"limit": 1})
+    facts = jobs.selected(source, limit=1)
     assert facts["outputs"] == [str(tmp_path / "in.selected.jsonl")]
-    again = run([str(tmp_path)], {"limit": 1, "force": True})
+    again = jobs.selected(tmp_path, limit=1, force=True)
     assert again["inputs"] == [str(source)]
     assert any("skipped 1 files" in warning for warning in again["warnings"])
 
@@ -273,16 +273,16 @@ def test_what_means_nothing_is_refused(tmp_path: Path) -> None:
         ({"limit": 1, "seed": -1}, "--seed cannot be -1"),
     ):
         with pytest.raises(UsageError, match=told):
-            run([str(source)], options)
+            jobs.selected(source, **options)
     with pytest.raises(UnknownName, match="did you mean 'std'"):
-        run([str(source)], {"where": "sdt > 0"})
+        jobs.selected(source, where="sdt > 0")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl"]
 
 
 def test_a_choice_is_described_by_plain_data(tmp_path: Path) -> None:
     _, facts = selected(tmp_path, where="std > 0", per_group=2)
     assert json.loads(json.dumps(facts, allow_nan=False))["kept_groups"] == 2
-    assert Wanted(limit=1).pick == "spread"
+    assert Choice(limit=1).pick == "spread"
 
 
 # --- layouts of other tools --------------------------------------------------------------------------------
@@ -302,14 +302,14 @@ def wide(folder: Path) -> tuple[Path, list[bytes]]:
 
 def test_a_line_that_holds_a_whole_group_stays_as_it_is(tmp_path: Path) -> None:
     source, lines = wide(tmp_path)
-    facts = run([str(source)], {"where": "std > 0", "output": str(tmp_path / "out.jsonl")})
+    facts = jobs.selected(source, where="std > 0", output=str(tmp_path / "out.jsonl"))
     assert (facts["rows"], facts["kept_rows"]) == (6, 4)
     assert (tmp_path / "out.jsonl").read_bytes() == lines[0] + lines[2]
 
 
 def test_a_line_of_which_rows_are_missing_becomes_rows(tmp_path: Path) -> None:
     source, _ = wide(tmp_path)
-    facts = run([str(source)], {"per_group": 1, "pick": "best", "output": str(tmp_path / "out.jsonl")})
+    facts = jobs.selected(source, per_group=1, pick="best", output=str(tmp_path / "out.jsonl"))
     assert [row["generations"] for row in rows_of(tmp_path / "out.jsonl")] == ["a one", "b one", "c two"]
     assert "written as one row each" in facts["warnings"][-1]
 
@@ -321,6 +321,6 @@ def test_a_group_of_every_known_layout_can_be_chosen(name: str, tmp_path: Path) 
     target = tmp_path / "chosen" / source.name
     target.parent.mkdir()
     flags = dict(normalized(flag, value) for flag, value in written.flags.items())
-    facts = run([str(source)], {**flags, "limit": 1, "output": f"{target}/" if source.is_dir() else str(target)})
+    facts = jobs.selected(source, **flags, limit=1, output=f"{target}/" if source.is_dir() else str(target))
     assert (facts["kept_groups"], facts["kept_rows"]) == (1, written.sizes[0])
     assert facts["groups"] == len(written.sizes)

@@ -1,0 +1,38 @@
+"""`audit` over files: inputs, tables, the formula that made their advantages, and a gate that may fail the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from grpo_cli.auditing.audit import audit, gates
+from grpo_cli.read.open_tables import find_inputs, open_tables
+from grpo_cli.read.tables import Binding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from grpo_cli.engine.plan import Plan
+    from grpo_cli.options.conditions import Filter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to audit: the column of advantages (None: found by name), and the plan that is said to have made it."""
+
+    inputs: Sequence[str]
+    binding: Binding = field(default_factory=Binding)
+    column: str | None = None
+    weights: Sequence[float] = ()
+    claim: Plan | None = None
+    gate: Filter | None = None
+
+
+def run(job: Job) -> dict[str, Any]:
+    """The facts of the audit; a gate error holds them as well."""
+    inputs, _ = find_inputs(job.inputs)
+    tables = open_tables(inputs, job.binding)
+    facts = audit(tables, job.binding, job.column, job.weights, job.claim)
+    if job.gate is not None:
+        job.gate.check(gates(facts), facts)
+    return facts

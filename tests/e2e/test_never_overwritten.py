@@ -1,0 +1,132 @@
+"""No command writes over its own input, under whatever name and whatever `--force` says, nor two things into one file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.command import adv
+from tests.support.jobs import rows_of, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = [{"prompt_id": i // 2, "reward": i % 2} for i in range(8)]
+WRITING = {
+    "compute": ["compute", "in.jsonl", "-o", "TARGET", "--force"],
+    "compute --summary": ["compute", "in.jsonl", "-o", "out.jsonl", "--summary", "TARGET", "--force"],
+    "compute --in-place --summary": ["compute", "in.jsonl", "--in-place", "--summary", "TARGET", "--force"],
+    "compute --explain --summary": ["compute", "in.jsonl", "--explain", "--summary", "TARGET", "--force"],
+    "select": ["select", "in.jsonl", "--limit", "1", "-o", "TARGET", "--force"],
+    "select --summary": ["select", "in.jsonl", "--limit", "1", "--summary", "TARGET", "--force"],
+    "compare --write": ["compare", "in.jsonl", "-m", "grpo", "-m", "rloo", "--write", "-o", "TARGET", "--force"],
+    "report": ["report", "in.jsonl", "-o", "TARGET", "--force"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    write(tmp_path / "in.jsonl", ROWS)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["itself", "symlink", "hard link"])
+@pytest.mark.parametrize("command", WRITING)
+def test_no_command_writes_over_its_input(command: str, name: str, place: Path) -> None:
+    if command == "report":
+        pytest.importorskip("altair")
+    target = place / ("in.jsonl" if name == "itself" else "r.html" if command == "report" else "other.jsonl")
+    if name == "symlink":
+        target.symlink_to("in.jsonl")
+    elif name == "hard link":
+        target.hardlink_to(place / "in.jsonl")
+    elif command == "report":
+        pytest.skip("a report has a suffix that no input has")
+    before, names = (place / "in.jsonl").read_bytes(), sorted(path.name for path in place.iterdir())
+    done = adv(*(target.name if word == "TARGET" else word for word in WRITING[command]), cwd=place)
+    assert (done.status, done.out) == (2, "")
+    assert "is an input: it is never overwritten" in done.err or "are both" in done.err
+    assert (place / "in.jsonl").read_bytes() == before
+    assert sorted(path.name for path in place.iterdir()) == names
+
+
+def test_the_notes_of_resume_are_not_written_over_an_input(place: Path) -> None:
+    before = (place / "in.jsonl").read_bytes()
+    (place / "out").mkdir()
+    (place / "out" / ".grpo-adv.resume").symlink_to("../in.jsonl")
+    done = adv("compute", "in.jsonl", "-o", "out/", "--resume", "--force", cwd=place)
+    assert done.status == 2
+    assert ".grpo-adv.resume is an input: it is never overwritten" in done.err
+    assert (place / "in.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", [("compute",), ("select", "--limit", "1")], ids=["compute", "select"])
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_summary_is_not_an_output_through_a_symlink(command: tuple[str, ...], place: Path, *, existing: bool) -> None:
+    (place / "link.json").symlink_to("out.jsonl")
+    if existing:
+        (place / "out.jsonl").write_text("old")
+    options = ["-o", "out.jsonl", "--summary", "link.json", "--force"]
+    done = adv(*command, "in.jsonl", *options, cwd=place)
+    assert done.status == 2
+    assert "--summary and an output are both link.json" in done.err
+    assert not existing or (place / "out.jsonl").read_text() == "old"
+
+
+def test_a_summary_is_not_the_notes_of_resume(place: Path) -> None:
+    summary = "out/.grpo-adv.resume"
+    (place / "out").mkdir()
+    done = adv("compute", "in.jsonl", "-o", "out/", "--resume", "--summary", summary, cwd=place)
+    assert done.status == 2
+    assert f"--summary and an output are both {summary}" in done.err
+
+
+def run(
+    place: Path, *arguments: str, stdin: str, stdout: str = "", mode: str = "w"
+) -> subprocess.CompletedProcess[str]:
+    """The real command with files behind its streams."""
+    with (place / stdin).open() as source, (place / (stdout or "nothing")).open(mode) as sink:
+        return subprocess.run(
+            [sys.executable, "-m", "grpo_cli", *arguments], stdin=source, stdout=sink, stderr=subprocess.PIPE, text=True,
+            cwd=place, check=False,
+        )  # fmt: skip
+
+
+def test_the_file_behind_standard_input_is_an_input(place: Path) -> None:
+    before = (place / "in.jsonl").read_bytes()
+    for more in (
+        ["-o", "in.jsonl"],
+        ["--summary", "in.jsonl"],
+        ["--summary", "in.jsonl", "--stream", "-g", "prompt_id"],
+    ):
+        done = run(place, "compute", "-", *more, "--force", stdin="in.jsonl")
+        assert done.returncode == 2, more
+        assert "in.jsonl is an input" in done.stderr
+        assert (place / "in.jsonl").read_bytes() == before
+
+
+def test_standard_output_appended_to_an_input_is_refused(place: Path) -> None:
+    before = (place / "in.jsonl").read_bytes()
+    done = run(place, "compute", "in.jsonl", "-o", "-", stdin="in.jsonl", stdout="in.jsonl", mode="a")
+    assert done.returncode == 2
+    assert "standard output is an input" in done.stderr
+    assert (place / "in.jsonl").read_bytes() == before
+
+
+def test_a_summary_is_not_the_file_behind_standard_output(place: Path) -> None:
+    done = run(place, "compute", "-", "--summary", "out.jsonl", "--force", stdin="in.jsonl", stdout="out.jsonl")
+    assert done.returncode == 2
+    assert "--summary and an output are both out.jsonl" in done.stderr
+
+
+def test_the_summary_of_a_stream_is_an_output_like_others(place: Path) -> None:
+    (place / "s.json").write_text("mine")
+    stream = ("compute", "-", "--stream", "-g", "prompt_id", "--summary", "s.json")
+    done = run(place, *stream, stdin="in.jsonl", stdout="out.jsonl")
+    assert (done.returncode, (place / "s.json").read_text()) == (2, "mine")
+    done = run(place, *stream, "--force", stdin="in.jsonl", stdout="out.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert len(rows_of(place / "out.jsonl")) == len(ROWS)
