@@ -167,7 +167,7 @@ class Frames:
     def select(self, names: Iterable[str]) -> pl.DataFrame:
         """These columns on every row, computed piece by piece."""
         names = list(dict.fromkeys(names))
-        needed, steps = {*names}, list[pl.Expr]()
+        needed, steps = {*names, GROUP}, list[pl.Expr]()  # a frame without a column has no height
         for name in reversed(self._later):
             if name in needed:
                 needed.update(self._later[name].meta.root_names())

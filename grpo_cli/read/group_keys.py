@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from grpo_cli.engine.column_stats import PIECE, over, rows_where
 from grpo_cli.errors import DataError
@@ -116,11 +115,20 @@ def _gathered(key: pl.Series, rows: Index, *, own: bool) -> pl.Series:
 def _numbered(keys: pl.DataFrame) -> Codes:
     """The number of each line among the distinct lines, in order of first appearance.
 
-    Lines in ascending order are distinct. Of others the hashes are numbered, which is much faster than numbering texts,
-    and every line is compared with the first line of its number: if two keys share a hash, the lines are numbered.
+    Lines in ascending order are distinct. Of many others the hashes are numbered, which is much faster.
     """
     if any(_ascending(key) for key in keys):
         return np.arange(len(keys), dtype=np.uint32)
+    if len(keys) > PIECE and (codes := _by_hash(keys)) is not None:
+        return codes
+    distinct = keys.unique(keep="first", maintain_order=True).with_row_index("code")
+    return keys.join(distinct, on=keys.columns, how="left", maintain_order="left", nulls_equal=True)["code"].to_numpy()
+
+
+def _by_hash(keys: pl.DataFrame) -> Codes | None:
+    """The numbers of the hashes; None where a line differs from the first line of its number: two keys share a hash."""
+    import pyarrow as pa  # few lines are not worth loading it
+
     hashes = pa.array(keys.hash_rows().to_numpy()).dictionary_encode()
     codes: Codes = hashes.indices.to_numpy().view(np.uint32)
     heads = keys[_new(codes)]
@@ -129,10 +137,7 @@ def _numbered(keys: pl.DataFrame) -> Codes:
         same = pl.Series(codes[start:end])
         return any(head.gather(same).ne_missing(key[start:end]).any() for head, key in zip(heads, keys, strict=True))
 
-    if not any(over(differs, len(keys))):
-        return codes
-    distinct = keys.unique(keep="first", maintain_order=True).with_row_index("code")
-    return keys.join(distinct, on=keys.columns, how="left", maintain_order="left", nulls_equal=True)["code"].to_numpy()
+    return None if any(over(differs, len(keys))) else codes
 
 
 def _ascending(key: pl.Series) -> bool:

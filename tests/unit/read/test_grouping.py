@@ -59,6 +59,7 @@ def test_codes_are_dense_and_in_order_of_first_appearance(keys: list[str]) -> No
 @pytest.mark.parametrize("repeat", [1, 3])
 def test_keys_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch, repeat: int) -> None:
     keys = [key for key in ["b", "a", None, "c", "b", None, "a"] for _ in range(repeat)]
+    monkeypatch.setattr("grpo_cli.read.group_keys.PIECE", 1)
     monkeypatch.setattr(pl.DataFrame, "hash_rows", lambda frame: pl.repeat(7, len(frame), dtype=pl.UInt64, eager=True))
     coded = encode([pl.Series("key", keys)], len(keys), keep=True)
     assert coded.codes.to_list() == first_seen(keys)
@@ -69,7 +70,9 @@ def test_keys_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch, repe
 @pytest.mark.parametrize(
     "keys", [[0.0, -0.0, 1.0, 0.0], [True, None, False, True], [[1, 2], [3], [1, 2]], [float("nan"), 1.0, float("nan")]]
 )
-def test_equal_keys_of_any_type_are_one_group(keys: list[Any]) -> None:
+@pytest.mark.parametrize("piece", [1, 1 << 17])  # by hash, and by the keys themselves
+def test_equal_keys_of_any_type_are_one_group(monkeypatch: pytest.MonkeyPatch, keys: list[Any], piece: int) -> None:
+    monkeypatch.setattr("grpo_cli.read.group_keys.PIECE", piece)
     assert codes_of(keys) == first_seen(["nan" if key != key else str(key).replace("-0.0", "0.0") for key in keys])  # noqa: PLR0124
 
 
