@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.parquet import column_chunks, footer, parquet, splice, thrift
@@ -50,10 +51,10 @@ def test_files_over_4_gb(tmp_path: Path) -> None:
 def test_ten_thousand_row_groups_of_twenty_columns(tmp_path: Path) -> None:
     rows = 10_000
     data = wrote(pa.table({f"c{k}": [f"{k} {row}" for row in range(rows)] for k in range(20)}), row_group_size=1)
-    begun = time.perf_counter()
+    begun = time.process_time()
     found = footer.parse(data[start(data) : -8], start(data))
     assert len(found.groups) == rows
-    assert time.perf_counter() - begun < 2  # 0.45 s on an idle core
+    assert time.process_time() - begun < 2
     check(data, rows, tmp_path)
 
 
@@ -65,4 +66,4 @@ def test_lines_of_50_megabytes(tmp_path: Path) -> None:
     assert adv("compute", str(path), "-o", str(out), "--scale", "none", "-q").status == 0
     written = out.read_text().split("\n")
     assert [line.rpartition(',"advantage":')[0] + "}" for line in written] == lines
-    assert [json.loads(line)["advantage"] for line in written] == [1 / 3, -2 / 3, 1 / 3]
+    assert [json.loads(line)["advantage"] for line in written] == pytest.approx([1 / 3, -2 / 3, 1 / 3])
