@@ -1,17 +1,17 @@
-r"""The fast reading of JSON lines: polars parses a block of them, and is asked only for the members that are needed.
+r"""The fast reading of JSON lines: polars parses a block of them, and only the members that are needed are requested.
 
-polars parses every line as a whole, so that a line which is not JSON is an error here too. Asked for a dtype it takes
-only values of that type: no word as a number, no 1.0 as an Int64, no true as a Float64. Text is asked for as
+polars parses every line as a whole, so that a line which is not JSON is an error here too. With a dtype it takes
+only values of that type: no word as a number, no 1.0 as an Int64, no true as a Float64. Text is requested as
 categories, since polars spells any other value as text where it wants a String: `1` and `"1"` would become one key.
 Whatever it refuses (NaN, Infinity, bytes that are not UTF-8, values of mixed types) goes to the exact reader, in a
 piece of at most 256 KB. What polars does otherwise than Python's parser, and how it is noticed:
 
 * Of two members of one name it takes the first, without a word. Some rows of each block are parsed for that by Python
   as well; those rows also say where each field lies and of which type it is.
-* A null and a missing member look alike. A watched name that holds anything else is an error when it is asked for as
+* A null and a missing member look alike. A watched name that holds anything else is an error when it is requested as
   `pl.Null`; with a null, or spelt with escapes (`st\u0065p`), it is found by a search in the text.
 * A lone surrogate becomes the character NUL: a block with NUL in a key is read exactly.
-* A dotted name can be reached in several ways. One is asked for, and all others are watched for.
+* A dotted name can be reached in several ways. One is requested, and all others are watched for.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Reader:
             return self._fast(data, braces)
         except pl.exceptions.PolarsError as error:
             return str(error).partition("\n")[0]
-        except (DataError, _Unsure) as error:
+        except (DataError, UnicodeEncodeError, _Unsure) as error:  # a name may hold half a surrogate pair
             return str(error)
 
     def exact(self, data: bytes, place: Place, why: str = "") -> Found:
@@ -175,7 +175,7 @@ class Reader:
 
 
 class _Route(NamedTuple):
-    """The names that lead to a field, and the dtype that is asked for."""
+    """The names that lead to a field, and the dtype that is requested."""
 
     field: Field
     path: Path
@@ -242,12 +242,12 @@ def _dtype(one: Field, value: Any, text: pl.Categorical) -> pl.DataType:
 
 
 def _schema(routes: Sequence[_Route], absent: Collection[Path]) -> dict[str, pl.DataType]:
-    """The members to ask for, and those that must not be there as `pl.Null`."""
+    """The members that are requested, and those that must not be there as `pl.Null`."""
     tree: dict[str, Any] = {}
     for path, dtype in [*((one.path, one.dtype) for one in routes), *((path, pl.Null()) for path in absent)]:
-        top = tree
+        top: Any = tree
         for name in path[:-1]:
-            top = top.setdefault(name, {})
+            top = top.setdefault(name, {}) if isinstance(top, dict) else None
         if not isinstance(top, dict) or top.setdefault(path[-1], dtype) != dtype:
             raise _Unsure(f"{path[-1]} is read in two ways")
     return {name: _dtype_of(inner) for name, inner in tree.items()}

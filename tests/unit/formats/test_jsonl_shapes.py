@@ -123,6 +123,16 @@ def test_conversion_refuses_any_column_that_is_named_twice() -> None:
         jsonl.read(spool(io.BytesIO(b'{"x":1}\n{"x":1,"x":1}\n'), "in"))
 
 
+def test_fields_inside_of_each_other_are_read_exactly(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "grpo_cli")
+    source = spool(io.BytesIO(b'{"a":{"b":{"c":1}},"\xc3\xa9":2}\n'), "in")
+    frame = jsonl.scan(source, [Field("a", "key"), Field("a.b.c", "number"), Field("a.b", "key"), Field("é", "number")])
+    assert frame.row(0) == ('{"b":{"c":1}}', 1.0, '{"c":1}', 2.0)
+    text = spool(io.BytesIO(b'{"a":"x"}\n{"a":{"b":{"c":1}}}\n'), "in")
+    assert jsonl.scan(text, [Field("a", "key"), Field("a.b.c", "number")])["a.b.c"].to_list() == [None, 1.0]
+    assert len(caplog.messages) == 2
+
+
 def test_a_text_and_a_number_stay_two_keys() -> None:
     numbers = '{"k":1,"reward":0.5,"a":{"b":2}}\n'
     found = scanned((PLAIN.replace('"p"', '"1"') * 20 + numbers) * 2)["k"].cast(pl.String)
