@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_cli import parallel
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-quick = settings(deadline=None, max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 FIELDS = (
     Field("reward", "number"),
     Field("k", "key"),
@@ -146,19 +145,16 @@ def file_of(strategy: st.SearchStrategy[str]) -> st.SearchStrategy[bytes]:
     ).map(joined)
 
 
-@quick
 @given(file_of(any_line))
 def test_both_readers_agree_on_nasty_lines(data: bytes) -> None:
     assert outcome(data) == exactly(data)
 
 
-@quick
 @given(file_of(plain_rows | objects(scalars)))
 def test_both_readers_agree_on_nearly_plain_lines_in_blocks(data: bytes) -> None:
     assert in_small_blocks(data) == exactly(data)
 
 
-@quick
 @given(
     file_of(objects(st.sampled_from(["1", "2.5", "3"]))),
     st.sampled_from(["reward", "k", "a.b", "a"]),
@@ -169,14 +165,12 @@ def test_repeated_and_escaped_names_are_noticed(data: bytes, name: str, kind: An
     assert outcome(data, fields) == exactly(data, fields)
 
 
-@quick
 @given(file_of(objects(objects(objects(st.sampled_from(["1", "null", '"x"', "true"]))))))
 def test_nested_paths_agree(data: bytes) -> None:
     fields = [Field("a.b", "key"), Field("a.b.k", "key"), Field("k.k", "number")]
     assert outcome(data, fields) == exactly(data, fields)
 
 
-@settings(quick, max_examples=1000)
 @given(st.lists(numbers, min_size=1, max_size=20))
 def test_rewards_are_the_floats_of_python(texts: list[str]) -> None:
     data = "".join(f'{{"reward":{text}}}\n' for text in texts).encode()
@@ -275,7 +269,6 @@ braced = st.one_of(
 )
 
 
-@quick
 @given(file_of(braced), st.booleans(), st.data())
 def test_the_fast_weave_puts_what_the_weave_by_lines_puts(data: bytes, several: bool, draw: st.DataObject) -> None:  # noqa: FBT001
     data += b"{}"
@@ -288,7 +281,6 @@ def test_the_fast_weave_puts_what_the_weave_by_lines_puts(data: bytes, several: 
             assert woven(data, added) == by_line(data, added)
 
 
-@settings(quick, max_examples=500)
 @given(
     st.lists(st.floats() | st.floats(-1e-3, 1e-3) | st.none(), max_size=30), st.sampled_from([pl.Float64, pl.Float32])
 )
@@ -348,7 +340,6 @@ def test_a_step_that_only_a_late_line_holds_still_tells_groups_apart() -> None:
 # --- the pieces of the fast weave ----------------------------------------------------------------------
 
 
-@settings(quick, max_examples=60)
 @given(
     sizes=st.lists(st.sampled_from([1, 3, 60, 300, 700]), min_size=1, max_size=60),
     long=st.floats(0, 0.1),

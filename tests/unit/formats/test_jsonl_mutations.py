@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_cli.formats.interface import Field
@@ -61,7 +61,6 @@ def agrees(block: bytes) -> None:
         assert outcome(block, FIELDS, WATCHED) == wanted
 
 
-@settings(deadline=None, max_examples=150)
 @given(rows=st.lists(ROW, min_size=1, max_size=20), separators=SEPARATORS, ascii_only=st.booleans(), ending=ENDINGS)
 def test_ordinary_rows_are_what_python_reads(
     rows: list[dict[str, Any]],
@@ -72,7 +71,6 @@ def test_ordinary_rows_are_what_python_reads(
     agrees(written(rows, separators, ascii_only=ascii_only, ending=ending))
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     rows=st.lists(ROW, min_size=1, max_size=4),
     separators=SEPARATORS,
@@ -96,7 +94,6 @@ def test_bytes_that_are_changed_added_or_gone_are_noticed(
     agrees(bytes(block))
 
 
-@settings(deadline=None)
 @given(rows=st.lists(SAME_SIZE, min_size=1, max_size=40), separators=SEPARATORS, ending=ENDINGS)
 def test_rows_of_one_size_are_what_python_reads(
     rows: list[dict[str, Any]], separators: tuple[str, str], ending: bytes
@@ -104,7 +101,6 @@ def test_rows_of_one_size_are_what_python_reads(
     agrees(written(rows, separators, ending=ending))
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     rows=st.lists(SAME_SIZE.map(lambda row: {**row, "meta": {"kl": None}}), min_size=1, max_size=9),
     changes=st.lists(
@@ -155,7 +151,6 @@ def test_an_odd_line_is_read_as_python_reads_it_wherever_it_stands(line: bytes, 
         agrees(whole * before + line + b"\n" + whole)
 
 
-@settings(deadline=None, max_examples=300)
 @given(
     st.lists(
         st.floats(allow_nan=False, allow_infinity=False).map(repr)
@@ -178,7 +173,6 @@ def test_constants_and_keys_of_any_length(size: int) -> None:
     agrees(block[:-20] + b" " + block[-20:])
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.lists(st.text(st.sampled_from('{}" \t\r\x0b\ufeffa'), max_size=6)), st.booleans())
 def test_last_braces_are_those_of_each_line(found: list[str], ended: bool) -> None:  # noqa: FBT001 - drawn
     block = "\n".join(found).encode() + b"\n" * ended
