@@ -70,7 +70,7 @@ PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-f
 
 # --- errors in the words of Python ---------------------------------------------------------------------------
 
-_FLAGS: Final = {row.flag: row for row in EVERY.values() if not row.is_argument}
+_FLAGS: Final = {**{row.flag: row for row in EVERY.values()}, **{row.flag: row for row in OPTIONS.values()}}
 _FLAG: Final = re.compile(r"(?<![\w-])(--[a-z]+(?:-[a-z]+)*)(?:[ =]('[^']*'|\w[\w.,|=-]*))?")
 
 
@@ -172,7 +172,7 @@ def advantages(frame: Any, plan: Plan | None = None, **options: Any) -> Any:
 def _checked(options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """Options with values as the command line would have given them; None is as good as not given."""
     for name in options:
-        if name in OPTIONS and name not in (*ON_FRAMES, *known):
+        if known is ON_FRAMES and name in OPTIONS and name not in known:
             raise UsageError(f"the option {name!r} is about files and messages", "it belongs to grpo-adv compute")
         if name not in known:
             raise UnknownName.among("option", name, known)
@@ -229,9 +229,11 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Any) -> Comparison
     """
     from grpo_cli.auditing.compare import compare as compare_plans
 
+    hint = "give plans by their names: {'grpo': Plan.of({}), 'rloo': Plan.of({'estimator.name': 'rloo'})}"
     if not isinstance(plans, Mapping) or not all(isinstance(plan, Plan) for plan in plans.values()):
-        hint = "give plans by their names: {'grpo': Plan.of({}), 'rloo': Plan.of({'estimator.name': 'rloo'})}"
         raise UsageError(f"plans cannot be {plans!r}", hint)
+    if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
+        raise UsageError("a comparison needs two plans", hint)
     given = _checked(options, ON_FRAMES)
     return compare_plans([opened(frame)[0]], Binding(**binding_fields(given)), plans)
 

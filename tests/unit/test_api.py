@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pydoc
+import re
 from typing import Any
 
 import pandas as pd
@@ -10,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import grpo_cli
+from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.table import ON_FRAMES, OPTIONS
 from tests.support.jobs import NAN, frame
@@ -89,6 +92,55 @@ def test_pyarrow_comes_back_as_an_array(data: Any) -> None:
     assert result.advantages.to_pylist() == CENTRED and result.status.to_pylist() == ["scored"] * 4
 
 
+class Dataset:
+    """What a Dataset of Hugging Face has of names and rows: a table, and indices of the rows that were chosen."""
+
+    def __init__(self, table: pa.Table, rows: list[int] | None = None, *, arrow: bool = False) -> None:
+        self.table, self.rows, self.arrow = table, list(range(len(table))) if rows is None else rows, arrow
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self.table.column_names)
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.rows)
+
+    def with_format(self, kind: str) -> Dataset:
+        return Dataset(self.table, self.rows, arrow=kind == "arrow")
+
+    def select_columns(self, names: list[str]) -> Dataset:
+        return Dataset(self.table.select(names), self.rows, arrow=self.arrow)
+
+    def select(self, rows: Any) -> Dataset:
+        return Dataset(self.table, [self.rows[row] for row in rows], arrow=self.arrow)
+
+    def __getitem__(self, key: slice) -> Any:
+        assert self.arrow, "rows of Python are never asked for"
+        return self.table.take(self.rows[key])
+
+
+class DatasetDict(dict[str, Dataset]):
+    """Several splits by their names."""
+
+
+Dataset.__module__, DatasetDict.__module__ = "datasets.arrow_dataset", "datasets.dataset_dict"
+
+
+def test_a_dataset_is_read_through_arrow_with_the_rows_that_were_chosen_of_it() -> None:
+    data = Dataset(WHOLE).select([3, 2, 1, 0])
+    got = grpo_cli.advantages(data, method="dr-grpo")
+    assert isinstance(got, pa.Array) and got.to_pylist() == CENTRED[::-1]
+    kept = grpo_cli.select(data, where="std > 0").frame
+    assert isinstance(kept, Dataset) and kept.rows == [1, 0]
+    assert grpo_cli.inspect(data).facts["rows"] == 4
+
+
+def test_of_a_dataset_with_splits_one_has_to_be_given() -> None:
+    with pytest.raises(UsageError, match="has several splits; give one of them: train, test"):
+        grpo_cli.advantages(DatasetDict(train=Dataset(WHOLE), test=Dataset(WHOLE)))
+
+
 @pytest.mark.parametrize(
     "data", [{"prompt_id": KEYS, "reward": REWARDS}, REWARDS, "rewards.jsonl", None, FRAME["reward"]], ids=type
 )
@@ -156,6 +208,44 @@ def test_a_wrong_option_is_a_usage_error(options: dict[str, Any], error: type[Ex
 def test_our_errors_are_value_errors_too() -> None:
     with pytest.raises(ValueError, match="no column looks like the reward"):
         grpo_cli.advantages(FRAME.drop("reward"))
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: grpo_cli.advantages(FRAME.rename({"prompt_id": "x"})), "name it with group=NAME"),
+        (lambda: grpo_cli.advantages(FRAME, method="opo"), "name the column with length_column=COLUMN, or length_column='equal' when"),
+        (lambda: grpo_cli.advantages(frame([1.0, None])), "missing='exclude' leaves such rows out"),
+        (lambda: grpo_cli.advantages(FRAME, seed=1), "the option 'seed'"),
+        (lambda: grpo_cli.advantages(FRAME, group_size=3), "partial='keep' or partial='drop' says"),
+        (lambda: grpo_cli.advantages(FRAME, method="rloo", epsilon=1.0), "epsilon belongs to a divisor"),
+        (lambda: grpo_cli.compare(FRAME, {"one": Plan()}), "needs two plans; give plans by their names"),
+        (lambda: grpo_cli.inspect(FRAME, top=-1), "top cannot be -1"),
+        (lambda: grpo_cli.select(FRAME), "give where=CONDITION, per_group=N or limit=N"),
+        (lambda: grpo_cli.inspect(FRAME).show("z"), "no group has the key 'z'"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_keywords_and_not_the_flags(call: Any, told: str) -> None:
+    with pytest.raises(grpo_cli.GrpoError) as error:
+        call()
+    assert told in str(error.value)
+    assert "--" not in str(error.value)
+    assert error.value.args == (error.value.message, error.value.hint)
+
+
+@pytest.mark.parametrize("plans", [["a", "b"], {"a": "grpo", "b": "rloo"}, None])
+def test_plans_that_are_no_plans_are_a_usage_error(plans: Any) -> None:
+    with pytest.raises(UsageError, match=r"plans cannot be .*give plans by their names"):
+        grpo_cli.compare(FRAME, plans)
+
+
+def test_the_public_names_are_there_to_be_found() -> None:
+    names = ["DataError", "GRPOAdvantage", "GateError", "GrpoError", "Look", "Plan", "RLOOAdvantage", "Result", "Selection",
+             "UnknownName", "UsageError", "__version__", "advantages", "audit", "compare", "compute", "inspect", "select"]  # fmt: skip
+    assert dir(grpo_cli) == names
+    page = pydoc.plain(pydoc.render_doc(grpo_cli))
+    for name in names:
+        assert name == "__version__" or re.search(rf"\b{name}\b", page), name
 
 
 # --- a plan ------------------------------------------------------------------------------------------------
