@@ -378,7 +378,7 @@ def test_blocks_of_a_frame_without_a_key() -> None:
 
 @pytest.mark.parametrize("size", [0, -2])
 def test_a_block_has_at_least_one_row(size: int) -> None:
-    with pytest.raises(UsageError, match="--group-size takes 1 or more"):
+    with pytest.raises(UsageError, match="group_size takes 1 or more"):
         grpo_cli.advantages(frame([0.0, 1.0]), group_size=size)
 
 
@@ -478,7 +478,7 @@ def test_groups_of_one_row_each_stop_because_the_key_is_probably_wrong() -> None
     with pytest.raises(DataError) as told:
         grpo_cli.advantages(lonely)
     assert "prompt_id may be an id of the rollout" in told.value.message
-    assert "--group" in told.value.hint and "--singleton zero" in told.value.hint
+    assert "with group, or say singleton='zero'" in told.value.hint
     assert grpo_cli.advantages(lonely, singleton="zero").to_list() == [0.0, 0.0, 0.0]
     assert grpo_cli.advantages(lonely, set="alone.result=raw").to_list() == [0.0, 1.0, 2.0]
 

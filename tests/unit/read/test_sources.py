@@ -51,25 +51,25 @@ def test_a_name_of_an_earlier_tier_wins(tiers: tuple[tuple[str, ...], ...], tmp_
 
 
 @pytest.mark.parametrize(
-    ("names", "listed", "flag"),
+    ("names", "listed", "keyword"),
     [
-        (("prompt_id", "uid", "reward"), "prompt_id, uid", "--group"),
-        (("prompt", "question", "reward"), "prompt, question", "--group"),
-        (("uid", "score", "final_reward"), "score, final_reward", "--reward"),
-        (("uid", "acc", "correct"), "acc, correct", "--reward"),
+        (("prompt_id", "uid", "reward"), "prompt_id, uid", "group=NAME"),
+        (("prompt", "question", "reward"), "prompt, question", "group=NAME"),
+        (("uid", "score", "final_reward"), "score, final_reward", "reward=NAME"),
+        (("uid", "acc", "correct"), "acc, correct", "reward=NAME"),
     ],
 )
-def test_two_candidates_inside_a_tier_are_listed(names: tuple[str, ...], listed: str, flag: str) -> None:
+def test_two_candidates_inside_a_tier_are_listed(names: tuple[str, ...], listed: str, keyword: str) -> None:
     with pytest.raises(DataError) as told:
         grpo_cli.advantages(table(*names))
-    assert listed in told.value.message and flag in told.value.hint
+    assert listed in told.value.message and keyword in told.value.hint
 
 
-@pytest.mark.parametrize(("names", "flag"), [(("a", "reward"), "--group"), (("uid", "a"), "--reward")])
-def test_without_a_candidate_the_columns_are_listed(names: tuple[str, ...], flag: str) -> None:
+@pytest.mark.parametrize(("names", "keyword"), [(("a", "reward"), "group=NAME"), (("uid", "a"), "reward=NAME")])
+def test_without_a_candidate_the_columns_are_listed(names: tuple[str, ...], keyword: str) -> None:
     with pytest.raises(DataError) as told:
         grpo_cli.advantages(table(*names))
-    assert f"columns: {', '.join(names)}" in told.value.message and flag in told.value.hint
+    assert f"columns: {', '.join(names)}" in told.value.message and keyword in told.value.hint
 
 
 def test_a_column_named_by_the_user_is_taken_whatever_else_there_is() -> None:
@@ -233,25 +233,25 @@ def test_a_reward_may_be_written_as_text_or_truth() -> None:
 # --- extra columns -----------------------------------------------------------------------------------------
 
 NEEDS = [
-    ({"method": "opo"}, "--length-column"),
-    ({"method": "remax"}, "--baseline-column"),
-    ({"method": "rank-penalty"}, "--logprob-column"),
-    ({"method": "reference"}, "--reference-column"),
-    ({"method": "step-wise"}, "--rollout"),
-    ({"method": "gigpo", "rollout": "r"}, "--state-column"),
-    ({"kl_coef": 0.1}, "--kl-column"),
-    ({"overlong": "100:10:1"}, "--length-column"),
-    ({"whiten": "token"}, "--length-column equal"),
-    ({"rollout_reward": "mean"}, "--rollout"),
-    ({"set": "shape.truncated.factor=0"}, "--truncated-column"),
+    ({"method": "opo"}, "length_column=COLUMN"),
+    ({"method": "remax"}, "baseline_column=COLUMN"),
+    ({"method": "rank-penalty"}, "logprob_column=COLUMN"),
+    ({"method": "reference"}, "reference_column=COLUMN"),
+    ({"method": "step-wise"}, "rollout=COLUMN"),
+    ({"method": "gigpo", "rollout": "r"}, "state_column=COLUMN"),
+    ({"kl_coef": 0.1}, "kl_column=COLUMN"),
+    ({"overlong": "100:10:1"}, "length_column=COLUMN"),
+    ({"whiten": "token"}, "length_column='equal'"),
+    ({"rollout_reward": "mean"}, "rollout=COLUMN"),
+    ({"set": "shape.truncated.factor=0"}, "truncated_column=COLUMN"),
 ]
 
 
-@pytest.mark.parametrize(("options", "flag"), NEEDS, ids=str)
-def test_a_method_says_which_column_it_needs(options: dict[str, Any], flag: str) -> None:
+@pytest.mark.parametrize(("options", "keyword"), NEEDS, ids=str)
+def test_a_method_says_which_column_it_needs(options: dict[str, Any], keyword: str) -> None:
     with pytest.raises(UsageError) as told:
         grpo_cli.advantages(frame([0.0, 1.0]), **options)
-    assert flag in told.value.hint
+    assert keyword in told.value.hint
 
 
 @pytest.mark.parametrize(("value", "word"), [(None, "null"), (NAN, "not finite"), (float("inf"), "not finite")])
