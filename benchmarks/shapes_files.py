@@ -24,17 +24,17 @@ SEED: Final = 7
 GROUP: Final = 8
 _SMALL: Final = 64  # rows of a small Parquet file
 _ROW_GROUP: Final = 20_000
-_WORDS: Final = (
+_PROSE: Final = (
     "the of and to in is that it was for on are as with his they at be this from have or by one had not but what all "
     "were when we there can an your which their said if do will each about how up out them then she many some so"
-).split()
+)
 
 
 def rows(count: int, size: int, *, metrics: bool = False) -> Iterator[dict[str, Any]]:
     """Rollouts, eight a prompt, with a text of about so many bytes that needs escapes now and then."""
-    rng = random.Random(SEED)  # noqa: S311 - no secrets
+    rng, words = random.Random(SEED), _PROSE.split()  # noqa: S311 - no secrets
     for at in range(count):
-        text = " ".join(rng.choices(_WORDS, k=size // 5))
+        text = " ".join(rng.choices(words, k=size // 5))
         row: dict[str, Any] = {
             "prompt_id": f"prompt-{at // GROUP:07}",
             "sample": at % GROUP,
@@ -73,7 +73,10 @@ def array(path: Path, count: int) -> None:
 
 def wide_table(path: Path, count: int) -> None:
     """Parquet with long texts."""
-    found = parts(rows(count, 4000), _ROW_GROUP)
+    rng = random.Random(SEED)  # noqa: S311 - no secrets
+    # Texts that compress as prose does, to about a third; chosen words would compress to a tenth.
+    long = ({**row, "completion": rng.randbytes(550).hex() * 2 + row["completion"]} for row in rows(count, 1800))
+    found = parts(long, _ROW_GROUP)
     first = next(found)
     with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
         for part in chain([first], found):
@@ -98,9 +101,7 @@ SHAPES: Final = {
     "small-parquet": Shape(3_000 * _SMALL, small_tables, "", "tables", _COMPUTE),
     "array": Shape(111_000, array, ".json", "document", _COMPUTE),
     "select-parquet": Shape(200_000, wide_table, ".parquet", "filtered", ("select", "--where", "mean > 0.5")),
-    "drop-parquet": Shape(
-        200_000, wide_table, ".parquet", "dropped", ("compute", "--zero-variance", "drop")
-    ),
+    "drop-parquet": Shape(200_000, wide_table, ".parquet", "dropped", ("compute", "--zero-variance", "drop")),
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from grpo_cli.errors import UsageError
-from grpo_cli.files.inputs import expand, pinned, spool
+from grpo_cli.files.inputs import RealPaths, expand, pinned, spool
 from grpo_cli.formats import registry
 from grpo_cli.read.apply_schema import recognise
 from grpo_cli.read.tables import FileTable
@@ -38,11 +38,12 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
     found = expand(names, registry.SUFFIXES)
     named = {Path(name) for name in names}
     folder = None if output_folder is None else Path(os.path.realpath(output_folder))
+    real = RealPaths()
     unmeant = {
         path
         for path in found.files
         if path not in named
-        and (not path.stat().st_size or (folder is not None and folder in Path(os.path.realpath(path)).parents))
+        and (not path.stat().st_size or (folder is not None and Path(real.of(path)).is_relative_to(folder)))
     }
     if len(unmeant) == len(found.files):
         unmeant = set()

@@ -14,6 +14,7 @@ import polars as pl
 from grpo_cli.engine.group_stats import Segments
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.files.atomic import directories_synced
 from grpo_cli.files.compression import is_packed
 from grpo_cli.formats.convert import convert
 from grpo_cli.formats.interface import PartOfRecord, Weaving
@@ -247,20 +248,24 @@ def write(
         table.source.check()
     notes: list[str] = []
     start = 0
-    for table, aim, length in zip(tables, aims, lengths, strict=True):
-        if aim.path is not None:
-            aim.path.parent.mkdir(parents=True, exist_ok=True)
-        here = rows[(rows >= start) & (rows < start + length)] - start
-        same = aim.format.same_as(table.format)
-        if same and len(here) == length and is_packed(table.source) == bool(aim.packing):  # all rows are the file
-            with sink(replace(aim, packing=""), force=force) as handle, table.source.open() as source:
-                shutil.copyfileobj(source, handle)
-                table.source.check()
-        else:
-            with sink(aim, force=force) as handle:
-                notes += _write_one(table, aim, here, handle)
-                table.source.check()
-        start += length
+    with directories_synced() as folders:
+        for table, aim, length in zip(tables, aims, lengths, strict=True):
+            if aim.path is not None:
+                aim.path.parent.mkdir(parents=True, exist_ok=True)
+            here = rows[slice(*np.searchsorted(rows, [start, start + length]))] - start
+            same = aim.format.same_as(table.format)
+            if same and len(here) == length and is_packed(table.source) == bool(aim.packing):  # all rows are the file
+                with (
+                    sink(replace(aim, packing=""), force=force, folders=folders) as handle,
+                    table.source.open() as source,
+                ):
+                    shutil.copyfileobj(source, handle)
+                    table.source.check()
+            else:
+                with sink(aim, force=force, folders=folders) as handle:
+                    notes += _write_one(table, aim, here, handle)
+                    table.source.check()
+            start += length
     return notes
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.files.atomic import replacing
+from grpo_cli.files.atomic import directories_synced, replacing
 from grpo_cli.files.compression import packing
 from grpo_cli.files.in_place import locked
 from grpo_cli.formats.convert import convert
@@ -66,16 +66,21 @@ def write(
         ledger.begin()
     start = 0
     notes: list[str] = []
-    for at, (table, target, length) in enumerate(zip(tables, aims, narrow.lengths, strict=True)):
-        if at:
-            phase("writing", at, total)
-        if ledger is None or target.path is None or not ledger.holds(target.path):
-            piece = _piece(narrow, columns, rows, start, length, copies=output.column if output.duplicate else "")
-            owned = ledger is not None and target.path is not None and ledger.owns(target.path)
-            # Noted just before it gets its name: whoever is killed in between has left nothing that is not known.
-            ready: Ready = _nothing if ledger is None or target.path is None else partial(ledger.finished, target.path)
-            notes += _write_one(replace(output, force=output.force or owned), table, target, piece, told, ready)
-        start += length
+    with directories_synced() as folders:
+        for at, (table, target, length) in enumerate(zip(tables, aims, narrow.lengths, strict=True)):
+            if at:
+                phase("writing", at, total)
+            if ledger is None or target.path is None or not ledger.holds(target.path):
+                piece = _piece(narrow, columns, rows, start, length, copies=output.column if output.duplicate else "")
+                owned = ledger is not None and target.path is not None and ledger.owns(target.path)
+                # Noted just before it gets its name: whoever is killed in between has left nothing that is not known.
+                ready: Ready = (
+                    _nothing if ledger is None or target.path is None else partial(ledger.finished, target.path)
+                )
+                notes += _write_one(
+                    replace(output, force=output.force or owned), table, target, piece, told, ready, folders
+                )
+            start += length
     return notes
 
 
@@ -123,7 +128,13 @@ def _narrow_columns(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame:
 
 
 def _write_one(
-    output: Output, table: FileTable, target: Target, piece: _Piece, told: Mapping[str, str], ready: Ready
+    output: Output,
+    table: FileTable,
+    target: Target,
+    piece: _Piece,
+    told: Mapping[str, str],
+    ready: Ready,
+    folders: set[Path],
 ) -> Sequence[str]:
     table.source.check()
     weaving = Weaving(added=piece.columns, take=piece.take, replace=output.replace, metadata=told)
@@ -135,7 +146,7 @@ def _write_one(
             return in_place
     notes: Sequence[str] = ()
     lock = locked(table.source) if output.in_place else nullcontext()
-    with lock, sink(target, force=output.force or output.in_place, ready=ready) as handle:
+    with lock, sink(target, force=output.force or output.in_place, ready=ready, folders=folders) as handle:
         if output.only:
             target.format.write(piece.columns, handle, told)
         elif output.long or not target.format.same_as(table.format):
@@ -147,8 +158,13 @@ def _write_one(
 
 
 @contextmanager
-def sink(target: Target, *, force: bool, ready: Ready = _nothing) -> Iterator[BinaryIO]:
-    """Where an output is written: a file that appears when it is whole, or standard output; packed if it is to be."""
+def sink(
+    target: Target, *, force: bool, ready: Ready = _nothing, folders: set[Path] | None = None
+) -> Iterator[BinaryIO]:
+    """Where an output is written: a file that appears when it is whole, or standard output; packed if it is to be.
+
+    The directory is synced with the file, or added to `folders`.
+    """
     if target.path is None:
         if sys.stdout is None:
             raise UsageError("standard output is closed", "give -o FILE")
@@ -158,5 +174,8 @@ def sink(target: Target, *, force: bool, ready: Ready = _nothing) -> Iterator[Bi
             yield packed
         sys.stdout.buffer.flush()
         return
-    with replacing(target.path, force=force, ready=ready) as handle, packing(handle, target.packing) as packed:
+    with (
+        replacing(target.path, force=force, ready=ready, unsynced=folders) as handle,
+        packing(handle, target.packing) as packed,
+    ):
         yield packed

@@ -179,7 +179,7 @@ class Documents(Format):
             else:
                 pieces = walk.without(one.text, one.rows, frozenset(kept), texts(one, kept))
             sink.write(one.mark)
-            for piece in pieces:  # the new text is never in memory as a whole
+            for piece in pieces:  # noqa: FURB122 - small pieces, that have to be put together in the file's buffer
                 sink.write(piece.encode("utf-8", "surrogateescape"))
         exactly(new, weaving.added.height if names or take is None else len(take or ()), source)
         return ()
