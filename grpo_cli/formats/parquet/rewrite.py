@@ -24,13 +24,14 @@ _WRITABLE: Final = {"SNAPPY", "GZIP", "BROTLI", "ZSTD", "LZ4"}
 _MOST_AT_ONCE: Final = 1 << 16
 _MOST_BYTES: Final = 1 << 26  # of a row group whose rows are long
 _BATCH: Final = 4096  # rows
+_BUFFER: Final = 1 << 20
 
 
 def write(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
     """Write the file again with the new columns; one row group is in memory at a time."""
     new = arrow_columns(weaving.added)
     with source.open() as handle:
-        old = pq.ParquetFile(handle)
+        old = pq.ParquetFile(handle, pre_buffer=False, buffer_size=_BUFFER)  # not whole row groups ahead
         _refuse_int96(source, old)
         with pq.ParquetWriter(sink, _schema(old, new.schema, weaving), **_like(old, new.schema.names)) as writer:
             if weaving.take is None:
