@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import re
+import stat
 from contextlib import contextmanager, suppress
 from functools import cache
 from io import BufferedRandom, FileIO
@@ -29,23 +30,29 @@ _SYNC_EVERY: Final = 1 << 25  # bytes written between two calls of fdatasync
 _PIECES: Final = min(os.sysconf("SC_IOV_MAX"), 1024)  # that one call of writev takes
 _TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+_NOTHING: Final = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _log: Final = logging.getLogger(__name__)
 _SYNC: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 @contextmanager
 def replacing(
-    path: str | os.PathLike[str], *, force: bool, ready: Callable[[Path], None] = lambda _: None
+    path: str | os.PathLike[str],
+    *,
+    force: bool,
+    ready: Callable[[Path], None] = lambda _: None,
+    unsynced: set[Path] | None = None,
 ) -> Iterator[BinaryIO]:
     """Give a file to write that takes the name `path` if the body ends well, and is removed if not.
 
     `ready` is called with the complete temporary file just before it is renamed. A symlink stays, and the file
     that it points to is replaced. A device or a pipe (`/dev/null`) has no old content to protect, so it is
-    written directly.
+    written directly. The directory is synced as well, or added to `unsynced` (see `directories_synced`).
     """
     named, target = Path(path), Path(os.path.realpath(path))
     # By its name: a pipe of the shell has no real path.
-    if named.exists() and not named.is_file() and not named.is_dir():
+    mode = _mode(named)
+    if mode is not None and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         with _explained(named), named.open("wb") as device:
             yield device
         return
@@ -57,23 +64,39 @@ def replacing(
             with _SyncedFile(_locked(temporary), target) as sink:
                 yield cast("BinaryIO", sink)
                 sink.sync()
-                _refuse_existing(target, force=force)
-                if target.exists():
-                    temporary.chmod(target.stat().st_mode & 0o7777)
+                mode = _refuse_existing(target, force=force)
+                if mode is not None:
+                    temporary.chmod(mode & 0o7777)
                 ready(temporary)
                 _rename(temporary, target, force=force)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
             raise
-        _sync_directory(target.parent)
+        if unsynced is None:
+            _sync_directory(target.parent)
+        else:
+            unsynced.add(target.parent)
 
 
-def _refuse_existing(target: Path, *, force: bool) -> None:
-    if target.is_dir():
+def _refuse_existing(target: Path, *, force: bool) -> int | None:
+    """The mode of the file that may be replaced, or None when there is none."""
+    mode = _mode(target)
+    if mode is not None and stat.S_ISDIR(mode):
         raise UsageError(f"{target}: is a directory", "give the name of a file, or end the name with a slash")
-    if target.exists() and not force:
+    if mode is not None and not force:
         raise UsageError(f"{target}: exists", "add --force to replace it, or choose another -o")
+    return mode
+
+
+def _mode(path: Path) -> int | None:
+    """The mode of what has this name, or None when nothing has it."""
+    try:
+        return path.stat().st_mode
+    except OSError as error:
+        if error.errno not in _NOTHING:
+            raise
+        return None
 
 
 def _locked(temporary: Path) -> int:
@@ -185,6 +208,17 @@ class _SyncedFile(BufferedRandom):
         if self._thread is not None:
             self._thread.join()
         super().close()
+
+
+@contextmanager
+def directories_synced() -> Iterator[set[Path]]:
+    """Give a set for `replacing`, and sync the directories in it at the end, each once for all of its files."""
+    folders: set[Path] = set()
+    try:
+        yield folders
+    finally:
+        for folder in folders:
+            _sync_directory(folder)
 
 
 def _sync_directory(folder: Path) -> None:

@@ -116,6 +116,11 @@ class _Bounded(RawIOBase):
         self._left -= count
         return count
 
+    def readall(self) -> bytes:
+        data = self._handle.read(self._left)  # the inherited one takes 8 KB at a time
+        self._left -= len(data)
+        return data
+
 
 class _Explained(RawIOBase):
     """A stream of unpacked bytes whose errors name the file."""

@@ -189,16 +189,33 @@ def expand(patterns: Sequence[str], suffixes: Suffixes) -> Matched:
     """
     files: dict[str, Path] = {}
     skipped: dict[str, Path] = {}
+    real = RealPaths()
     twice: dict[Path, None] = {}  # other names of a file that has been named
     for pattern in patterns:
         matched = _matched(pattern, suffixes)
         for path in sorted(matched.files, key=natural):
-            if files.setdefault(os.path.realpath(path), path) != path:
+            if files.setdefault(real.of(path), path) != path:
                 twice[path] = None
         for path in sorted(matched.skipped, key=natural):
-            skipped.setdefault(os.path.realpath(path), path)
+            skipped.setdefault(real.of(path), path)
     left_out = [path for real, path in skipped.items() if real not in files]
     return Matched(list(files.values()), [*left_out, *twice])
+
+
+class RealPaths:
+    """Paths without links. A directory is looked up once, not for each of its thousands of files."""
+
+    def __init__(self) -> None:
+        self._folders: dict[Path, str] = {}
+
+    def of(self, path: Path) -> str:
+        """The path that leads to the same file without a link."""
+        if path.name in {"", ".."} or path.is_symlink():
+            return os.path.realpath(path)
+        folder = path.parent
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder)
+        return f"{self._folders[folder].rstrip('/')}/{path.name}"
 
 
 def _matched(pattern: str, suffixes: Suffixes) -> Matched:

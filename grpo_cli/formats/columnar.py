@@ -102,12 +102,13 @@ def fetch(
     for low in range(0, len(take), most):
         wanted = take[low : low + most]
         where = np.searchsorted(starts, wanted, side="right") - 1
-        parts = [_rows_of(block(int(b)), wanted[where == b] - starts[b]) for b in np.unique(where)]
+        parts = [rows_of(block(int(b)), wanted[where == b] - starts[b]) for b in np.unique(where)]
         order = np.argsort(np.argsort(where, kind="stable"), kind="stable")
-        yield _rows_of(pa.concat_tables(parts), order), low, len(wanted)
+        yield rows_of(pa.concat_tables(parts), order), low, len(wanted)
 
 
-def _rows_of(table: pa.Table, rows: np.ndarray) -> pa.Table:
+def rows_of(table: pa.Table, rows: np.ndarray) -> pa.Table:
+    """Some rows of a table, in this order."""
     if np.array_equal(rows, np.arange(table.num_rows)):
         return table
     try:

@@ -13,6 +13,7 @@ import polars as pl
 from grpo_cli.engine.group_stats import Segments
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.files.atomic import directories_synced
 from grpo_cli.files.compression import is_packed
 from grpo_cli.formats.convert import convert
 from grpo_cli.formats.interface import PartOfRecord, Weaving
@@ -284,18 +285,22 @@ def _write(tables: Sequence[FileTable], chosen: Chosen, targets: Sequence[Target
     make_folders(targets)
     notes: list[str] = []
     start = 0
-    for table, target, length in zip(tables, targets, chosen.lengths, strict=True):
-        rows = chosen.rows[(chosen.rows >= start) & (chosen.rows < start + length)] - start
-        same = target.format.same_as(table.format)
-        if same and len(rows) == length and is_packed(table.source) == bool(target.packing):  # all rows are the file
-            with sink(replace(target, packing=""), force=force) as handle, table.source.open() as source:
-                shutil.copyfileobj(source, handle)
-                table.source.check()
-        else:
-            with sink(target, force=force) as handle:
-                notes += _write_rows(table, target, rows, handle)
-                table.source.check()
-        start += length
+    with directories_synced() as folders:
+        for table, target, length in zip(tables, targets, chosen.lengths, strict=True):
+            rows = chosen.rows[slice(*np.searchsorted(chosen.rows, [start, start + length]))] - start
+            same = target.format.same_as(table.format)
+            if (
+                same and len(rows) == length and is_packed(table.source) == bool(target.packing)
+            ):  # all rows are the file
+                whole = sink(replace(target, packing=""), force=force, folders=folders)
+                with whole as handle, table.source.open() as source:
+                    shutil.copyfileobj(source, handle)
+                    table.source.check()
+            else:
+                with sink(target, force=force, folders=folders) as handle:
+                    notes += _write_rows(table, target, rows, handle)
+                    table.source.check()
+            start += length
     return notes
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.files.atomic import replacing
+from grpo_cli.files.atomic import directories_synced, replacing
 from grpo_cli.files.compression import packing
 from grpo_cli.files.in_place import locked
 from grpo_cli.formats.convert import convert
@@ -65,19 +65,22 @@ def write(
     if ledger is not None:
         ledger.begin()
     notes: list[str] = []
-    for at, (table, target, length, end) in enumerate(zip(tables, targets, narrow.lengths, narrow.ends, strict=True)):
-        if at:
-            phase("writing", at, total)
-        force, ready = output.force or output.in_place, _nothing
-        if ledger is not None and target.path is not None:
-            if ledger.holds(target.path):
-                continue
-            force |= ledger.owns(target.path)
-            # Noted just before it gets its name: whoever is killed in between has left nothing that is not known.
-            ready = partial(ledger.finished, target.path)
-        part, take = _part_of_file(output, computed, columns, int(end) - length, int(end))
-        weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)
-        notes += _write_one(output, table, target, weaving, force=force, ready=ready)
+    with directories_synced() as folders:
+        for at, (table, target, length, end) in enumerate(
+            zip(tables, targets, narrow.lengths, narrow.ends, strict=True)
+        ):
+            if at:
+                phase("writing", at, total)
+            force, ready = output.force or output.in_place, _nothing
+            if ledger is not None and target.path is not None:
+                if ledger.holds(target.path):
+                    continue
+                force |= ledger.owns(target.path)
+                # Noted just before it gets its name: whoever is killed in between has left nothing that is not known.
+                ready = partial(ledger.finished, target.path)
+            part, take = _part_of_file(output, computed, columns, int(end) - length, int(end))
+            weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)
+            notes += _write_one(output, table, target, weaving, force=force, ready=ready, folders=folders)
     return notes
 
 
@@ -120,7 +123,14 @@ def _part_of_file(
 
 
 def _write_one(
-    output: Output, table: FileTable, target: Target, weaving: Weaving, *, force: bool, ready: Ready
+    output: Output,
+    table: FileTable,
+    target: Target,
+    weaving: Weaving,
+    *,
+    force: bool,
+    ready: Ready,
+    folders: set[Path],
 ) -> Sequence[str]:
     table.source.check()
     if output.long and not table.format.nested:
@@ -131,7 +141,7 @@ def _write_one(
             return in_place
     notes: Sequence[str] = ()
     lock = locked(table.source) if output.in_place else nullcontext()
-    with lock, sink(target, force=force, ready=ready) as handle:
+    with lock, sink(target, force=force, ready=ready, folders=folders) as handle:
         if output.only:
             target.format.write(weaving.added, handle, weaving.metadata)
         elif output.long or not target.format.same_as(table.format):
@@ -143,10 +153,13 @@ def _write_one(
 
 
 @contextmanager
-def sink(target: Target, *, force: bool, ready: Ready = _nothing) -> Iterator[BinaryIO]:
+def sink(
+    target: Target, *, force: bool, ready: Ready = _nothing, folders: set[Path] | None = None
+) -> Iterator[BinaryIO]:
     """Where an output is written: a file that appears when it is whole, or standard output; packed as its name says.
 
-    `ready` is called with the whole file just before it gets its name.
+    `ready` is called with the whole file just before it gets its name. The directory is synced with the file, or added
+    to `folders`.
     """
     if target.path is None:
         if sys.stdout is None:
@@ -157,5 +170,8 @@ def sink(target: Target, *, force: bool, ready: Ready = _nothing) -> Iterator[Bi
             yield packed
         sys.stdout.buffer.flush()
         return
-    with replacing(target.path, force=force, ready=ready) as handle, packing(handle, target.packing) as packed:
+    with (
+        replacing(target.path, force=force, ready=ready, unsynced=folders) as handle,
+        packing(handle, target.packing) as packed,
+    ):
         yield packed

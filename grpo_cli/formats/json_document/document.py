@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import numpy as np
@@ -25,7 +25,7 @@ from grpo_cli.formats.jsonl.lines import BOM, exactly, is_blank, raw_lines
 from grpo_cli.formats.paths import absent
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from io import IOBase
 
     from grpo_cli.files.inputs import Input
@@ -65,23 +65,17 @@ class Documents(Format):
 
     def texts(self, source: Input) -> Iterator[_Text]:
         """Every document with its rollouts; a blank line is a document without any."""
-        steps = walk.steps(self.path)
-        for line, raw in enumerate(self._raw(source), 1):
-            mark = BOM if raw.startswith(BOM) else b""
-            text = raw.removeprefix(BOM).decode("utf-8", "surrogateescape")
-            rows = () if self.lined and is_blank(raw) else self._rows(source, text, line, steps)
-            yield _Text(text, mark, line, rows)
-
-    def _raw(self, source: Input) -> Iterator[bytes]:
-        if self.lined:
-            yield from raw_lines(source)
+        if not self.lined:
+            yield _document(self, source)
             return
-        with unpacked(source) as handle:
-            yield handle.read()
+        for line, raw in enumerate(raw_lines(source), 1):
+            mark, text = _decoded(raw)
+            yield _Text(text, mark, line, () if is_blank(raw) else self.rows(source, text, line))
 
-    def _rows(self, source: Input, text: str, line: int, steps: tuple[str, ...]) -> Sequence[Row]:
+    def rows(self, source: Input, text: str, line: int) -> Sequence[Row]:
+        """The rollouts of a document that begins at this line of the file."""
         try:
-            rows = walk.rows_of(text, steps)
+            rows = walk.rows_of(text, walk.steps(self.path))
         except json.JSONDecodeError as error:
             raise _not_json(source.name, text, line, error) from None
         except RecursionError:
@@ -165,24 +159,28 @@ class Documents(Format):
     def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
         """Put the new members into the rollouts; every other byte is the input's."""
         take = None if weaving.take is None else _ordered(source, weaving.take)
-        spelt = [members.spelt(series).to_list() for series in weaving.added]
         names, row, new = weaving.added.columns, 0, 0
+        columns = [members.spelt(series).to_list() for series in weaving.added]
+        cells = zip(*columns, strict=True) if names else repeat(())
+
+        def texts(one: _Text, kept: Iterable[int]) -> Iterator[str]:
+            for at in kept:
+                text = one.text[one.rows[at].start : one.rows[at].end]
+                values = next(cells, None)  # none: the count below is refused
+                yield text if values is None else walk.put(text, names, values, replace=weaving.replace)
+
         for one in self.texts(source):
             kept = [at for at in range(len(one.rows)) if take is None or (row + at) in take]
-            texts = dict.fromkeys(range(len(one.rows)), "")
-            for at in kept:
-                values = [column[new] for column in spelt] if new < weaving.added.height else []
-                text = one.text[one.rows[at].start : one.rows[at].end]
-                texts[at] = walk.put(text, names, values, replace=weaving.replace) if values or not names else text
-                new += 1
-            row += len(one.rows)
-            if len(kept) == len(one.rows):
-                text = walk.woven(one.text, one.rows, list(texts.values()))
-            elif self.lined and not kept:
+            row, new = row + len(one.rows), new + len(kept)
+            if self.lined and one.rows and not kept:
                 continue
+            if len(kept) == len(one.rows):
+                pieces = walk.woven(one.text, one.rows, texts(one, kept))
             else:
-                text = walk.without(one.text, one.rows, frozenset(kept), list(texts.values()))
-            sink.write(one.mark + text.encode("utf-8", "surrogateescape"))
+                pieces = walk.without(one.text, one.rows, frozenset(kept), texts(one, kept))
+            sink.write(one.mark)
+            for piece in pieces:  # noqa: FURB122 - small pieces, that have to be put together in the file's buffer
+                sink.write(piece.encode("utf-8", "surrogateescape"))
         exactly(new, weaving.added.height if names or take is None else len(take or ()), source)
         return ()
 
@@ -221,11 +219,24 @@ class Documents(Format):
                 texts.append(walk.put(body, here, [spans[name] for name in here], replace=True))
                 if any(name not in spans for name in names):
                     return f"{new.name}:{now.line}: a rollout without {', '.join(names)}"
-            same = len(was.rows) == len(now.rows) and walk.woven(was.text, was.rows, texts) == now.text
+            same = len(was.rows) == len(now.rows) and "".join(walk.woven(was.text, was.rows, texts)) == now.text
             if not same or was.mark != now.mark:
                 return f"{new.name}:{now.line}: differs from {old.name} in more than {', '.join(names) or 'nothing'}"
         counts = [sum(1 for _ in self.texts(one)) for one in (old, new)]
         return None if counts[0] == counts[1] else f"{new.name}: {counts[1]} records, {old.name} has {counts[0]}"
+
+
+@lru_cache(maxsize=1)
+def _document(documents: Documents, source: Input) -> _Text:
+    """The document that a file is, parsed once for its names, its columns and the weave: of one file, not of many."""
+    with unpacked(source) as handle:
+        mark, text = _decoded(handle.read())
+    return _Text(text, mark, 1, documents.rows(source, text, 1))
+
+
+def _decoded(raw: bytes) -> tuple[bytes, str]:
+    mark = BOM if raw.startswith(BOM) else b""
+    return mark, raw.removeprefix(BOM).decode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from grpo_cli.formats.jsonl.exact import ABSENT, DECODER, Doubled, refuse_doubled, value_of
 from grpo_cli.formats.jsonl.members import spans_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 _SCAN: Final[Callable[[str, int], tuple[Any, int]]] = DECODER.scan_once  # type: ignore[attr-defined]
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
@@ -24,8 +23,7 @@ EACH: Final = "[]"
 Scope = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One rollout: where its text is, its value, the members of the objects around it, and the list it stands in."""
 
     start: int
@@ -163,25 +161,27 @@ def _rewritten(text: str, fresh: dict[str, str]) -> tuple[str, list[str], list[s
     return text, list(left), list(left.values())
 
 
-def woven(text: str, rows: Sequence[Row], texts: Sequence[str]) -> str:
-    """The document with new texts where its rollouts were."""
-    pieces, done = [], 0
+def woven(text: str, rows: Sequence[Row], texts: Iterable[str]) -> Iterator[str]:
+    """The document in pieces, with new texts where its rollouts were."""
+    done = 0
     for row, new in zip(rows, texts, strict=True):
-        pieces += [text[done : row.start], new]
+        yield text[done : row.start]
+        yield new
         done = row.end
-    return "".join([*pieces, text[done:]])
+    yield text[done:]
 
 
-def without(text: str, rows: Sequence[Row], kept: Collection[int], texts: Sequence[str]) -> str:
-    """The document with only the kept rollouts, each as its new text; the separators of the others go with them."""
-    pieces, done = [], 0
+def without(text: str, rows: Sequence[Row], kept: Collection[int], texts: Iterable[str]) -> Iterator[str]:
+    """The document in pieces with only the kept rollouts, of which these are the new texts; other separators go, too."""
+    fresh, done = iter(texts), 0
     for first, last in _lists(rows):
-        pieces.append(text[done : rows[first].start])
+        yield text[done : rows[first].start]
         stay = [at for at in range(first, last) if at in kept]
         for number, at in enumerate(stay):
-            pieces += [text[rows[at - 1].end : rows[at].start] if number else "", texts[at]]
+            yield text[rows[at - 1].end : rows[at].start] if number else ""
+            yield next(fresh)
         done = rows[last - 1].end
-    return "".join([*pieces, text[done:]])
+    yield text[done:]
 
 
 def _lists(rows: Sequence[Row]) -> Iterator[tuple[int, int]]:

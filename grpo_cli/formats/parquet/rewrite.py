@@ -10,25 +10,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats.columnar import arrow_columns, fetch, joined, joined_schema
+from grpo_cli.formats.columnar import arrow_columns, fetch, joined, joined_schema, rows_of
 from grpo_cli.formats.jsonl.lines import exactly
 from grpo_cli.formats.parquet import new_footer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from grpo_cli.files.inputs import Input
     from grpo_cli.formats.interface import Weaving
 
 _WRITABLE: Final = {"SNAPPY", "GZIP", "BROTLI", "ZSTD", "LZ4"}
 _MOST_AT_ONCE: Final = 1 << 16
+_MOST_BYTES: Final = 1 << 26  # of a row group whose rows are long
+_BATCH: Final = 4096  # rows
+_BUFFER: Final = 1 << 20
 
 
 def write(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
     """Write the file again with the new columns; one row group is in memory at a time."""
     new = arrow_columns(weaving.added)
     with source.open() as handle:
-        old = pq.ParquetFile(handle)
+        old = pq.ParquetFile(handle, pre_buffer=False, buffer_size=_BUFFER)  # not whole row groups ahead
         _refuse_int96(source, old)
         with pq.ParquetWriter(sink, _schema(old, new.schema, weaving), **_like(old, new.schema.names)) as writer:
             if weaving.take is None:
@@ -70,10 +73,32 @@ def _weave_all(source: Input, old: pq.ParquetFile, new: pa.Table, writer: pq.Par
 def _weave_taken(old: pq.ParquetFile, new: pa.Table, writer: pq.ParquetWriter, take: np.ndarray) -> None:
     sizes = [old.metadata.row_group(group).num_rows for group in range(old.num_row_groups)]
     starts = np.cumsum([0, *sizes])[:-1]
+    if (np.diff(take) > 0).all():
+        for table, at in _kept(old, take, starts, max([_MOST_AT_ONCE, *sizes])):
+            writer.write_table(joined(table, new.slice(at, table.num_rows)), row_group_size=table.num_rows)
+        return
     # The next portion often begins in the row group where this one ended.
     block = lru_cache(maxsize=1)(old.read_row_group)
     for table, at, count in fetch(take, starts, block, max([_MOST_AT_ONCE, *sizes])):
         writer.write_table(joined(table, new.slice(at, count)), row_group_size=count)
+
+
+def _kept(old: pq.ParquetFile, take: np.ndarray, starts: np.ndarray, most: int) -> Iterator[tuple[pa.Table, int]]:
+    """Rows in the order of the file, as tables for a row group each: a few megabytes are in memory, however long rows are."""
+    parts: list[pa.Table] = []
+    done = 0
+    for group in np.unique(np.searchsorted(starts, take, side="right") - 1).tolist():
+        start = starts[group]
+        for batch in old.iter_batches(_BATCH, row_groups=[group]):
+            rows = take[slice(*np.searchsorted(take, [start, start + batch.num_rows]))] - start
+            parts.append(rows_of(pa.Table.from_batches([batch]), rows))
+            start += batch.num_rows
+            height = sum(part.num_rows for part in parts)
+            if height >= most or sum(part.nbytes for part in parts) >= _MOST_BYTES:
+                yield pa.concat_tables(parts), done
+                parts, done = [], done + height
+    if any(part.num_rows for part in parts):
+        yield pa.concat_tables(parts), done
 
 
 def _like(old: pq.ParquetFile, added: Sequence[str]) -> dict[str, Any]:

@@ -150,11 +150,11 @@ def test_new_members_are_all_that_differs(
     new = [put(text[row.start : row.end], ["advantage"], [str(i)], replace=True) for i, row in enumerate(rows)]
     numbered = iter(range(len(flat)))
     wanted = [[{**row, "advantage": next(numbered)} for row in inner] for inner in groups]
-    told = json.loads(woven(text, rows, new))
+    told = json.loads("".join(woven(text, rows, new)))
     assert [one["inner"] for one in told["traces"]] == wanted
     assert {**told, "traces": 0} == {**outer, "traces": 0}
     kept = data.draw(st.sets(st.sampled_from(range(len(flat)))) if flat else st.just(set()))
-    left = json.loads(without(text, rows, kept, new))
+    left = json.loads("".join(without(text, rows, kept, [new[at] for at in sorted(kept)])))
     numbered = iter(range(len(flat)))
     assert [one["inner"] for one in left["traces"]] == [
         [row for row in inner if row["advantage"] in kept] for inner in wanted

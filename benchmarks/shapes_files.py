@@ -1,0 +1,118 @@
+"""Thousands of small files, whole documents and wide tables: `shapes_files.py NAME PATH [ROWS]`; alone it lists the names.
+
+`SHAPES` is the table: how many rows, a function that writes them, what grpo-adv is run with and which peer of
+`peers_files.py` does the same job by hand. The same name and number of rows give the same bytes on every machine.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SEED: Final = 7
+GROUP: Final = 8
+_SMALL: Final = 64  # rows of a small Parquet file
+_ROW_GROUP: Final = 20_000
+_PROSE: Final = (
+    "the of and to in is that it was for on are as with his they at be this from have or by one had not but what all "
+    "were when we there can an your which their said if do will each about how up out them then she many some so"
+)
+
+
+def rows(count: int, size: int, *, metrics: bool = False) -> Iterator[dict[str, Any]]:
+    """Rollouts, eight a prompt, with a text of about so many bytes that needs escapes now and then."""
+    rng, words = random.Random(SEED), _PROSE.split()
+    for at in range(count):
+        text = " ".join(rng.choices(words, k=size // 5))
+        row: dict[str, Any] = {
+            "prompt_id": f"prompt-{at // GROUP:07}",
+            "sample": at % GROUP,
+            "completion": f'She said "{text}"\n',
+            "reward": rng.randrange(5) / 4,
+        }
+        if metrics:
+            row["metrics"] = {"tokens": rng.randrange(10, 4000), "format": rng.random(), "stop": rng.random() < 0.9}
+        yield row
+
+
+def parts(rollouts: Iterator[dict[str, Any]], size: int) -> Iterator[pa.Table]:
+    """So many rows in a table each."""
+    while part := list(islice(rollouts, size)):
+        yield pa.Table.from_pylist(part)
+
+
+def episodes(folder: Path, count: int) -> None:
+    """One file of one line for each rollout, as evaluation tools write them."""
+    folder.mkdir()
+    for at, row in enumerate(rows(count, 4000)):
+        (folder / f"episode_{at:06}.jsonl").write_text(f"{json.dumps(row)}\n", encoding="utf-8")
+
+
+def small_tables(folder: Path, count: int) -> None:
+    """Small Parquet files: those of a trainer that writes one a step."""
+    folder.mkdir()
+    for at, part in enumerate(parts(rows(count, 100), _SMALL)):
+        pq.write_table(part, folder / f"step_{at:06}.parquet")
+
+
+def array(path: Path, count: int) -> None:
+    """A JSON document: one array with all rollouts."""
+    path.write_text(json.dumps(list(rows(count, 1500, metrics=True))), encoding="utf-8")
+
+
+def wide_table(path: Path, count: int) -> None:
+    """Parquet with long texts."""
+    rng = random.Random(SEED)
+    # Texts that compress as prose does, to about a third; chosen words would compress to a tenth.
+    long = ({**row, "completion": rng.randbytes(550).hex() * 2 + row["completion"]} for row in rows(count, 1800))
+    found = parts(long, _ROW_GROUP)
+    first = next(found)
+    with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
+        for part in chain([first], found):
+            writer.write_table(part)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An input, who reads it, and how."""
+
+    rows: int
+    write: Callable[[Path, int], None]
+    suffix: str  # nothing: a folder
+    peer: str
+    arguments: tuple[str, ...]
+
+
+_COMPUTE: Final = ("compute",)
+_SHARDS: Final = ("compute", "--group-within", "input")  # the rollouts of a prompt lie in several files
+SHAPES: Final = {
+    "episodes": Shape(3_000, episodes, "", "lines", _SHARDS),
+    "small-parquet": Shape(3_000 * _SMALL, small_tables, "", "tables", _COMPUTE),
+    "array": Shape(111_000, array, ".json", "document", _COMPUTE),
+    "select-parquet": Shape(200_000, wide_table, ".parquet", "filtered", ("select", "--where", "mean > 0.5")),
+    "drop-parquet": Shape(200_000, wide_table, ".parquet", "dropped", ("compute", "--zero-variance", "drop")),
+}
+
+
+def main() -> None:
+    """Write one shape, or list all of them."""
+    if len(sys.argv) == 1:
+        print(*SHAPES, sep="\n")
+        return
+    shape = SHAPES[sys.argv[1]]
+    shape.write(Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else shape.rows)
+
+
+if __name__ == "__main__":
+    main()
