@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 BOM: Final = b"\xef\xbb\xbf"
 _LF, _CR, _CLOSE = b"\n\r}"
 _BLANKS: Final = b" \t\r\n"
+_STEP: Final = 1 << 18  # bytes in which line feeds are looked for
 # What stands before the last brace of an object that is not empty, nearly always.
 _USUAL: Final = ~np.isin(np.arange(256), np.frombuffer(b"{" + _BLANKS, np.uint8))
 
@@ -48,7 +49,9 @@ def last_braces(data: bytes) -> tuple[Ints, Ints]:
     Blank lines are no rows, and neither is a line without a brace, which no reader takes.
     """
     found = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(found == _LF)
+    # In steps, since a mask of the whole block is memory that the system has to give anew for each block.
+    some = (np.flatnonzero(found[at : at + _STEP] == _LF) + at for at in range(0, len(data), _STEP))
+    ends = np.concatenate([np.zeros(0, np.int64), *some])
     if data and found[-1] != _LF:
         ends = np.append(ends, len(data))
     starts = np.concatenate(([0], ends[:-1] + 1))
