@@ -46,7 +46,7 @@ class Line:
 
 
 def read(words: Sequence[str]) -> Line | int:
-    """What a command line asks for, or an exit status where typer has answered it (help, version, completion).
+    """The command and options of a command line, or an exit status where typer has answered it (help, version, completion).
 
     Raises a usage error for a line that means nothing.
     """
@@ -76,8 +76,8 @@ class _Command(TyperCommand):
     """One row of the table of commands; its parameters are made when a line is read, or its own help is shown."""
 
     def __init__(self, row: Command) -> None:
-        told = "\n\n".join(filter(None, (row.help, row.example, row.more)))
-        super().__init__(row.name, callback=self._line, help=told, short_help=row.help, **_STYLE)
+        text = "\n\n".join(filter(None, (row.help, row.example, row.more)))
+        super().__init__(row.name, callback=self._line, help=text, short_help=row.help, **_STYLE)
         self.row = row
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -96,10 +96,10 @@ class _Commands(TyperGroup):
         return [_converting(parameter) for parameter in super().get_params(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        found = super().get_command(ctx, cmd_name)
-        if found is None and not ctx.resilient_parsing:  # as it is while half a line is completed
+        command = super().get_command(ctx, cmd_name)
+        if command is None and not ctx.resilient_parsing:  # as it is while half a line is completed
             raise UnknownName.among("command", cmd_name, COMMANDS)
-        return found
+        return command
 
 
 @cache
@@ -119,8 +119,8 @@ def _program() -> Any:
     return program
 
 
-def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback
-    if wanted:
+def _version(given: bool) -> None:  # noqa: FBT001 - typer's callback
+    if given:
         print(f"{PROGRAM} {__version__}")
         raise typer.Exit
 
@@ -140,12 +140,12 @@ def _parameter(row: Option) -> inspect.Parameter:
     """An option or an argument in typer's words; None means that it is not given."""
     default = ... if row.required else None
     choices = get_args(row.type) if get_origin(row.type) is Literal else ()
-    told: dict[str, Any] = {"help": row.help, "show_default": False, "autocompletion": _names(row)}
+    common: dict[str, Any] = {"help": row.help, "show_default": False, "autocompletion": _names(row)}
     if row.is_argument:
-        info = typer.Argument(default, metavar=row.flag, **told)
+        info = typer.Argument(default, metavar=row.flag, **common)
     else:
         metavar = row.metavar or "|".join(choices)  # nothing for a flag, which takes nothing
-        info = typer.Option(default, *_flags(row), metavar=metavar, rich_help_panel=row.panel, **told)
+        info = typer.Option(default, *_flags(row), metavar=metavar, rich_help_panel=row.panel, **common)
     return inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=row.type)
 
 

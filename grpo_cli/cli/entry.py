@@ -79,7 +79,7 @@ def _system_words(error: OSError) -> str:
     return f"{where}{(error.strerror or str(error)).lower()}"
 
 
-_SIGNALS: Final[list[int]] = []  # those that have asked for the end
+_SIGNALS: Final[list[int]] = []  # those that have come in to end the run
 
 
 def _signalled(number: int, _: object) -> NoReturn:

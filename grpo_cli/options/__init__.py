@@ -1,1 +1,1 @@
-"""What can be asked for: each option once, what it means for a plan, and the grammar of conditions."""
+"""The options, each once: what it means for a plan, and the grammar of conditions."""

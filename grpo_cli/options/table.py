@@ -68,7 +68,7 @@ class Option:
 
     @property
     def is_argument(self) -> bool:
-        """Whether it is told by its place instead of a flag."""
+        """Whether it is given by its place instead of a flag."""
         return not self.flag.startswith("-")
 
 

@@ -61,7 +61,7 @@ class Layout:
 
     @property
     def logged(self) -> str:
-        """The column of the trainer's own advantage, where it tells the baseline; otherwise empty."""
+        """The column of the trainer's own advantage, where the baseline follows from it; otherwise empty."""
         return self.schema.advantage if self.schema is not None and self.schema.centred else ""
 
     def declared_unscorable(self, columns: Mapping[str, pl.Series], rewards: Sequence[str]) -> pl.Series | None:
@@ -131,7 +131,7 @@ def _rewards(schema: Schema, table: FileTable) -> tuple[str, ...]:
 
 
 def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: bool) -> tuple[str, ...]:
-    """The key as far as its columns are there; the last one has to be. A single file need not be told from others."""
+    """The key as far as its columns are there; the last one has to be. A single file needs no file column."""
     if schema.blocks and binding.group_size is None:
         cure = "give --group-size N, the number of rollouts of a prompt"
         raise DataError(f"a {schema.title} names no prompt: groups are blocks of rows", cure)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scan:
-    """What was read of all tables, and which of the columns are what."""
+    """What was read of all tables, and which columns are the key, steps and roles."""
 
     tables: Sequence[Table]
     lengths: tuple[int, ...]
@@ -73,8 +73,8 @@ def refuse_rivals(scan: Scan, rivals: Sequence[str]) -> None:
     """A text is the key only if no id beside it repeats: equal texts need not be one prompt."""
     for name in rivals:
         if encode([scan.columns[name]], scan.rows).size < scan.rows:
-            told = ", ".join((*scan.group, name))
-            raise DataError(f"several columns could be the group key: {told}", "choose with --group NAME")
+            names = ", ".join((*scan.group, name))
+            raise DataError(f"several columns could be the group key: {names}", "choose with --group NAME")
 
 
 def assign_groups(scan: Scan, binding: Binding) -> tuple[Coded, np.ndarray[tuple[int], np.dtype[np.bool_]] | None]:

@@ -81,7 +81,7 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan) -> Narrow:
 
 
 def _scan(layout: Layout, plan: Plan) -> tuple[Columns, Scan]:
-    """Read the columns that the names of the tables ask for."""
+    """Choose the columns among the names of the tables, and read them."""
     tables = layout.tables
     while True:
         names = list(dict.fromkeys(name for table in tables for name in table.columns()))

@@ -1,4 +1,4 @@
-"""Which columns a reading takes: those that were named, those that are found by name, and those that only warn."""
+"""Which columns are read: those that were named, those that are found by name, and those that only serve warnings."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ def choose_columns(layout: Layout, plan: Plan, names: Sequence[str]) -> Columns:
     steps: list[str] = [name for name in STEP_LIKE if name in names and name not in repeats]
     sample: str | None = next((name for name in SAMPLE_IDS if name in names), None)
     rivals = [name for name in ROW_IDS if name in names] if note.endswith(BY_TEXT) else []
-    found = [*steps, *([sample] if sample else []), *rivals, *layout.beside]
+    by_name = [*steps, *([sample] if sample else []), *rivals, *layout.beside]
     named = named_columns(binding)
-    kinds: dict[str, Kind] = dict.fromkeys((*group, *found, *named), "key")
+    kinds: dict[str, Kind] = dict.fromkeys((*group, *by_name, *named), "key")
     kinds |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
     kinds |= dict.fromkeys(rewards, "number")
-    # Columns that come along, and the trainer's own advantage where it tells something of the groups.
+    # Columns that come along, and the trainer's own advantage where it says something of the groups.
     carried: dict[str, Kind] = {**binding.carried, **({layout.logged: "number"} if layout.logged else {})}
     extra = {name: kind for name, kind in carried.items() if name not in kinds}
-    optional = {*found} - {*group, *rewards, *roles.values(), *named} | ({*extra} & {*names})
+    optional = {*by_name} - {*group, *rewards, *roles.values(), *named} | ({*extra} & {*names})
     fields = [Field(name, kind) for name, kind in {**kinds, **extra}.items()]
     return Columns(group, rewards, roles, steps, sample, rivals, fields, optional, note)
 
 
 def named_columns(binding: Binding) -> list[str]:
     """Columns that --group-within and --batch-by name."""
-    given = [binding.group_within, *binding.batch_names]
-    return [name for name in given if name not in {None, "file", "input"}]
+    names = [binding.group_within, *binding.batch_names]
+    return [name for name in names if name not in {None, "file", "input"}]
 
 
 def columns_of_roles(binding: Binding, plan: Plan) -> dict[str, str]:

@@ -35,7 +35,7 @@ class DerivedColumns:
     place: Place
 
     def scan(self, scan: Scan, fields: Sequence[Field]) -> pl.DataFrame:
-        """The columns that are wanted, derived ones among them; `scan` reads those of the file."""
+        """The columns of these fields, derived ones among them; `scan` reads those of the file."""
         sources = {one.name: self._source(one) for one in fields}
         scans = _distinct([source for source in sources.values() if source.name not in OWN])
         frames = [scan(part) for part in scans if part] or [scan([])]
@@ -51,7 +51,7 @@ class DerivedColumns:
         return pl.DataFrame(columns)
 
     def _source(self, field: Field) -> Field:
-        """The column of the file that a wanted one is made of, or itself."""
+        """The column of the file that a derived one is made of, or the column itself."""
         made = self.schema.derive.get(field.name)
         if made is not None:
             return Field(made.source, "numbers" if made.total else "key")

@@ -42,15 +42,15 @@ def with_schema(files: Sequence[FileTable], choice: str | None) -> list[FileTabl
     """The files as the schema that all of them are of reads them; `choice` names one, or says that there is none."""
     if choice == NONE:
         return list(files)
-    found = {one.name: _schema_of(one, choice) for one in files}
-    kinds = {None if one is None else one.name: name for name, one in found.items()}
+    by_file = {one.name: _schema_of(one, choice) for one in files}
+    kinds = {None if one is None else one.name: name for name, one in by_file.items()}
     if len(kinds) > 1:
         listed = ", ".join(f"{name} is {kind or 'of no known schema'}" for kind, name in kinds.items())
         raise DataError(
             f"the files are of different schemas: {listed}",
             "name the files of one, or choose with --schema NAME, or --schema none",
         )
-    schema_ = next(iter(found.values()))
+    schema_ = next(iter(by_file.values()))
     if schema_ is None:
         return list(files)
     nested = schema_.layout == NESTED
@@ -84,8 +84,9 @@ def _heads(name: str) -> frozenset[str]:
     return frozenset(re.split(r"[.\[]", field)[0] for field in schema(name).fields)
 
 
-def _best(found: Sequence[Match], name: str) -> Schema | None:
-    fitting = [one for one in found if not one.against]
+def _best(candidates: Sequence[Match], name: str) -> Schema | None:
+    """The schema that fits best, None where none fits; two that fit equally well are an error."""
+    fitting = [one for one in candidates if not one.against]
     if not fitting:
         return None
     most = max(one.score for one in fitting)
@@ -96,12 +97,12 @@ def _best(found: Sequence[Match], name: str) -> Schema | None:
     return best[0]
 
 
-def _refuse(found: Schema, table: FileTable) -> None:
-    if found.layout in REFUSED:
-        raise DataError(f"{table.name}: {found.title}: {found.refusal}", found.hint)
-    if not _can_hold(table.format, found.layout):
-        others = sorted(one.name for one in registry.FORMATS.values() if _can_hold(one, found.layout))
-        wrong = f"{table.name}: the schema {found.name} is not read from {table.format.name}"
+def _refuse(chosen: Schema, table: FileTable) -> None:
+    if chosen.layout in REFUSED:
+        raise DataError(f"{table.name}: {chosen.title}: {chosen.refusal}", chosen.hint)
+    if not _can_hold(table.format, chosen.layout):
+        others = sorted(one.name for one in registry.FORMATS.values() if _can_hold(one, chosen.layout))
+        wrong = f"{table.name}: the schema {chosen.name} is not read from {table.format.name}"
         raise DataError(wrong, f"it is read from {', '.join(others)}; --schema none reads plain rows")
 
 
@@ -116,10 +117,10 @@ def explained(name: str) -> dict[str, Any]:
     """Which schema a file is of, what speaks for it, and what against the nearest others, as plain data."""
     source = pinned(Path(name))
     known = registry.of(source)
-    found = matches(Sample.of(source, known, known.columns(source)))
-    fitting = sorted((one for one in found if not one.against), key=lambda one: -one.score)
-    near = sorted((one for one in found if one.against and one.by), key=lambda one: (len(one.against), -one.score))
-    best = _best(found, name)
+    candidates = matches(Sample.of(source, known, known.columns(source)))
+    fitting = sorted((one for one in candidates if not one.against), key=lambda one: -one.score)
+    near = sorted((one for one in candidates if one.against and one.by), key=lambda one: (len(one.against), -one.score))
+    best = _best(candidates, name)
     return {
         "file": name,
         "schema": None if best is None else best.name,

@@ -19,26 +19,24 @@ if TYPE_CHECKING:
     from grpo_cli.read.tables import Narrow, Table
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-NEAR: Final = 10_000  # keys among which a misspelt one is looked for
+NEAR: Final = 10_000  # keys that a misspelt one is compared with
 
 
-def code_of(narrow: Narrow, wanted: str) -> int:
-    """The group that a key means: the whole key, its parts with a comma between them, or a beginning that is unique."""
+def code_of(narrow: Narrow, key: str) -> int:
+    """The code of the group with this key: the whole key, its parts with a comma between them, or a unique beginning."""
     texts = _keys(narrow)
-    spaced = ", ".join(part.strip() for part in wanted.split(","))
-    for same in (texts == wanted, texts == spaced, texts.str.starts_with(wanted)):
-        found = same.arg_true()
-        if len(found) == 1:
-            return int(found[0])
-        if len(found) > 1:
-            shown = ", ".join(narrow.label(int(code)) for code in found[:3])
-            more = f" and {len(found) - 3} more" if len(found) > 3 else ""  # noqa: PLR2004 - the three that are shown
-            raise DataError(
-                f"{wanted!r} is the beginning of {len(found)} keys ({shown}{more})", "give --show more of it"
-            )
-    near = get_close_matches(wanted, texts.head(NEAR).to_list(), n=1)
-    told = f"did you mean {near[0]!r}?" if near else f"the first of {len(texts)} is {texts[0]!r}"
-    raise DataError(f"no group has the key {wanted!r}", told)
+    spaced = ", ".join(part.strip() for part in key.split(","))
+    for same in (texts == key, texts == spaced, texts.str.starts_with(key)):
+        codes = same.arg_true()
+        if len(codes) == 1:
+            return int(codes[0])
+        if len(codes) > 1:
+            shown = ", ".join(narrow.label(int(code)) for code in codes[:3])
+            more = f" and {len(codes) - 3} more" if len(codes) > 3 else ""  # noqa: PLR2004 - the three that are shown
+            raise DataError(f"{key!r} is the beginning of {len(codes)} keys ({shown}{more})", "give --show more of it")
+    near = get_close_matches(key, texts.head(NEAR).to_list(), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"the first of {len(texts)} is {texts[0]!r}"
+    raise DataError(f"no group has the key {key!r}", hint)
 
 
 def _keys(narrow: Narrow) -> pl.Series:
@@ -55,13 +53,13 @@ def texts(narrow: Narrow, rows: Rows, column: str) -> list[str | None]:
     """The text of these rows of the narrow table; of messages and other values their JSON."""
     places = rows if narrow.rows is None else narrow.rows[rows]
     files = np.searchsorted(narrow.ends, places, side="right")
-    told: dict[int, Any] = {}
+    values: dict[int, Any] = {}
     for file in np.unique(files):
         start = int(narrow.ends[file]) - narrow.lengths[file]
         here = np.unique(places[files == file])
-        found = _picked(narrow.tables[file], here - start, column, narrow.lengths[file])
-        told |= dict(zip(here.tolist(), found, strict=True))
-    return [_as_text(told[place]) for place in places.tolist()]
+        read = _values(narrow.tables[file], here - start, column, narrow.lengths[file])
+        values |= dict(zip(here.tolist(), read, strict=True))
+    return [_as_text(values[place]) for place in places.tolist()]
 
 
 def _as_text(value: Any) -> str | None:
@@ -73,12 +71,12 @@ def _as_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json_text(value)
 
 
-def _picked(table: Table, rows: Rows, column: str, height: int) -> Sequence[Any]:
+def _values(table: Table, rows: Rows, column: str, height: int) -> Sequence[Any]:
     """The values of these rows (in ascending order), read the cheap way if the format has one."""
     if isinstance(table, FileTable):
-        found = table.format.values(table.source, rows, column, height)
-        if found is not None:
-            return found
+        values = table.format.values(table.source, rows, column, height)
+        if values is not None:
+            return values
     try:
         return table.scan([Field(column, "key")])[column].gather(rows).to_list()
     except GrpoError:  # not every file of several has it

@@ -25,10 +25,10 @@ LISTED: Final = 3  # skipped files that a warning names
 
 
 def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple[list[Input], list[str]]:
-    """Pin the files that are meant, and list those that were passed over.
+    """Pin the files to read, and list those that were passed over.
 
     Passed over are own outputs, hidden and empty files, a schema's second copies, and whatever is in the output folder;
-    a file that is named itself is always meant.
+    a file that is named itself is always read.
     """
     if STDIN in names:
         if len(names) > 1:

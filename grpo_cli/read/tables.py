@@ -39,7 +39,7 @@ class Binding:
     roles: Mapping[str, str] = field(default_factory=dict)
     carried: Mapping[str, Kind] = field(default_factory=dict)  # columns that come along, without a part to play
     singletons_meant: bool = False
-    schema: str | None = None  # the name of one, or "none"; without it the files are looked at
+    schema: str | None = None  # the name of one, or "none"; without it detected
 
     @property
     def batch_names(self) -> list[str]:
@@ -58,7 +58,7 @@ class Table(Protocol):
         """All top-level names."""
 
     def scan(self, fields: Sequence[Field]) -> pl.DataFrame:
-        """The asked columns, row i being row i."""
+        """The columns of these fields, row i being row i."""
 
     def place(self, row: int) -> str:
         """How messages call a row."""
@@ -66,7 +66,7 @@ class Table(Protocol):
 
 @dataclass(frozen=True)
 class FileTable:
-    """A pinned file and the format that reads it; the schema that it is of, once it has been looked at."""
+    """A pinned file and the format that reads it; its schema, once that has been detected."""
 
     source: Input
     format: Format
@@ -112,7 +112,7 @@ class FileTable:
         self._refused.update(names)
 
     def scan(self, fields: Sequence[Field]) -> pl.DataFrame:
-        """The wanted columns of the file, those among them that the schema makes of others."""
+        """The columns of these fields; the schema may make some of them of others."""
         if self.schema is None:
             return self._scanned(fields)
         return DerivedColumns(self.schema, self.name, self.place).scan(self._scanned, fields)
@@ -138,7 +138,7 @@ class FrameTable:
         return list(self.names)
 
     def scan(self, fields: Sequence[Field]) -> pl.DataFrame:
-        """The asked columns, dotted paths reaching into structs."""
+        """The columns of these fields, dotted paths reaching into structs."""
         heads = {one.name: one.name if one.name in self.names else one.name.split(".")[0] for one in fields}
         for name, head in heads.items():
             if head not in self.names:
@@ -162,7 +162,7 @@ class FrameTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Narrow:
-    """The narrow table, and how it was found. `rows` are its rows in the input, where some were left out."""
+    """The narrow table, and how it was made. `rows` are its rows in the input, where some were left out."""
 
     table: pl.DataFrame
     tables: Sequence[Table]

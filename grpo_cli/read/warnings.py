@@ -1,4 +1,4 @@
-"""What looks wrong with the groups that were found: said as warnings, each with the flag that would change it."""
+"""Groups that look wrong, as warnings: each names the flag that would change it."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _NEAR: Final = 1e-4  # two baselines that differ by less are one, rounded
 
 
 def suspicions(scan: Scan, binding: Binding, coded: Coded, baseline: pl.Series | None) -> tuple[str, ...]:
-    """Groups that may be several in one; `baseline` is the one that the trainer logged, row by row."""
+    """Warnings of groups that may be several in one; `baseline` is the one that the trainer logged, row by row."""
     if binding.group_size is not None or not scan.group:
         return ()
     key = scan.key_words or ", ".join(scan.group)
     rows = sizes(coded)
-    told, size = _baselines(coded, baseline) or _again(coded, rows) or _multiples(coded, rows) or ("", 0)
-    if told:
-        named = "" if binding.group else f"--group {','.join(scan.group)} "
-        return (f"{told} {named}--group-size {size} cuts them",)
+    reason, size = _baselines(coded, baseline) or _repeated_keys(coded, rows) or _multiples(coded, rows) or ("", 0)
+    if reason:
+        group = "" if binding.group else f"--group {','.join(scan.group)} "
+        return (f"{reason} {group}--group-size {size} cuts them",)
     if coded.size == 1 and scan.rows >= _GIANT:
         return (f"all {scan.rows:,} rows are one group: is {key} the same everywhere? --group names another key",)
     return ()
 
 
-def _again(coded: Coded, rows: Ints) -> tuple[str, int] | None:
+def _repeated_keys(coded: Coded, rows: Ints) -> tuple[str, int] | None:
     """Keys that come back in blocks of one size, with other groups between them."""
     if coded.together or coded.codes[0] != coded.codes[1]:
         return None  # blocks of one row are no blocks

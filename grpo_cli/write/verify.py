@@ -1,7 +1,7 @@
 """The guarantee as a check: an output without its added columns is the input.
 
 JSON lines, CSV records and Parquet column chunks are compared byte by byte; what took the general path, and Arrow
-files, value by value. Same rows, same order; the first difference is told.
+files, value by value. Same rows, same order; the first difference is reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was found equal: by bytes or by values, without which columns."""
+    """How the files are equal: by bytes or by values, without which columns."""
 
     by: str
     added: tuple[str, ...]
@@ -39,30 +39,30 @@ def verify(output: Path, against: Path, columns: Sequence[str] = ()) -> Verified
     kind, of_old = registry.of(new), registry.of(old)
     if not kind.same_as(of_old):
         raise UsageError(f"{new.name} is {kind.name} and {old.name} is {of_old.name}", "verify compares one format")
-    kind = _laid_out(old, kind)
-    added = _there(kind, new, columns) or _added(kind, new, old)
+    kind = _as_its_schema(old, kind)
+    added = _named_columns(kind, new, columns) if columns else _added_columns(kind, new, old)
     by, difference = kind.compared(new, old, added)
     if difference is not None:
         raise DataError(difference, "name a replaced column with --column" if not columns else "")
     return Verified(by, added)
 
 
-def _there(kind: Format, new: Input, columns: Sequence[str]) -> tuple[str, ...]:
-    """The names that were given, which the output has to have."""
-    names = _columns(kind, new) if columns else []
+def _named_columns(kind: Format, new: Input, columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that were named, which the output has to have."""
+    names = _columns(kind, new)
     for name in columns:
         if names and name not in names:
             raise UsageError(f"{new.name} has no {name}", f"--column takes {', '.join(names[:LISTED])}")
     return tuple(columns)
 
 
-def _added(kind: Format, new: Input, old: Input) -> tuple[str, ...]:
+def _added_columns(kind: Format, new: Input, old: Input) -> tuple[str, ...]:
     """The names that only the output has."""
     known = _columns(kind, old)
     added = tuple(name for name in _columns(kind, new) if name not in known)
     if not kind.watches or not added:
         return added
-    with suppress(DataError):  # the comparison will tell
+    with suppress(DataError):  # the comparison reports it
         late = kind.scan_watching(old, (), added)[1]  # what some line far behind the first ones holds
         return tuple(name for name in added if name not in late)
     return added
@@ -74,7 +74,7 @@ def _columns(kind: Format, source: Input) -> list[str]:
     return [name for name in kind.columns(source) if name not in outer]
 
 
-def _laid_out(old: Input, kind: Format) -> Format:
+def _as_its_schema(old: Input, kind: Format) -> Format:
     """The format as the schema of the file reads it, where rollouts are inside of records."""
     with suppress(DataError):
         return recognise([FileTable(old, kind)], Binding())[0].format
