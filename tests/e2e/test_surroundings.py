@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
-from tests.support.command import adv, process
+from tests.support.command import adv, process, taken
 from tests.support.jobs import compute, rows_of, write
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ def waiting(place: Path, *before: str) -> subprocess.Popen[bytes]:
     assert run.stdin is not None
     run.stdin.write(b"".join(json.dumps(row).encode() + b"\n" for row in ROWS))
     run.stdin.flush()
-    time.sleep(1.0)
+    while run.poll() is None and not taken(run.stdin):
+        time.sleep(0.01)
     return run
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
+from array import array
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
@@ -77,3 +80,10 @@ def _as_it_was() -> Iterator[None]:
     finally:
         for number, handler in handlers:
             signal.signal(number, handler)
+
+
+def taken(pipe: IO[Any]) -> bool:
+    """Whether the other end has read all that was written into a pipe: a run that has read a line waits for the next."""
+    left = array("i", [0])
+    fcntl.ioctl(pipe.fileno(), termios.FIONREAD, left)
+    return left[0] == 0
