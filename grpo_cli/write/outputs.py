@@ -200,7 +200,8 @@ def refuse_path(
     `force` lets an existing file be replaced, but never an input.
     """
     if not makes_folders and not path.absolute().parent.is_dir():
-        raise UsageError(f"{path}: there is no directory {path.parent}", f"mkdir -p {path.parent}")
+        named = path if flag == "-o" else f"{flag} {path}"
+        raise UsageError(f"{named}: there is no directory {path.parent}", f"mkdir -p {path.parent}")
     refuse_checksums(path, str(path), f"choose another {flag}")
     if not path.exists():
         return
