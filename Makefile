@@ -22,6 +22,6 @@ bench: ## needs about 12 GB below build/; see benchmarks/README.md
 	mkdir -p build/bench
 	$(BIN)python benchmarks/run.py --scratch build/bench
 
-nightly: ## everything, with twenty times the examples, fuzz, large files and all other readers; needs Java and a Chromium
+nightly: ## everything, with thirty times the examples, fuzz, large files and all other readers; needs Java and a Chromium
 	$(BIN)pip install -q -e '.[nightly]'
 	$(BIN)pytest tests --nightly
