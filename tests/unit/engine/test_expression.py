@@ -40,9 +40,7 @@ def test_every_quantity_computes_also_in_quotes(name: str) -> None:
 
 
 def test_conditions_and_cases_are_part_of_a_formula() -> None:
-    case = (
-        "CASE WHEN reward BETWEEN 0.5 AND 0.75 OR reward IN (9.0, 10.5) THEN 1.5e0 WHEN NOT reward > .3 THEN -1 ELSE 0 END"
-    )
+    case = "CASE WHEN reward BETWEEN 0.5 AND 0.75 OR reward IN (9.0, 10.5) THEN 1.5e0 WHEN NOT reward > .3 THEN -1 ELSE 0 END"
     assert computed(case) == [-1.0, 1.5, 0.0, 1.5, 1.5]
     assert computed("case when reward is null or reward <> 0.5 then 2 else reward % 2 end") == [2.0, 0.5, 2.0, 0.5, 2.0]
 
