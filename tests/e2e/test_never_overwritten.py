@@ -33,18 +33,17 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["itself", "symlink", "hard link"])
-@pytest.mark.parametrize("command", WRITING)
+# A report has a suffix that no input has: it can only be one under another name.
+CASES = [(c, n) for c in WRITING for n in ("itself", "symlink", "hard link") if (c, n) != ("report", "itself")]
+
+
+@pytest.mark.parametrize(("command", "name"), CASES)
 def test_no_command_writes_over_its_input(command: str, name: str, place: Path) -> None:
-    if command == "report":
-        pytest.importorskip("altair")
     target = place / ("in.jsonl" if name == "itself" else "r.html" if command == "report" else "other.jsonl")
     if name == "symlink":
         target.symlink_to("in.jsonl")
     elif name == "hard link":
         target.hardlink_to(place / "in.jsonl")
-    elif command == "report":
-        pytest.skip("a report has a suffix that no input has")
     before, names = (place / "in.jsonl").read_bytes(), sorted(path.name for path in place.iterdir())
     done = adv(*(target.name if word == "TARGET" else word for word in WRITING[command]), cwd=place)
     assert (done.status, done.out) == (2, "")
