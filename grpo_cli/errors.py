@@ -14,10 +14,12 @@ error survives pickling on its way back from another process.
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+_LISTED: Final = 6  # names that begin like an unknown one
 
 
 def printable(text: str) -> str:
@@ -55,6 +57,10 @@ class UnknownName(UsageError):
     def among(cls, kind: str, name: str, known: Iterable[str], cure: str = "") -> UnknownName:
         """Name what was asked for, the nearest name, or else all of them."""
         names = list(known)
+        begun = [known_name for known_name in names if known_name.startswith(name.lower())] if name else []
+        if 1 < len(begun) < len(names):
+            more = f" and {len(begun) - _LISTED} more" if len(begun) > _LISTED else ""
+            return cls(f"no {kind} named {name!r}", f"did you mean {', '.join(begun[:_LISTED])}{more}? {cure}".strip())
         near = get_close_matches(name.lower(), names, n=1, cutoff=0.5) or get_close_matches(
             name, names, n=1, cutoff=0.5
         )

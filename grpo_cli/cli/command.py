@@ -6,6 +6,7 @@ import inspect
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 import typer
@@ -98,6 +99,10 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
         if command is None and not ctx.resilient_parsing:  # as it is while half a line is completed
+            if Path(cmd_name).suffix or "/" in cmd_name or cmd_name == "-":
+                raise UsageError(
+                    f"{cmd_name} stands where a command does", f"{PROGRAM} compute {cmd_name}, for example"
+                )
             raise UnknownName.among("command", cmd_name, COMMANDS)
         return command
 

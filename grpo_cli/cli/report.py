@@ -22,7 +22,9 @@ def report(given: dict[str, Any]) -> None:
     if target.suffix.lower().removeprefix(".") not in KINDS:
         raise UsageError(f"{target}: no report goes by this name", f"the suffixes are .{' .'.join(KINDS)}")
     if any(find_spec(name) is None for name in NEEDS):
-        raise UsageError("the report is drawn with altair and vl-convert-python", "pip install 'grpo-adv[report]'")
+        raise UsageError(
+            "the report is drawn with altair and vl-convert-python", "pip install altair vl-convert-python"
+        )
     inspection = inspected(given, report=target, force=given.get("force", False))
     from grpo_cli.render.report import write_report
 

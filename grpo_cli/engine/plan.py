@@ -1,6 +1,6 @@
 """The Plan: the frozen, valid description of the arithmetic, in eight parts and in their order.
 
-A Plan says what the numbers are; it never says where they come from (columns are bound by `sources`) or
+A Plan says what the numbers are; it never says where they come from (a Binding of `read` names the columns) or
 where they go. Every layer that can change it (a method's own defaults, a preset, `--config`, flags) is a
 flat mapping of dotted settings (`divisor.epsilon`), merged from weak to strong and made into a Plan once.
 """

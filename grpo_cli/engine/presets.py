@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UnknownName, UsageError
 
@@ -53,6 +54,8 @@ def preset(name: str) -> Preset:
     """The preset of that name, to compute with; one that means nothing on reward tables says why."""
     known = presets()
     if name not in known:
+        if name in ESTIMATORS:
+            raise UnknownName(f"no preset named {name!r}", f"it is a method: --method {name}")
         raise UnknownName.among("preset", name, known)
     chosen = known[name]
     if chosen.refused:

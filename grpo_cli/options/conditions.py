@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -43,7 +44,10 @@ class Filter:
             tree = ast.parse(text.strip(), mode="eval").body
         except SyntaxError as error:
             at = f" at {text.strip()[(error.offset or 1) - 1 :][:20]!r}" if error.offset else ""
-            raise UsageError(f"{text!r} is not a condition{at}", _EXAMPLE) from None
+            single = re.search(r"(?<![<>=!])=(?!=)", text) is not None
+            raise UsageError(
+                f"{text!r} is not a condition{at}", "equal is written ==" if single else _EXAMPLE
+            ) from None
         except (ValueError, RecursionError, MemoryError):
             raise UsageError(f"{text[:40]!r}... cannot be read as a condition", _EXAMPLE) from None
         _check(tree, text)
@@ -95,9 +99,13 @@ _ALLOWED: Final = (
 
 def _check(tree: ast.expr, text: str) -> None:
     for node in ast.walk(tree):
-        if not isinstance(node, _ALLOWED):
-            shown = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
-            raise UsageError(f"{text!r} has {shown!r}, which a condition cannot have", _EXAMPLE)
+        # An operator has no text of its own: what it is part of is shown.
+        if not isinstance(node, _ALLOWED) or not all(isinstance(one, _ALLOWED) for one in _operators(node)):
+            raise UsageError(f"{text!r} has {ast.unparse(node)!r}, which a condition cannot have", _EXAMPLE)
+
+
+def _operators(node: ast.AST) -> list[ast.AST]:
+    return [one for one in ast.iter_child_nodes(node) if isinstance(one, (ast.operator, ast.cmpop, ast.unaryop))]
 
 
 def _is_condition(node: ast.expr) -> bool:

@@ -13,9 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, get_origin
 
 from grpo_cli.engine.coerce import typed
+from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.presets import differences, preset
+from grpo_cli.engine.presets import differences, preset, presets
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.table import EVERY, OPTIONS
@@ -96,6 +97,8 @@ def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
 def plan_of(given: Given) -> Plan:
     """The plan that the flags make of the method's defaults, and of the preset where one is named."""
     flags = settings(given)
+    if given.get("method", "grpo") not in ESTIMATORS and given["method"] in presets():
+        raise UnknownName(f"no method named {given['method']!r}", f"it is a preset: --preset {given['method']}")
     weaker = preset(given["preset"]).layers if "preset" in given else ()
     plan = Plan.of(*weaker, flags)
     set_fields = {key for layer in (*weaker, flags) for key in layer}

@@ -231,9 +231,9 @@ def _difficulty(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     plain = (rates["worst"], rates["best"]) == (0, 1)
     way = "" if plain else f"   way from {number(rates['worst'])} (0) to {number(rates['best'])} (1)"
     fifths = [sum(rates["bins"][i : i + 2]) for i in range(0, len(rates["bins"]), 2)]
-    names = ["0, never", *(f"{i / 5:g} to {(i + 1) / 5:g}" for i in range(5)), "1, always"]
+    names = ["0, never", *(f"{i / 5:g} to <{(i + 1) / 5:g}" for i in range(5)), "1, always"]
     groups = count(rates["groups"], "group")
-    useful = f"{rates['useful']:,} of {groups} from 0.2 to 0.8, mean {number(rates['mean'])}{way}"
+    useful = f"{rates['useful']:,} of {groups} from 0.2 to 0.8 (both included), mean {number(rates['mean'])}{way}"
     yield "solve rate", [*bar_lines(names, [rates["never"], *fifths, rates["always"]], left=True), useful]
 
 

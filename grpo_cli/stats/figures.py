@@ -127,11 +127,11 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
     rates = inspection.facts["difficulty"]
     if rates is None:
         return None
-    names = ["never", *(f"{i / 10:g} to {(i + 1) / 10:g}" for i in range(10)), "always"]
+    names = ["never", *(f"{i / 10:g} to <{(i + 1) / 10:g}" for i in range(10)), "always"]
     kinds = [OUTCOMES[2], *[OUTCOMES[0]] * 10, OUTCOMES[1]]
     sizes = [rates["never"], *rates["bins"], rates["always"]]
     lines = [{"value": n, "kind": k, "count": c} for n, k, c in zip(names, kinds, sizes, strict=True)]
-    caption = f"How hard the prompts are: {rates['useful']:,} of {rates['groups']:,} groups lie from 0.2 to 0.8."
+    caption = f"How hard the prompts are: {rates['useful']:,} of {rates['groups']:,} groups lie from 0.2 to 0.8, both included."
     return Figure(name="solve_rates", kind="stacked", title="Solve rates", caption=caption, lines=lines,
                   axes={"x": "mean reward of a group, from worst to best", "y": "groups"})  # fmt: skip
 

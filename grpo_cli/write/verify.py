@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import pinned
 from grpo_cli.formats import registry
+from grpo_cli.formats.interface import Field
 from grpo_cli.read.apply_schema import recognise
 from grpo_cli.read.choose_columns import LISTED
 from grpo_cli.read.tables import Binding, FileTable
@@ -43,8 +44,17 @@ def verify(output: Path, against: Path, columns: Sequence[str] = ()) -> Verified
     added = _named_columns(kind, new, columns) if columns else _added_columns(kind, new, old)
     by, difference = kind.compared(new, old, added)
     if difference is not None:
-        raise DataError(difference, "name a replaced column with --column" if not columns else "")
+        raise DataError(difference, _way_out(kind, new, old, columns))
     return Verified(by, added)
+
+
+def _way_out(kind: Format, new: Input, old: Input, columns: Sequence[str]) -> str:
+    """What may explain a difference: rows that were left out, or a column that was replaced."""
+    with suppress(DataError, IndexError):
+        now, was = (len(kind.scan(one, [Field(kind.columns(one)[0], "key")])) for one in (new, old))
+        if now < was:
+            return f"{new.name} has {now:,} of {was:,} rows: verify is for files with all of them"
+    return "" if columns else "name a replaced column with --column"
 
 
 def _named_columns(kind: Format, new: Input, columns: Sequence[str]) -> tuple[str, ...]:

@@ -204,7 +204,7 @@ def test_a_report_without_its_extra_says_how_to_have_it(place: Path, monkeypatch
     monkeypatch.setattr("grpo_cli.cli.report.NEEDS", ("no_such_library",))
     done = adv("report", "rewards.jsonl", "-o", "a.html", cwd=place)
     assert (done.status, (place / "a.html").exists()) == (2, False)
-    assert "pip install 'grpo-adv[report]'" in done.err
+    assert "pip install altair vl-convert-python" in done.err
 
 
 @pytest.mark.parametrize("target", ["a.docx", "no/such/place.html"])

@@ -134,6 +134,8 @@ class Parquet(Format):
                 return splice.weave(source, sink, weaving)
             except Unspliceable as why:
                 rewrite.write(source, sink, weaving)
+                if not weaving.added.width:  # rows were chosen, which is no surprise
+                    return []
                 return [f"{source.name}: all columns were encoded anew (the general path): {why}"]
 
     def weave_in_place(self, source: Input, weaving: Weaving) -> Sequence[str]:
