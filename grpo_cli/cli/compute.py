@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_cli.cli.output import progress, screen, show
+from grpo_cli.cli.output import file_of, progress, screen, show
 from grpo_cli.errors import GateError, UsageError
 from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.resolve import binding_fields, origin, output_fields, plan_of
@@ -55,7 +54,7 @@ def _job(given: dict[str, Any], plan: Any) -> Job:
         binding=Binding(**binding_fields(given)),
         output=Output(**output_fields(given)),
         gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
-        summary=Path(given["summary"]) if "summary" in given else None,
+        summary=file_of(given, "summary"),
         dry_run=given.get("explain", False),
         silent="quiet" in given and not {"json", "summary", "explain"} & {*given},
         skip_broken=given.get("on_error") == "skip",

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.files.stores import is_url
+from grpo_cli.options.table import EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +19,17 @@ if TYPE_CHECKING:
 
     Given = Mapping[str, Any]
     Facts = Mapping[str, Any]
+
+
+def file_of(given: Given, name: str) -> Path | None:
+    """The path of an option that names a file to write; None where it is not given. An object in a store will not do."""
+    if name not in given:
+        return None
+    if is_url(given[name]):
+        raise UsageError(
+            f"{EVERY[name].flag} {given[name]}: only a file can be written here", "give the name of a file"
+        )
+    return Path(given[name])
 
 
 def show(given: Given, facts: Facts, render: Callable[[Facts, Console], None], *, aside: bool = False) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from grpo_cli.cli.inspect import inspected
+from grpo_cli.cli.output import file_of
 from grpo_cli.errors import UsageError, printable
+from grpo_cli.files.stores import is_url
 
 KINDS: Final = ("html", "png", "svg", "pdf")
 NEEDS: Final = ("altair", "vl_convert")
@@ -16,9 +18,10 @@ NEEDS: Final = ("altair", "vl_convert")
 def report(given: dict[str, Any]) -> None:
     """Draw what `inspect` finds, into a file of the kind that its suffix names."""
     first = Path(given["inputs"][0])
-    if "output" not in given and str(first) == "-":
-        raise UsageError("a report of standard input has no name", "give -o report.html")
-    target = Path(given.get("output") or first.with_name(f"{first.stem or first.resolve().name}.report.html"))
+    if "output" not in given and (given["inputs"][0] == "-" or is_url(given["inputs"][0])):
+        what = "standard input" if given["inputs"][0] == "-" else "objects"
+        raise UsageError(f"a report of {what} has no name", "give -o report.html")
+    target = file_of(given, "output") or Path(first.with_name(f"{first.stem or first.resolve().name}.report.html"))
     if target.suffix.lower().removeprefix(".") not in KINDS:
         raise UsageError(f"{target}: no report goes by this name", f"the suffixes are .{' .'.join(KINDS)}")
     if any(find_spec(name) is None for name in NEEDS):

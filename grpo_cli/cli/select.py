@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from grpo_cli.cli.output import progress, show
+from grpo_cli.cli.output import file_of, progress, show
 from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.resolve import binding_fields, choice_fields, output_fields, settings
 
@@ -25,7 +24,7 @@ def select(given: dict[str, Any]) -> None:
         binding=Binding(**binding_fields(given)),
         length=given.get("length_column"),
         output=Output(**output_fields(given), word="selected"),
-        summary=Path(given["summary"]) if "summary" in given else None,
+        summary=file_of(given, "summary"),
         skip_broken=given.get("on_error") == "skip",
         max_line=given.get("max_line", MAX_LINE),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from grpo_cli.cli.output import as_json
@@ -13,7 +12,7 @@ def verify(given: dict[str, Any]) -> None:
     """Compare the two files; the first difference is an error."""
     from grpo_cli.write.verify import verify as check
 
-    output, against = Path(given["file"]), Path(given["against"])
+    output, against = given["file"], given["against"]
     result = check(output, against, given.get("columns", ()))
     if given.get("json"):
         print(as_json({"file": output, "against": against, "columns": result.added, "compared_by": result.by}))

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from io import BufferedReader, BytesIO, RawIOBase
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
@@ -51,6 +51,7 @@ class Pin:
     mtime_ns: int
     ctime_ns: int
     links: int = field(compare=False)
+    tag: str = ""  # the ETag of an object in a store
 
     @classmethod
     def of(cls, stat: os.stat_result) -> Self:
@@ -111,6 +112,11 @@ class Input:
         if size > self.max_line:
             long = f"{self.name}: a line of more than {self.max_line:,} bytes"
             raise DataError(long, "--max-line BYTES reads longer ones, each as a whole in memory")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether `path` is that of a file, which other libraries may open."""
+        return True
 
     @property
     def suffix(self) -> str:
@@ -309,7 +315,7 @@ def _in_glob(pattern: str, suffixes: Suffixes) -> Matched:
     recursive = "**" in Path(pattern).parts
     for path in map(Path, glob.glob(pattern, recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute one
         if path.is_file():
-            (matched.skipped if _is_skipped(path.name) else matched.files).append(path)
+            (matched.skipped if is_passed_over(path.name) else matched.files).append(path)
         elif path.is_dir() and not recursive:
             below = _in_directory(path, suffixes)
             matched.files.extend(below.files)
@@ -324,22 +330,24 @@ def _in_directory(top: Path, suffixes: Suffixes) -> Matched:
         below[:] = [name for name in below if not name.startswith((".", "_"))]
         for path in (Path(folder, name) for name in names):
             # A named pipe in a directory would be waited for; whoever means it names it.
-            if _is_readable(path, suffixes) and path.is_file():
-                (matched.skipped if _is_skipped(path.name) else matched.files).append(path)
+            if is_readable(path, suffixes) and path.is_file():
+                (matched.skipped if is_passed_over(path.name) else matched.files).append(path)
     return matched
 
 
-def _is_skipped(name: str) -> bool:
+def is_passed_over(name: str) -> bool:
     """Whether a name is hidden, private or that of an output of this tool."""
     return name.startswith((".", "_")) or any(word in name for word in _OWN_OUTPUTS)
 
 
-def _is_readable(path: Path, suffixes: Suffixes) -> bool:
+def is_readable(path: Path | str, suffixes: Suffixes) -> bool:
+    """Whether the suffix is one of those that are read, packed or not."""
+    path = Path(path)
     suffix = path.suffix.lower()
     return suffixes.get(Path(path.stem).suffix.lower(), False) if suffix in PACKED else suffix in suffixes
 
 
-def natural(path: Path) -> tuple[list[str | int], ...]:
+def natural(path: PurePath) -> tuple[list[str | int], ...]:
     """Order key in which step_2 comes before step_10."""
     return tuple([int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)] for name in path.parts)
 

@@ -131,7 +131,10 @@ def _opened(source: Input, only: list[int] | None = None) -> Iterator[Any]:
         is_file = magic == _FILE_MAGIC
         # A file of pyarrow's own: its threads may outlive an error, and one that reads through Python aborts the exit.
         opened = ipc.open_file if is_file else ipc.open_stream
-        with pa.OSFile(os.fsencode(source.path)) as file, opened(file, options=options) as reader:
+        with (
+            pa.OSFile(os.fsencode(source.path)) if source.is_local else pa.PythonFile(source.open()) as file,
+            opened(file, options=options) as reader,
+        ):
             yield reader
 
 

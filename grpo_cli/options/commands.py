@@ -67,7 +67,7 @@ _INPUTS: Final = Option(
     type=list[str],
     spelled="INPUT",
     required=True,
-    help="Files, directories, quoted globs, or - for stdin.",
+    help="Files, directories, quoted globs, objects (s3://, hf://, ...), or - for stdin.",
 )
 # Rewards are looked at as they stand in the file: shaping them belongs to an advantage.
 _ADVANTAGE: Final = (GROUPS, REWARDS, METHOD, DIVISOR, SKIPPED, POST, ROLE)

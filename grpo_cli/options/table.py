@@ -83,7 +83,7 @@ _ROWS: Final = (
            help="The longest line of text that is read (default 268435456): it has to fit into memory."),
     Option(name="config", type=str, metavar="FILE", panel=INPUT, help="TOML file with options by these names; flags win."),
     Option(name="output", short="-o", type=str, metavar="FILE|DIR/|-", panel=OUTPUT,
-           help="Where to write; the suffix decides the format. Without it: beside the input, or stdin to stdout."),
+           help="Where to write, also s3://, gs://, az://; the suffix decides the format. Without it: beside the input, or stdin to stdout."),
     Option(name="force", type=bool, panel=OUTPUT, help="Replace an output file that exists."),
     Option(name="in_place", type=bool, panel=OUTPUT,
            help="Write into the inputs themselves; Parquet grows by the new column, the rest is rewritten and renamed."),

@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.errors import DataError
-from grpo_cli.files.inputs import pinned
+from grpo_cli.files.stores import pinned
 from grpo_cli.formats import registry
 from grpo_cli.schemas.sample import Sample, misfit, reward_names
 from grpo_cli.schemas.table import LISTED, NESTED, NONE, REFUSED, schema, schemas
@@ -128,7 +127,7 @@ def _nearly(candidates: Iterable[Match]) -> list[Match]:
 
 def explained(name: str) -> dict[str, Any]:
     """Which schema a file is of, what speaks for it, and what against the nearest others, as plain data."""
-    source = pinned(Path(name))
+    source = pinned(name)
     known = registry.of(source)
     candidates = matches(Sample.of(source, known, known.columns(source)))
     fitting = sorted((one for one in candidates if not one.against), key=lambda one: -one.score)

@@ -7,10 +7,11 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from grpo_cli.errors import UsageError
 from grpo_cli.files.inputs import MAX_LINE, RealPaths, expand, pinned, spool
+from grpo_cli.files.stores import Stored, find, is_url
 from grpo_cli.formats import registry
 from grpo_cli.read.apply_schema import recognise
 from grpo_cli.read.tables import FileTable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from grpo_cli.read.tables import Binding
 
 STDIN: Final = "-"
+Name = TypeVar("Name", Path, str)
 LISTED: Final = 3  # skipped files that a warning names
 
 
@@ -38,6 +40,10 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
         if sys.stdin is None:
             raise UsageError("standard input is closed", "pipe something in, or name a file")
         return [spool(sys.stdin.buffer)], []
+    objects, left_out = _find_objects([name for name in names if is_url(name)], output_folder)
+    names = [name for name in names if not is_url(name)]
+    if not names:
+        return objects, left_out
     matched = expand(names, registry.SUFFIXES)
     named = {Path(name) for name in names}
     folder = None if output_folder is None else Path(os.path.realpath(output_folder))
@@ -51,16 +57,31 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
     if len(passed_over) == len(matched.files):
         passed_over = set()
     files, copies = _without_copies([path for path in matched.files if path not in passed_over], named)
-    return [pinned(path) for path in files], [str(path) for path in (*matched.skipped, *sorted(passed_over), *copies)]
+    skipped = [str(path) for path in (*matched.skipped, *sorted(passed_over), *copies)]
+    return [*map(pinned, files), *objects], [*skipped, *left_out]
 
 
-def _without_copies(files: Sequence[Path], named: Collection[Path]) -> tuple[list[Path], list[Path]]:
+def _find_objects(urls: Sequence[str], output_folder: str | None) -> tuple[list[Input], list[str]]:
+    """The same of objects in stores."""
+    files, skipped = dict[str, Stored](), list[str]()
+    for url in urls:
+        found, passed_over = find(url, registry.SUFFIXES)
+        files |= {one.path: one for one in found}
+        skipped += passed_over
+    inside = [one for one in files if output_folder is not None and one not in urls and one.startswith(output_folder)]
+    if len(inside) < len(files):
+        skipped += [files.pop(one).name for one in inside]
+    kept, copies = _without_copies(list(files), urls)
+    return [files[one] for one in kept], [*skipped, *copies]
+
+
+def _without_copies(files: Sequence[Name], named: Collection[Name]) -> tuple[list[Name], list[Name]]:
     """The files to read, and those that hold no rows or hold them a second time, by what the schemas know of their writers.
 
     A file that the user named itself is always read.
     """
-    names = {path: path.as_posix() for path in files}
-    passed: dict[Path, None] = {}
+    names = {path: str(path) for path in files}
+    passed: dict[Name, None] = {}
     for rule in (rule for one in schemas().values() for rule in one.copies):
         skip = re.compile(rule.skip)
         hit = [path for path, name in names.items() if path not in named and skip.search(name)]

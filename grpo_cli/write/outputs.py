@@ -17,6 +17,7 @@ import polars as pl
 from grpo_cli.errors import UsageError
 from grpo_cli.files.compression import suffix_of
 from grpo_cli.files.in_place import ELSEWHERE, refuse_checksums
+from grpo_cli.files.stores import is_url, refuse_url
 from grpo_cli.formats import registry
 
 if TYPE_CHECKING:
@@ -61,16 +62,17 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One output: a path, or standard output (None); `packing` is the suffix of what it is packed with, or nothing."""
+    """One output: a path, an object (`url`), or standard output; `packing` is the suffix of what it is packed with, or nothing."""
 
     path: Path | None
     format: Format
     packing: str = ""
+    url: str = ""
 
     @property
     def name(self) -> str:
         """How the summary calls it."""
-        return str(self.path) if self.path else "stdout"
+        return self.url or (str(self.path) if self.path else "stdout")
 
 
 def choose_targets(
@@ -80,10 +82,14 @@ def choose_targets(
     if output.in_place:
         return _in_place_targets(tables, output)
     targets = _named_targets(tables, output)
-    if output.resume and not is_folder(output.to):
+    if output.resume and (not is_folder(output.to) or is_url(str(output.to))):
         raise UsageError("--resume keeps its notes in the output directory", "give -o DIRECTORY/")
     inputs = identities(tables)
+    objects = {table.source.path for table in tables if not table.source.is_local}
     for target in targets:
+        if target.url:
+            refuse_url(target.url, objects, force=output.force)
+            continue
         if target.path is None:
             _refuse_stdout(inputs)
             continue
@@ -108,13 +114,15 @@ def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Targe
             raise UsageError(f"{table.name} has lines to leave out: not in place", "give -o FILE")
         if table.source.fd is not None:
             raise UsageError(f"{table.name} is a pipe: there is no place to write into", "leave out --in-place")
+        if not table.source.is_local:
+            raise UsageError(f"{table.name} is an object, which cannot be changed in place", "give -o")
         refuse_checksums(Path(table.source.path), table.name, ELSEWHERE)
     return [Target(Path(table.source.path), table.format, suffix_of(table.name)) for table in tables]
 
 
 def is_folder(to: str | None) -> bool:
     """Whether `-o` names a directory: by a slash at its end, or because it is one."""
-    return to is not None and (to.endswith("/") or Path(to).is_dir())
+    return to is not None and (to.endswith("/") or (not is_url(to) and Path(to).is_dir()))
 
 
 def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
@@ -128,37 +136,48 @@ def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
         for table in tables:
             if table.source.fd is not None and not table.left_out:
                 raise UsageError(f"{table.name} is a pipe: there is no name beside it", "give -o FILE, or -o -")
-        paths = [_path_beside(Path(table.name), output.word) for table in tables]
+        names = [_name_beside(table.name, output.word) for table in tables]
     elif is_folder(to):
-        paths = _paths_in_folder(Path(to), tables)
+        names = _names_in_folder(to, tables)
     elif len(tables) > 1:
         raise UsageError(f"{len(tables)} inputs cannot share one file {to}", "give -o DIRECTORY/")
+    elif is_url(to):
+        return [_target(to, registry.like(tables[0].format, to))]
     elif Path(to).exists() and not Path(to).is_file():  # /dev/null and the like have no suffix
         return [Target(Path(to), tables[0].format, suffix_of(tables[0].name))]
     else:
         return [Target(Path(to), registry.like(tables[0].format, to), suffix_of(to))]
     return [
-        Target(path, registry.like(table.format, path.name, beside=True), suffix_of(path.name))
-        for path, table in zip(paths, tables, strict=True)
+        _target(name, registry.like(table.format, Path(name).name, beside=True))
+        for name, table in zip(names, tables, strict=True)
     ]
 
 
-def _path_beside(path: Path, word: str) -> Path:
-    packed = suffix_of(path.name)
-    plain = path.with_name(path.name[: len(path.name) - len(packed)])
-    return path.with_name(f"{plain.stem}.{word}{plain.suffix}{packed}")
+def _target(name: str, kind: Format) -> Target:
+    """A file or an object of this name."""
+    return Target(None, kind, suffix_of(name), name) if is_url(name) else Target(Path(name), kind, suffix_of(name))
 
 
-def _paths_in_folder(folder: Path, tables: Sequence[FileTable]) -> list[Path]:
-    """The paths of the inputs below their common parent, in the folder."""
+def _name_beside(name: str, word: str) -> str:
+    folder, slash, last = name.rpartition("/")
+    packed = suffix_of(last)
+    plain = Path(last[: len(last) - len(packed)])
+    return f"{folder}{slash}{plain.stem}.{word}{plain.suffix}{packed}"
+
+
+def _names_in_folder(folder: str, tables: Sequence[FileTable]) -> list[str]:
+    """The names of the inputs below their common parent, in the folder."""
     if any(table.name == STDOUT for table in tables):
         raise UsageError("standard input has no name of its own", "give -o FILE")
-    parents = [os.path.abspath(Path(table.name).parent) for table in tables]  # noqa: PTH100 - links stay links
-    common = os.path.commonpath(parents)
-    return [
-        folder / os.path.relpath(parent, common) / Path(table.name).name
-        for parent, table in zip(parents, tables, strict=True)
-    ]
+    places = [_absolute(table.name) for table in tables]
+    common = os.path.commonpath([os.path.dirname(place) for place in places])  # noqa: PTH120 - links stay links
+    below = [os.path.relpath(place, common) for place in places]
+    return [f"{folder.rstrip('/')}/{name}" if is_url(folder) else str(Path(folder, name)) for name in below]
+
+
+def _absolute(name: str) -> str:
+    """The path of a file from the root; of an object its bucket and key as a path."""
+    return f"/{name.partition('://')[2]}" if is_url(name) else os.path.abspath(name)  # noqa: PTH100 - links stay links
 
 
 # --- what is never overwritten -----------------------------------------------------------------------------
@@ -168,8 +187,9 @@ Identities = frozenset[tuple[int, int]]  # device and inode of files
 
 def identities(tables: Sequence[FileTable]) -> Identities:
     """The identities of the inputs; of standard input that of the file that the shell opened, if it is one."""
-    paths = [Path(table.name if table.left_out else table.source.path) for table in tables if table.name != STDOUT]
-    return frozenset(map(_identity, paths)) | (open_file(0) if len(paths) < len(tables) else frozenset())
+    files = [table for table in tables if table.name != STDOUT]
+    paths = [Path(one.name if one.left_out else one.source.path) for one in files if one.source.is_local]
+    return frozenset(map(_identity, paths)) | (open_file(0) if len(files) < len(tables) else frozenset())
 
 
 def _identity(path: Path) -> tuple[int, int]:

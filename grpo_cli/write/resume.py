@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from grpo_cli.write.outputs import Output
 
 NAME: Final = ".grpo-adv.resume"
-_STATE: Final = ("device", "inode", "size", "mtime_ns")
+_STATE: Final = ("device", "inode", "size", "mtime_ns", "tag")
 
 
 def identity(plan: Plan, binding: Binding, output: Output, tables: Sequence[FileTable]) -> str:

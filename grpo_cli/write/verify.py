@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.files.inputs import pinned
+from grpo_cli.files.stores import pinned
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Field
 from grpo_cli.read.apply_schema import recognise
@@ -34,7 +34,7 @@ class Verified:
     added: tuple[str, ...]
 
 
-def verify(output: Path, against: Path, columns: Sequence[str] = ()) -> Verified:
+def verify(output: Path | str, against: Path | str, columns: Sequence[str] = ()) -> Verified:
     """Compare an output with its input; `columns` are those that were added or replaced (default: the new names)."""
     new, old = pinned(output), pinned(against)
     kind, of_old = registry.of(new), registry.of(old)

@@ -15,6 +15,7 @@ from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files.atomic import directories_synced, replacing
 from grpo_cli.files.compression import packing
 from grpo_cli.files.in_place import locked
+from grpo_cli.files.stores import uploading
 from grpo_cli.formats.convert import convert
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.write.outputs import added, is_folder, metadata
@@ -168,6 +169,10 @@ def sink(
     `ready` is called with the whole file just before it gets its name. The directory is synced with the file, or added
     to `folders`.
     """
+    if target.url:
+        with uploading(target.url, force=force) as upload, packing(upload, target.packing) as packed:
+            yield packed
+        return
     if target.path is None:
         if sys.stdout is None:
             raise UsageError("standard output is closed", "give -o FILE")

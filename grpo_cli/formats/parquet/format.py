@@ -49,6 +49,8 @@ def _opened(source: Input) -> Iterator[BinaryIO]:
 
 
 def _top_columns(source: Input, handle: BinaryIO, names: list[str]) -> pl.DataFrame:
+    if not source.is_local:  # what is read of several row groups is fetched at once
+        return frame_of(pq.ParquetFile(handle, pre_buffer=True).read(columns=names, use_threads=False))
     try:
         source.path.encode()
         with panics_unprinted():

@@ -1,0 +1,551 @@
+"""Objects in stores and on web servers: found, pinned by ETag and size, read by ranges, and written whole or not at all.
+
+`s3://`, `gs://` and `az://` are read and written, `http(s)://` and `hf://datasets/` read. obstore does it (the extra
+`cloud`), with retries of its own; on S3 boto3 writes, because it can have the store copy bytes that stay as they are.
+Credentials are found as the tools of each store find them; no message names one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache, lru_cache
+from io import BufferedReader, RawIOBase
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from urllib.parse import quote, urlsplit
+
+from grpo_cli.errors import DataError, InputChanged, UsageError
+from grpo_cli.files.inputs import Input, Pin, is_passed_over, is_readable, natural
+from grpo_cli.files.inputs import pinned as pinned_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Self
+
+    from grpo_cli.files.inputs import Suffixes
+
+WRITABLE: Final = ("s3", "gs", "az")
+SCHEMES: Final = (*WRITABLE, "http", "https", "hf")
+_URL: Final = re.compile(rf"({'|'.join(SCHEMES)})://")
+_LEAST: Final = 1 << 16  # bytes of one request,
+_MOST: Final = 1 << 23  # and of one where an object is read from its beginning on
+_PART: Final = (
+    1 << 24
+)  # bytes of a part of an upload; twice as many after every thousand of the 10,000 that are allowed
+_MANY: Final = 1000
+_LEAST_COPY: Final = 5 << 20  # what S3 takes as a part that is not the last
+_MOST_COPY: Final = 5 << 30
+_RETRY: Final[Any] = {"max_retries": 5, "retry_timeout": timedelta(minutes=2)}
+_CLIENT: Final[Any] = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(minutes=2)}
+_OF_STORES: Final = (FileNotFoundError, PermissionError, ConnectionError, TimeoutError)  # what obstore raises itself
+_MAGIC: Final = re.compile(r"[*?[]")
+
+
+def is_url(name: str) -> bool:
+    """Whether a name is that of an object and not of a file."""
+    return _URL.match(name) is not None
+
+
+# --- reading -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Input):
+    """An object that is read twice and has to be the same both times; `path` may have a signature that `name` leaves out."""
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> Self:
+        """Pin an object."""
+        url = os.fspath(path)
+        with _explained(shown(url)):
+            import obstore
+
+            store, key = _place(url)
+            return cls.of(url, obstore.head(store, key))
+
+    @classmethod
+    def of(cls, url: str, found: Any) -> Self:
+        """Pin an object by what the store says of it."""
+        changed = int(found["last_modified"].timestamp() * 1e9)
+        return cls(shown(url), url, Pin(0, 0, found["size"], changed, 0, 0, found["e_tag"] or ""))
+
+    @property
+    def is_local(self) -> bool:
+        """Never: it has to be read through `open`."""
+        return False
+
+    def open(self) -> BinaryIO:
+        """Open at the first byte."""
+        return cast("BinaryIO", BufferedReader(_Ranges(self), _LEAST))
+
+    def check(self) -> None:
+        """Refuse to go on when this is no longer the object that was pinned."""
+        if Stored.at(self.path).pin != self.pin:
+            raise InputChanged.between_readings(self.name)
+
+    def between(self, start: int, end: int) -> bytes:
+        """Some of its bytes, as it was when it was pinned."""
+        with _explained(self.name):
+            import obstore
+
+            store, key = _place(self.path)
+            same: Any = {"if_match": self.pin.tag} if self.pin.tag else {}
+            same["range"] = (start, end)
+            data = bytes(obstore.get(store, key, options=same).bytes())
+        if len(data) != end - start:
+            raise InputChanged.between_readings(self.name)
+        return data
+
+
+def pinned(name: Path | str) -> Input:
+    """Pin the file or object of this name; a pipe is spooled."""
+    return Stored.at(str(name)) if is_url(str(name)) else pinned_file(Path(name))
+
+
+class _Ranges(RawIOBase):
+    """An object as a file. Requests grow while it is read on and on, and are small where it is read here and there."""
+
+    def __init__(self, source: Stored) -> None:
+        self._source, self._at = source, 0
+        self._data, self._start, self._step = b"", 0, _LEAST
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = (0, self._at, self._source.pin.size)[whence] + offset
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        size, end = self._source.pin.size, self._start + len(self._data)
+        if self._at >= size:
+            return 0
+        if not self._start <= self._at < end:
+            self._step = min(2 * self._step, _MOST) if self._data and self._at == end else _LEAST
+            # A little more than is wanted: a reader with a buffer asks for the rest of a block by itself.
+            want = max(len(buffer) + _LEAST if len(buffer) > _LEAST else 0, self._step)
+            if size <= _MOST:
+                self._start, self._data = 0, _remembered(self._source, 0, size)
+            elif want == _LEAST:
+                self._start = self._at - self._at % _LEAST
+                self._data = _remembered(self._source, self._start, min(self._start + _LEAST, size))
+            else:
+                self._start = self._at
+                self._data = self._source.between(self._at, min(self._at + want, size))
+        piece = memoryview(self._data)[self._at - self._start :][: len(buffer)]
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+
+@lru_cache(maxsize=16)
+def _remembered(source: Stored, start: int, end: int) -> bytes:
+    """Bytes that are asked for several times, as the beginning and the end of a file are, and all of a small one."""
+    return source.between(start, end)
+
+
+# --- finding -------------------------------------------------------------------------------------------------
+
+
+def find(url: str, suffixes: Suffixes) -> tuple[list[Stored], list[str]]:
+    """The objects that a URL means, in natural order, and the names of those that were passed over.
+
+    It is one object, a glob, or everything with a known suffix below a prefix.
+    """
+    root, key = _split(url)
+    if "*" in root:
+        raise UsageError(f"{url}: the name of a bucket has no wildcard", "name one bucket")
+    if urlsplit(url).scheme in {"http", "https"}:
+        return [Stored.at(url)], []
+    magic = _MAGIC.search(key)
+    if magic is None and not key.endswith("/") and key:
+        with suppress(_NoObject):
+            return [Stored.at(url)], []
+    prefix = key[: magic.start()].rpartition("/")[0] if magic else key.rstrip("/")
+    pattern = _as_pattern(key) if magic else re.compile(".*", re.DOTALL)
+    files, skipped = list[Stored](), list[str]()
+    with _explained(shown(url)):
+        objects = sorted(_listed(root, prefix), key=lambda one: natural_key(one["path"]))
+    for one in objects:
+        name = one["path"]
+        inside = name[len(prefix) :].lstrip("/").split("/")
+        if not pattern.fullmatch(name) or (not magic and not is_readable(name, suffixes)):
+            continue
+        if not one["size"] or any(is_passed_over(part) for part in inside):
+            skipped.append(f"{root}/{name}")
+        else:
+            full = f"{root}/{name}"  # what the hub lists has no ETag
+            files.append(Stored.at(full) if root.startswith("hf://") else Stored.of(full, one))
+    if not files:
+        why = (
+            f"all {len(skipped)} objects that it means are skipped" if skipped else "no such object, and none below it"
+        )
+        raise DataError(f"{shown(url)}: {why}", f"the suffixes that can be read are {' '.join(suffixes)}")
+    return files, skipped
+
+
+def natural_key(name: str) -> tuple[Any, ...]:
+    """Order key in which step_2 comes before step_10."""
+    return natural(PurePosixPath(name))
+
+
+def _as_pattern(key: str) -> re.Pattern[str]:
+    """A glob: `*` and `?` stop at a slash, `**/` is any number of folders."""
+    words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", key)
+    return re.compile("".join(words.get(p, p if p.startswith("[") else re.escape(p)) for p in parts), re.DOTALL)
+
+
+def _listed(root: str, prefix: str) -> Iterator[Mapping[str, Any]]:
+    """What the store says of every object below a prefix, page by page."""
+    if root.startswith("hf://"):
+        yield from _listed_on_hub(root, prefix)
+        return
+    import obstore
+
+    for page in obstore.list(_store(root), prefix or None):
+        yield from page
+
+
+# --- Hugging Face ----------------------------------------------------------------------------------------------
+
+
+def _hub(root: str) -> tuple[str, str, dict[str, str]]:
+    """The address of the hub, the name of a data set with its revision, and the headers of a request."""
+    _, _, rest = root.partition("hf://datasets/")
+    name, _, revision = rest.partition("@")
+    token = os.environ.get("HF_TOKEN")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    address = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    return f"{address}/%s/datasets/{name}", quote(revision or "main", safe=""), headers
+
+
+def _listed_on_hub(root: str, prefix: str) -> Iterator[Mapping[str, Any]]:
+    from datetime import UTC, datetime
+    from urllib.request import Request, urlopen  # slow to load
+
+    address, revision, headers = _hub(root)
+    page: str | None = f"{address % 'api'}/tree/{revision}/{quote(prefix)}?recursive=true"
+    while page is not None:
+        with urlopen(Request(page, headers=headers), timeout=60) as answer:  # noqa: S310 - the hub, or HF_ENDPOINT
+            entries, link = json.load(answer), answer.headers.get("Link", "")
+        for one in entries:
+            if one["type"] == "file":
+                # Only to be put in order: what is read is pinned by a request of its own.
+                yield {"path": one["path"], "size": one["size"], "e_tag": None, "last_modified": datetime.now(UTC)}
+        following = re.search(r'<([^>]*)>; *rel="next"', link)
+        page = following[1] if following else None
+
+
+# --- which store -----------------------------------------------------------------------------------------------
+
+
+def shown(url: str) -> str:
+    """A URL as messages have it: without what may hold a signature or a password."""
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2] if parts.scheme in {"http", "https"} else parts.netloc
+    path = url.partition(f"://{parts.netloc}")[2]
+    return f"{parts.scheme}://{place}{path.partition('?')[0] if parts.scheme in {'http', 'https'} else path}"
+
+
+def _split(url: str) -> tuple[str, str]:
+    """The root of a store (a bucket, a data set) and the key in it."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "hf":
+        kind, *names = rest.split("/")
+        if kind != "datasets" or len(names) < 2:  # noqa: PLR2004 - owner and name
+            raise UsageError(f"{url}: no data set goes by this name", "write hf://datasets/OWNER/NAME/PATH")
+        return f"hf://datasets/{names[0]}/{names[1]}", "/".join(names[2:])
+    place, _, key = rest.partition("/")
+    if not place:
+        raise UsageError(f"{url} names no bucket", f"write {scheme}://BUCKET/PATH")
+    return f"{scheme}://{place}", key
+
+
+def _place(url: str) -> tuple[Any, str]:
+    """The store of an object, and its key there. A web server's whole address is the store: it may have a query."""
+    root, key = _split(url)
+    if root.startswith("hf://"):
+        address, revision, _ = _hub(root)
+        return _store(f"{root} {address.replace('/%s', '')}/resolve/{revision}/{quote(key)}"), ""
+    return (_store(url), "") if root.startswith("http") else (_store(root), key)
+
+
+@cache
+def _store(root: str) -> Any:
+    """The client of a store, made once."""
+    try:
+        from obstore import store
+    except ImportError:
+        raise UsageError("objects in stores are read with obstore and boto3", "pip install obstore boto3") from None
+    scheme, _, place = root.partition("://")
+    if scheme == "s3":
+        return store.S3Store(place, retry_config=_RETRY, **_s3_options())
+    if scheme == "gs":
+        return store.GCSStore(place, retry_config=_RETRY, client_options=_client())
+    if scheme == "az":
+        return store.AzureStore(place, retry_config=_RETRY, client_options=_client())
+    headers: dict[str, str] = {}
+    if scheme == "hf":
+        dataset, _, root = root.partition(" ")
+        headers = _hub(dataset)[2]
+    client: Any = {**_client(), "allow_http": True, "default_headers": headers}
+    return store.HTTPStore.from_url(root, retry_config=_RETRY, client_options=client)
+
+
+def _client() -> Any:
+    return {**_CLIENT, "allow_http": os.environ.get("AWS_ALLOW_HTTP") == "true"}
+
+
+def _s3_options() -> dict[str, Any]:
+    """Endpoint, region and credentials as boto3 finds them: in the environment, in a profile, or on the machine."""
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    session, client = _boto3()
+    endpoint = client.meta.endpoint_url
+    options: dict[str, Any] = {"client_options": {**_client(), "allow_http": endpoint.startswith("http://")}}
+    options["region"] = client.meta.region_name or "us-east-1"
+    if not urlsplit(endpoint).netloc.endswith(".amazonaws.com"):
+        options["endpoint"] = endpoint
+    if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in {"1", "true"}:
+        return {**options, "skip_signature": True}
+    if session.get_credentials() is None:
+        hint = "set AWS_PROFILE or AWS_ACCESS_KEY_ID, or AWS_SKIP_SIGNATURE=true for a public bucket"
+        raise DataError("no credentials for S3 in the environment, in a profile or on this machine", hint)
+    return {**options, "credential_provider": Boto3CredentialProvider(session)}
+
+
+@cache
+def _boto3() -> tuple[Any, Any]:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError:
+        raise UsageError("objects in stores are read with obstore and boto3", "pip install obstore boto3") from None
+    session = boto3.Session()
+    settings = Config(retries={"max_attempts": 5, "mode": "standard"}, connect_timeout=10, read_timeout=60)
+    return session, session.client("s3", config=settings, region_name=session.region_name or "us-east-1")
+
+
+class _NoObject(DataError):
+    """No object has this name; it may be a prefix."""
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn what a store answers into one line that says what helps."""
+    try:
+        yield
+    except (DataError, UsageError):
+        raise
+    except Exception as error:
+        explained = _refusal(name, error)
+        if explained is None:
+            raise
+        raise explained from None
+
+
+def _refusal(name: str, error: Exception) -> DataError | None:
+    """What the user can do about an error of obstore, boto3 or the hub; None for an error of another kind."""
+    kind, home = type(error).__name__, type(error).__module__.partition(".")[0]
+    if home not in {"obstore", "botocore", "boto3", "urllib"} and not isinstance(error, _OF_STORES):
+        return None
+    code, status = "", getattr(error, "code", None)
+    if hasattr(error, "response"):
+        code = error.response.get("Error", {}).get("Code", "")
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    text = str(error)
+    said = {kind, code, str(status)}
+    if said & {"PreconditionError", "PreconditionFailed", "412"}:
+        return InputChanged.between_readings(name)
+    if "ExpiredToken" in text or "ExpiredToken" in code:
+        return DataError(f"{name}: the credentials have expired", "log in again")
+    if "NoSuchBucket" in text or code == "NoSuchBucket":
+        return DataError(f"{name}: there is no such bucket", "is it spelled so, and in this account and region?")
+    if said & {"NotFoundError", "FileNotFoundError", "NoSuchKey", "404"} or "status code: 404" in text:
+        return _NoObject(f"{name}: no such object", "is the name spelled so?")
+    if (
+        said & {"PermissionError", "PermissionDeniedError", "UnauthenticatedError", "AccessDenied", "401", "403"}
+        or "403" in text[:200]
+    ):
+        return DataError(f"{name}: access denied", "may these credentials (AWS_PROFILE, HF_TOKEN, ...) see it?")
+    if "range" in text.lower() and "support" in text.lower():
+        return DataError(f"{name}: this server gives no parts of a file", "download it first")
+    reason = re.sub(r"\?\S*", "", text.splitlines()[0] if text else kind)[:160]
+    return DataError(f"{name}: the store did not answer as it should: {reason}", "try again, or look at its state")
+
+
+# --- writing -------------------------------------------------------------------------------------------------
+
+
+def exists(url: str) -> bool:
+    """Whether there is an object of this name."""
+    with _explained(url):
+        import obstore
+
+        store, key = _place(url)
+        with suppress(FileNotFoundError):
+            obstore.head(store, key)
+            return True
+        return False
+
+
+@contextmanager
+def uploading(url: str, *, force: bool) -> Iterator[BinaryIO]:
+    """Give a file to write that becomes the object if the body ends well; if not, nothing of it stays in the store.
+
+    Without `force` an object that was made meanwhile is not replaced, where the store can promise that.
+    """
+    sink: _Upload | _Spooled = _Upload(url, force=force) if url.startswith("s3://") else _Spooled(url, force=force)
+    try:
+        yield cast("BinaryIO", sink)
+        with _explained(url):
+            sink.complete()
+    except BaseException:
+        with suppress(Exception):
+            sink.abort()
+        raise
+
+
+class _Spooled(RawIOBase):
+    """An object that is written to disk first: what is left of a broken upload could not be taken back everywhere."""
+
+    def __init__(self, url: str, *, force: bool) -> None:
+        self._url, self._force, self._file = url, force, tempfile.TemporaryFile(prefix="grpo-adv.")  # noqa: SIM115
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def complete(self) -> None:
+        """Send it."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        store, key = _place(self._url)
+        size = self._file.tell()
+        self._file.seek(0)
+        if not self._force and exists(self._url):
+            raise _exists(self._url)
+        once = not self._force and size <= _MOST_COPY >> 4
+        try:
+            obstore.put(store, key, self._file, mode="create" if once else "overwrite", use_multipart=not once)
+        except AlreadyExistsError:
+            raise _exists(self._url) from None
+        self._file.close()
+
+    def abort(self) -> None:
+        """Send nothing."""
+        self._file.close()
+
+
+class _Upload(RawIOBase):
+    """An object on S3, sent in parts while it is written; it appears when all of them are there."""
+
+    def __init__(self, url: str, *, force: bool) -> None:
+        root, key = _split(url)
+        self._url, self._where = url, {"Bucket": root.partition("://")[2], "Key": key}
+        self._only_new = {} if force else {"IfNoneMatch": "*"}
+        self._client = _boto3()[1]
+        self._held, self._sent = bytearray(), 0
+        self._upload: dict[str, str] = {}
+        self._parts: list[dict[str, Any]] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._sent + len(self._held)
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self._held += view
+        size = _PART << (len(self._parts) // _MANY)
+        if len(self._held) >= size:
+            self._send_part()
+        return len(view)
+
+    def copied(self, source: Input, length: int) -> int:
+        """Have the store copy the first bytes of an object, and return how many: the rest is to be written."""
+        if not isinstance(source, Stored) or not source.path.startswith("s3://") or length < _LEAST_COPY or self.tell():
+            return 0
+        root, key = _split(source.path)
+        with _explained(source.name):
+            self._begin()
+            for start in range(0, length, _MOST_COPY):
+                end = min(start + _MOST_COPY, length)
+                if end - start < _LEAST_COPY:  # too short for a part that is not the last one
+                    return start
+                answer = self._client.upload_part_copy(
+                    **self._where, **self._upload, PartNumber=len(self._parts) + 1,
+                    CopySource={"Bucket": root.partition("://")[2], "Key": key},
+                    CopySourceRange=f"bytes={start}-{end - 1}", CopySourceIfMatch=source.pin.tag,
+                )  # fmt: skip
+                self._parts.append({"ETag": answer["CopyPartResult"]["ETag"], "PartNumber": len(self._parts) + 1})
+                self._sent = end
+        return length
+
+    def _begin(self) -> None:
+        if not self._upload:
+            self._upload = {"UploadId": self._client.create_multipart_upload(**self._where)["UploadId"]}
+
+    def _send_part(self) -> None:
+        with _explained(self._url):
+            self._begin()
+            number = len(self._parts) + 1
+            answer = self._client.upload_part(**self._where, **self._upload, PartNumber=number, Body=bytes(self._held))
+        self._parts.append({"ETag": answer["ETag"], "PartNumber": number})
+        self._sent += len(self._held)
+        self._held.clear()
+
+    def complete(self) -> None:
+        """Send what is held, and have the object appear."""
+        try:
+            if not self._upload:
+                self._client.put_object(**self._where, **self._only_new, Body=bytes(self._held))
+                return
+            if self._held:
+                self._send_part()
+            self._client.complete_multipart_upload(
+                **self._where, **self._upload, **self._only_new, MultipartUpload={"Parts": self._parts}
+            )
+        except Exception as error:
+            if getattr(error, "response", {}).get("Error", {}).get("Code") in {"PreconditionFailed", "412"}:
+                raise _exists(self._url) from None
+            raise
+
+    def abort(self) -> None:
+        """Have the store forget all parts."""
+        if self._upload:
+            self._client.abort_multipart_upload(**self._where, **self._upload)
+
+
+def _exists(url: str) -> UsageError:
+    return UsageError(f"{url} exists", "add --force to replace it, or give another name with -o")
+
+
+def refuse_url(url: str, inputs: set[str], *, force: bool) -> None:
+    """Refuse an output that cannot be written, that is an input, or that exists."""
+    scheme = url.partition("://")[0]
+    if scheme not in WRITABLE:
+        raise UsageError(
+            f"{shown(url)}: {scheme}:// is read, not written", "give -o FILE, or an object in s3://, gs:// or az://"
+        )
+    if url in inputs:
+        raise UsageError(f"{url} is an input: it is never overwritten", "give another name with -o")
+    if not force and exists(url):
+        raise _exists(url)

@@ -1,0 +1,496 @@
+"""Objects in stores, against an S3 server and web servers on loopback; a proxy counts what goes over the wire."""
+
+from __future__ import annotations
+
+import gzip
+import http.server
+import json
+import os
+import threading
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import boto3
+import numpy as np
+import polars as pl
+import pytest
+
+from grpo_cli.errors import InputChanged, UsageError
+from grpo_cli.files import stores
+from grpo_cli.runs import compute_files
+from tests.support.command import adv
+from tests.support.s3_server import Proxy, proxied, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ROWS: Final = [
+    {"prompt_id": f"p{group}", "reward": float((group + row) % 3 == 0), "text": "x" * row}
+    for group in range(6) for row in range(4)
+]  # fmt: skip
+LINES: Final = "".join(f"{json.dumps(row)}\n" for row in ROWS).encode()
+MB: Final = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Proxy]:
+    with running() as port, proxied(port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def s3(server: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """A client of an empty bucket called `bucket`; the tool finds the server and its keys in the environment."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.address)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "known")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    forget()
+    client = boto3.Session().client("s3", region_name="us-east-1")
+    client.create_bucket(Bucket="bucket")
+    server.reset()
+    yield client
+    server.reset()
+    for upload in uploads(client):
+        client.abort_multipart_upload(Bucket="bucket", Key=upload["Key"], UploadId=upload["UploadId"])
+    while names := keys(client):  # a page at a time
+        client.delete_objects(Bucket="bucket", Delete={"Objects": [{"Key": name} for name in names]})
+    client.delete_bucket(Bucket="bucket")
+    forget()
+
+
+def forget() -> None:
+    """Clients and bytes that an earlier test left in the process."""
+    for one in (stores._store, stores._boto3, stores._remembered):
+        one.cache_clear()
+
+
+def put(client: Any, key: str, data: bytes | Path) -> str:
+    client.put_object(Bucket="bucket", Key=key, Body=data if isinstance(data, bytes) else data.read_bytes())
+    return f"s3://bucket/{key}"
+
+
+def content(client: Any, key: str) -> bytes:
+    return bytes(client.get_object(Bucket="bucket", Key=key)["Body"].read())
+
+
+def keys(client: Any) -> list[str]:
+    return [one["Key"] for one in client.list_objects_v2(Bucket="bucket").get("Contents", [])]
+
+
+def uploads(client: Any) -> list[Any]:
+    return list(client.list_multipart_uploads(Bucket="bucket").get("Uploads", []))
+
+
+# --- S3 ------------------------------------------------------------------------------------------------------
+
+
+def test_the_text_of_a_parquet_object_never_travels(s3: Any, server: Proxy, tmp_path: Path) -> None:
+    rng, rows = np.random.default_rng(1), 8000
+    frame = pl.DataFrame({
+        "prompt_id": np.repeat(np.arange(rows // 8), 8), "reward": rng.integers(0, 2, rows).astype(float),
+        "text": [rng.bytes(8000).hex() for _ in range(rows)],
+    })  # fmt: skip
+    path = tmp_path / "in.parquet"
+    frame.write_parquet(path, compression="uncompressed", row_group_size=2000)
+    size = path.stat().st_size
+    assert size > 100 * MB
+    url = put(s3, "run/in.parquet", path)
+    server.reset()
+    assert adv("compute", url, "-o", "s3://bucket/out/", "-q", cwd=tmp_path).status == 0
+    assert server.sent + server.received < 0.05 * size
+    assert adv("compute", "in.parquet", "-o", "local.parquet", "-q", cwd=tmp_path).status == 0
+    assert content(s3, "out/in.parquet") == (tmp_path / "local.parquet").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "name", ["in.jsonl", "in.jsonl.gz", "in.jsonl.zst", "in.csv", "in.json", "in.parquet", "in.arrow"]
+)
+def test_an_object_gets_the_bytes_that_a_file_gets(s3: Any, tmp_path: Path, name: str) -> None:
+    frame, path = pl.DataFrame(ROWS), tmp_path / name
+    write: Any = {
+        ".csv": frame.write_csv, ".parquet": frame.write_parquet, ".arrow": frame.write_ipc,
+        ".json": lambda path: path.write_text(json.dumps(ROWS)), ".jsonl": lambda path: path.write_bytes(LINES),
+        ".gz": lambda path: path.write_bytes(gzip.compress(LINES)),
+        ".zst": lambda path: path.write_bytes(stores_zstd(LINES)),
+    }[path.suffix]  # fmt: skip
+    write(path)
+    url = put(s3, name, path)
+    more = ["-q", "--method", "rloo", "--facts"]
+    assert adv("compute", name, "-o", f"local.{name}", *more, cwd=tmp_path).status == 0
+    for output in (f"s3://bucket/out/{name}", f"fetched.{name}"):
+        done = adv("compute", url, "-o", output, *more, cwd=tmp_path)
+        assert done.status == 0, done
+    expected = (tmp_path / f"local.{name}").read_bytes()
+    assert content(s3, f"out/{name}") == expected == (tmp_path / f"fetched.{name}").read_bytes()
+
+
+def stores_zstd(data: bytes) -> bytes:
+    import pyarrow as pa
+
+    return bytes(pa.Codec("zstd").compress(data, asbytes=True))
+
+
+def test_without_o_the_output_stands_beside_the_object(s3: Any, tmp_path: Path) -> None:
+    url = put(s3, "run/in.jsonl", LINES)
+    assert adv("compute", url, "-q", cwd=tmp_path).status == 0
+    assert keys(s3) == ["run/in.advantages.jsonl", "run/in.jsonl"]
+    done = adv("verify", "s3://bucket/run/in.advantages.jsonl", "--against", url, cwd=tmp_path)
+    assert "plus advantage, byte by byte" in done.out
+
+
+def test_a_file_goes_into_a_store(s3: Any, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(LINES)
+    assert adv("compute", "in.jsonl", "-o", "s3://bucket/a/b.jsonl", "-q", cwd=tmp_path).status == 0
+    assert adv("compute", "in.jsonl", "-o", "local.jsonl", "-q", cwd=tmp_path).status == 0
+    assert content(s3, "a/b.jsonl") == (tmp_path / "local.jsonl").read_bytes()
+
+
+def test_a_prefix_and_a_glob_are_read_in_natural_order_without_own_outputs(s3: Any, tmp_path: Path) -> None:
+    for name in (
+        "step_10.jsonl",
+        "step_2.jsonl",
+        "step_2.advantages.jsonl",
+        "sub/step_3.jsonl",
+        "notes.txt",
+        ".hidden.jsonl",
+        "empty.jsonl",
+    ):
+        put(s3, f"run/{name}", b"" if name.startswith("empty") else LINES)
+    for pattern, files in (("run/", ["step_2", "step_10", "sub/step_3"]), ("run/*.jsonl", ["step_2", "step_10"]),
+                           ("run/**/step_?.jsonl", ["step_2", "sub/step_3"]), ("run", ["step_2", "step_10", "sub/step_3"])):  # fmt: skip
+        done = adv("inspect", f"s3://bucket/{pattern}", "--group-within", "file", "--json", cwd=tmp_path)
+        assert done.status == 0, done
+        assert json.loads(done.out)["inputs"] == [f"s3://bucket/run/{one}.jsonl" for one in files]
+
+
+def test_many_pages_of_a_listing_are_read(s3: Any, tmp_path: Path) -> None:
+    for at in range(1100):  # a page has 1,000
+        put(s3, f"many/{at}.txt", b"x")
+    put(s3, "many/zz.jsonl", LINES)
+    done = adv("inspect", "s3://bucket/many/", "--json", cwd=tmp_path)
+    assert json.loads(done.out)["inputs"] == ["s3://bucket/many/zz.jsonl"]
+
+
+def test_select_audit_and_schemas_take_objects(s3: Any, tmp_path: Path) -> None:
+    url = put(s3, "in.jsonl", LINES)
+    assert adv("select", url, "-w", "std > 0", "-o", "s3://bucket/kept.jsonl", "-q", cwd=tmp_path).status == 0
+    assert set(content(s3, "kept.jsonl").splitlines()) <= set(LINES.splitlines())
+    assert adv("compute", url, "-o", "s3://bucket/scored.jsonl", "-q", cwd=tmp_path).status == 0
+    assert (
+        json.loads(adv("audit", "s3://bucket/scored.jsonl", "--json", cwd=tmp_path).out)["match"]["mismatched_rows"]
+        == 0
+    )
+    assert "none fits" in adv("schemas", url, cwd=tmp_path).out
+
+
+def test_an_object_that_exists_is_not_replaced_without_force(s3: Any, tmp_path: Path) -> None:
+    url = put(s3, "in.jsonl", LINES)
+    put(s3, "out.jsonl", b"mine")
+    done = adv("compute", url, "-o", "s3://bucket/out.jsonl", cwd=tmp_path)
+    assert (done.status, content(s3, "out.jsonl")) == (2, b"mine")
+    assert "s3://bucket/out.jsonl exists; add --force" in done.err
+    assert adv("compute", url, "-o", "s3://bucket/out.jsonl", "--force", "-q", cwd=tmp_path).status == 0
+    assert content(s3, "out.jsonl") != b"mine"
+    done = adv("compute", url, "-o", url, "--force", cwd=tmp_path)
+    assert (done.status, content(s3, "in.jsonl")) == (2, LINES)
+
+
+def test_an_object_that_is_made_meanwhile_is_not_replaced(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = put(s3, "in.jsonl", LINES)
+    meanwhile(monkeypatch, lambda: put(s3, "out.jsonl", b"theirs"))
+    done = adv("compute", url, "-o", "s3://bucket/out.jsonl", cwd=tmp_path)
+    assert (done.status, content(s3, "out.jsonl")) == (2, b"theirs")
+    assert "s3://bucket/out.jsonl exists" in done.err
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
+    """Do something between the two readings."""
+    before = compute_files.__dict__["score"]
+
+    def score(*args: Any, **more: Any) -> Any:
+        act()
+        return before(*args, **more)
+
+    monkeypatch.setattr(compute_files, "score", score)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_an_object_that_changes_between_the_readings_stops_the_run(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    frame = pl.DataFrame(ROWS)
+    path = tmp_path / f"in.{suffix}"
+    for step, reward in enumerate((0.0, 1.0)):
+        changed = frame.with_columns(reward=pl.when(pl.int_range(pl.len()) == 0).then(reward).otherwise("reward"))
+        (changed.write_ndjson if suffix == "jsonl" else changed.write_parquet)(tmp_path / f"{step}.{suffix}")
+    path.write_bytes((tmp_path / f"0.{suffix}").read_bytes())
+    url = put(s3, path.name, path)
+    meanwhile(monkeypatch, lambda: put(s3, path.name, tmp_path / f"1.{suffix}"))
+    done = adv("compute", url, "-o", f"s3://bucket/out.{suffix}", cwd=tmp_path)
+    assert done.status == 1
+    assert f"{url}: the file changed while it was being read" in done.err
+    assert (keys(s3), uploads(s3)) == ([path.name], [])
+
+
+def test_an_upload_of_many_parts_is_completed_or_forgotten(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{**row, "text": "y" * MB} for row in ROWS]
+    data = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+    url = put(s3, "in.jsonl", data)
+    (tmp_path / "in.jsonl").write_bytes(data)
+    monkeypatch.setattr(stores, "_PART", 6 * MB)
+    assert adv("compute", url, "-o", "s3://bucket/out.jsonl", "-q", cwd=tmp_path).status == 0
+    assert adv("compute", "in.jsonl", "-o", "out.jsonl", "-q", cwd=tmp_path).status == 0
+    assert content(s3, "out.jsonl") == (tmp_path / "out.jsonl").read_bytes()
+    monkeypatch.setattr(stores.Stored, "check", partial(broken_at_the_end, s3))
+    done = adv("compute", url, "-o", "s3://bucket/other.jsonl", "-q", cwd=tmp_path)
+    assert (done.status, keys(s3), uploads(s3)) == (1, ["in.jsonl", "out.jsonl"], []), done
+
+
+def broken_at_the_end(client: Any) -> None:
+    """A check that fails once an upload has begun."""
+    if uploads(client):
+        raise InputChanged.between_readings("in.jsonl")
+
+
+def test_an_output_that_is_spooled_first_is_sent_whole_and_replaces_nothing(
+    s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "_Upload", stores._Spooled)  # as gs:// and az:// are written
+    with stores.uploading("s3://bucket/out", force=False) as sink:
+        sink.writelines([b"one ", b"two"])
+    assert content(s3, "out") == b"one two"
+    monkeypatch.setattr(stores, "exists", lambda _: False)  # it was made a moment later
+    with (
+        pytest.raises(UsageError, match="s3://bucket/out exists"),
+        stores.uploading("s3://bucket/out", force=False) as sink,
+    ):
+        sink.write(b"other")
+    with stores.uploading("s3://bucket/out", force=True) as sink:
+        sink.write(b"x" * 6 * MB)
+    assert content(s3, "out") == b"x" * 6 * MB
+    with pytest.raises(ValueError, match="stop"), stores.uploading("s3://bucket/never", force=True):
+        raise ValueError("stop")
+    assert (keys(s3), uploads(s3)) == (["out"], [])
+
+
+def test_a_gate_that_holds_leaves_no_object(s3: Any, tmp_path: Path) -> None:
+    url = put(s3, "in.jsonl", LINES)
+    assert adv("compute", url, "-o", "s3://bucket/out.jsonl", "--fail-on", "rows > 1", "-q", cwd=tmp_path).status == 3
+    assert (keys(s3), uploads(s3)) == (["in.jsonl"], [])
+
+
+def test_a_server_that_is_busy_for_a_moment_is_asked_again(s3: Any, server: Proxy, tmp_path: Path) -> None:
+    url = put(s3, "in.jsonl", LINES)
+    for status in ("503 Slow Down", "500 Internal Server Error", "429 Too Many Requests"):
+        forget()
+        server.reset()
+        server.answers.append(status)
+        done = adv("compute", url, "-o", "s3://bucket/out.jsonl", "--force", "-q", cwd=tmp_path)
+        assert done.status == 0, (status, done)
+        assert not server.answers
+
+
+def test_an_answer_that_is_cut_is_asked_for_again_or_refused(s3: Any, server: Proxy, tmp_path: Path) -> None:
+    url = put(s3, "in.jsonl", LINES)
+    assert adv("compute", url, "-o", "whole.jsonl", "-q", cwd=tmp_path).status == 0
+    forget()
+    server.cut = 1
+    done = adv("compute", url, "-o", "cut.jsonl", "-q", cwd=tmp_path)
+    assert server.cut == 0
+    if done.status:
+        assert done.err.count("\n") == 1
+        assert not (tmp_path / "cut.jsonl").exists()
+    else:
+        assert (tmp_path / "cut.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("403 Forbidden", "access denied"),
+        ("404 Not Found", "no such object"),
+        ("400 Bad Request", "s3://bucket/in.jsonl: "),
+    ],
+)
+def test_what_a_store_refuses_is_said_in_one_line_without_credentials(
+    s3: Any, server: Proxy, tmp_path: Path, answer: str, words: str
+) -> None:
+    url = put(s3, "in.jsonl", LINES)
+    server.answers += [answer] * 20
+    done = adv("compute", url, "-o", "out.jsonl", cwd=tmp_path)
+    assert done.status == 1
+    assert words in done.err
+    assert done.err.count("\n") == 1
+    assert "known" not in done.err
+    assert "very-secret" not in done.err
+
+
+def test_a_bucket_or_credentials_that_are_missing_are_said(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "there is no such bucket" in adv("inspect", "s3://other/in.jsonl", cwd=tmp_path).err
+    assert "no such object, and none below it" in adv("inspect", "s3://bucket/in.jsonl", cwd=tmp_path).err
+    assert "names no bucket" in adv("inspect", "s3:///in.jsonl", cwd=tmp_path).err
+    s3.put_object(Bucket="bucket", Key="in.jsonl", Body=LINES, ACL="public-read")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    forget()
+    assert "no credentials for S3" in adv("inspect", "s3://bucket/in.jsonl", cwd=tmp_path).err
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    forget()
+    assert adv("inspect", "s3://bucket/in.jsonl", cwd=tmp_path).status == 0
+
+
+def test_what_only_a_file_can_be_is_refused(s3: Any, tmp_path: Path) -> None:
+    url = put(s3, "in.jsonl", LINES)
+    for words, said in (
+        (["report", url, "-o", "s3://bucket/r.html"], "--output s3://bucket/r.html: only a file can be written here"),
+        (
+            ["compute", url, "-o", "o.jsonl", "--summary", "s3://bucket/s.json"],
+            "--summary s3://bucket/s.json: only a file",
+        ),
+        (["report", url], "a report of objects has no name; give -o report.html"),
+        (["compute", url, "--in-place"], "is an object, which cannot be changed in place"),
+        (["compute", url, "-o", "s3://bucket/out/", "--resume"], "--resume keeps its notes in the output directory"),
+    ):
+        done = adv(*words, cwd=tmp_path)
+        assert done.status == 2
+        assert said in done.err
+    assert keys(s3) == ["in.jsonl"]
+
+
+# --- web servers ---------------------------------------------------------------------------------------------
+
+
+class Web(http.server.BaseHTTPRequestHandler):
+    """A web server that gives parts of files, and knows their ETags; `files` are its content."""
+
+    protocol_version = "HTTP/1.1"
+    files: ClassVar[dict[str, bytes]] = {}
+    parts = True
+    seen: ClassVar[list[str]] = []
+    pages: ClassVar[dict[str, tuple[Any, str]]] = {}  # address of a listing -> entries and the address of the next page
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        self.seen.append(f"{self.path} {self.headers.get('Authorization', '')}".strip())
+        if self.path in self.pages:
+            entries, following = self.pages[self.path]
+            link = {"Link": f'<{following}>; rel="next"'} if following else {}
+            self._send(200, json.dumps(entries).encode(), link)
+            return
+        data = self.files.get(self.path)
+        if data is None:
+            self._send(404, b"")
+            return
+        tag = f'"{hash(data)}"'
+        if self.headers.get("If-Match", tag) != tag:
+            self._send(412, b"")
+            return
+        part = self.headers.get("Range") if self.parts else None
+        if part is None:
+            self._send(200, data, {"ETag": tag})
+            return
+        start, end = (int(at) for at in part.removeprefix("bytes=").split("-"))
+        self._send(206, data[start : end + 1], {"ETag": tag, "Content-Range": f"bytes {start}-{end}/{len(data)}"})
+
+    def _send(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT", **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing on the terminal."""
+
+
+@contextmanager
+def web(files: dict[str, bytes], **more: Any) -> Iterator[tuple[str, type[Web]]]:
+    """The address of a web server on loopback, and its class."""
+    handler = type("Handler", (Web,), {"files": files, "seen": [], **more})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as serving:
+        thread = threading.Thread(target=serving.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{serving.server_port}", handler
+        finally:
+            serving.shutdown()
+            thread.join()
+    forget()
+
+
+def test_a_file_on_a_web_server_is_read_by_parts(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(LINES)
+    assert adv("compute", "in.jsonl", "-o", "local.jsonl", "-q", cwd=tmp_path).status == 0
+    with web({"/a%20b/in.jsonl": LINES, "/signed.jsonl?Signature=secret%2F1": LINES}) as (address, _):
+        for url in (f"{address}/a%20b/in.jsonl", f"{address}/signed.jsonl?Signature=secret%2F1"):
+            done = adv("compute", url, "-o", "out.jsonl", "--force", cwd=tmp_path)
+            assert done.status == 0, done
+            assert "secret" not in done.out + done.err
+            assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()
+        done = adv("compute", f"{address}/a%20b/in.jsonl", cwd=tmp_path)
+        assert (done.status, "is read, not written" in done.err) == (2, True)
+        assert "no such object" in adv("compute", f"{address}/other.jsonl", "-o", "x.jsonl", cwd=tmp_path).err
+
+
+def test_a_web_server_that_gives_no_parts_is_refused(tmp_path: Path) -> None:
+    with web({"/in.jsonl": LINES}, parts=False) as (address, _):
+        done = adv("compute", f"{address}/in.jsonl", "-o", "out.jsonl", cwd=tmp_path)
+    assert done.status == 1
+    assert "gives no parts of a file; download it first" in done.err
+
+
+def test_a_file_on_a_web_server_that_changes_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"/in.jsonl": LINES}
+    with web(files) as (address, _):
+        meanwhile(monkeypatch, lambda: files.update({"/in.jsonl": LINES.replace(b"1.0", b"0.0", 1)}))
+        done = adv("compute", f"{address}/in.jsonl", "-o", "out.jsonl", cwd=tmp_path)
+    assert done.status == 1
+    assert "the file changed while it was being read" in done.err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_data_set_of_the_hub_is_listed_and_read_with_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree, resolve = "/api/datasets/owner/runs/tree", "/datasets/owner/runs/resolve"
+    entry = {"type": "file", "size": len(LINES)}
+    pages = {
+        f"{tree}/main/data?recursive=true": (
+            [{**entry, "path": "data/b_10.jsonl"}, {"type": "directory", "path": "data/sub"}],
+            "/next",
+        ),
+        "/next": ([{**entry, "path": "data/b_2.jsonl"}, {**entry, "path": "data/README.md"}], ""),
+    }
+    files = {f"{resolve}/main/data/{name}": LINES for name in ("b_2.jsonl", "b_10.jsonl")}
+    files[f"{resolve}/v1.0/data/b_2.jsonl"] = LINES[: LINES.index(b"\n", 900) + 1]
+    monkeypatch.setenv("HF_TOKEN", "hf-secret")
+    with web(files, pages=pages) as (address, handler):
+        pages[f"{tree}/main/data?recursive=true"] = (pages[f"{tree}/main/data?recursive=true"][0], f"{address}/next")
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        done = adv("inspect", "hf://datasets/owner/runs/data", "--group-within", "file", "--json", cwd=tmp_path)
+        assert done.status == 0, done
+        facts = json.loads(done.out)
+        assert facts["inputs"] == [f"hf://datasets/owner/runs/data/{name}" for name in ("b_2.jsonl", "b_10.jsonl")]
+        assert facts["rows"] == 2 * len(ROWS)
+        assert all(one.endswith(" Bearer hf-secret") for one in handler.seen)
+        done = adv("inspect", "hf://datasets/owner/runs@v1.0/data/b_2.jsonl", "--json", cwd=tmp_path)
+        assert json.loads(done.out)["rows"] < len(ROWS)
+        assert "no data set goes by this name" in adv("inspect", "hf://models/x", cwd=tmp_path).err
