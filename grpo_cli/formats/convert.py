@@ -26,12 +26,12 @@ def convert(
     if not long:
         weaving = source_format.records(source, weaving)
     parts = iter([source_format.long(source)]) if long and source_format.nested else source_format.parts(source)
-    told = _Told(sink)
+    watched = _KeepsError(sink)
     try:
-        target_format.write_parts(_with_new_columns(source, parts, weaving), cast("BinaryIO", told), weaving.metadata)
+        target_format.write_parts(_with_new_columns(source, parts, weaving), cast("BinaryIO", watched), weaving.metadata)
     finally:
-        if told.error is not None:
-            raise told.error
+        if watched.error is not None:
+            raise watched.error
 
 
 def _with_new_columns(source: Input, parts: Iterator[pl.DataFrame], weaving: Weaving) -> Iterator[pl.DataFrame]:
@@ -54,7 +54,7 @@ def _with_new_columns(source: Input, parts: Iterator[pl.DataFrame], weaving: Wea
         exactly(row, added.height, source)
 
 
-class _Told:
+class _KeepsError:
     """A sink that keeps what the system refused: polars says it without its number, or swallows it at the end of a file."""
 
     def __init__(self, sink: BinaryIO) -> None:
