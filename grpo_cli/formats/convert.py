@@ -28,7 +28,9 @@ def convert(
     parts = iter([source_format.long(source)]) if long and source_format.nested else source_format.parts(source)
     watched = _KeepsError(sink)
     try:
-        target_format.write_parts(_with_new_columns(source, parts, weaving), cast("BinaryIO", watched), weaving.metadata)
+        target_format.write_parts(
+            _with_new_columns(source, parts, weaving), cast("BinaryIO", watched), weaving.metadata
+        )
     finally:
         if watched.error is not None:
             raise watched.error
