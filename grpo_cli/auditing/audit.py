@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from grpo_cli.engine.plan_parts import ShapeOp
+    from grpo_cli.engine.plan_parts import Divisor, ShapeOp
     from grpo_cli.read.tables import Binding, Narrow, Table
 
     Floats = NDArray[np.float64]
@@ -252,7 +252,7 @@ def _explained(result: Result) -> tuple[Result, list[dict[str, Any]]]:
         return result, []
     allowed = result.tolerance.of(logged)
     found: dict[int, tuple[Fit, list[dict[str, Any]]]] = {}
-    divisors = set()
+    divisors: set[Divisor] = set()
     for fit in (fit for fit in result.fits if fit.is_tied_with(first)):
         plan = fit.candidate.plan
         if plan.divisor in divisors or len(divisors) == DIVISORS or 0 in found:

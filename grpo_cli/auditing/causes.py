@@ -90,7 +90,10 @@ def causes(
 
 def noise_cause(noisy: Flags, table: pl.DataFrame) -> dict[str, Any]:
     """The cause of advantages that are right but for the float32 noise of these groups, which whitening spread."""
-    says = "float32 noise where all rewards of a column are equal, divided by epsilon and spread over the batch by whitening"
+    says = (
+        "the float32 mean of equal rewards is some last bits off; divided by epsilon and spread over the batch by whitening, "
+        "that noise makes every difference"
+    )
     sizes = np.bincount(table["group"].to_numpy())
     return {"cause": "float32 noise", "says": says, "groups": int(noisy.sum()), "rows": int(sizes[noisy].sum())}
 
@@ -117,7 +120,7 @@ def _rounding(case: Case) -> Flags:
         for group, value in enumerate(reward.tolist()):
             noise = noise_of(value, int(sizes[group]), rule)
             for clip in clips:
-                noise = noise.clip(clip.lo, clip.hi)
+                noise = np.clip(noise, -np.inf if clip.lo is None else clip.lo, np.inf if clip.hi is None else clip.hi)
             small[group] = np.abs(noise - most[group]).min() <= tolerance[group]
     return np.asarray((most == least) & small & case.every(case.computed == 0))
 
@@ -191,7 +194,7 @@ def _value_at(case: Case, here: Flags) -> Floats:
 
 _TESTS: Final[tuple[tuple[str, str, Callable[[Case], Flags]], ...]] = (
     ("zeroed", "every row of the group was logged as 0: it was dropped, masked or filtered", lambda case: case.every(case.logged == 0)),
-    ("rounding", "the framework's float32 rounding on a constant group: the formula gives 0", _rounding),
+    ("rounding", "float32 noise in a constant group: the mean of equal rewards is some last bits off, and the formula gives 0", _rounding),
     ("clipped", "the logged values stop at a bound that the formula passes: they were clipped", _clipped),
     ("sign", "the logged values have the opposite sign", lambda case: case.agrees(-case.computed)),
     ("order", "the values of the group are right, on other rows: rows and advantages were shuffled", _order),

@@ -101,13 +101,14 @@ def noisy_groups(
         noise[here] = (logged[here] - offset) / slope - bare[here]
     own = np.bincount(codes, noise) / np.bincount(codes)
     own = np.array([each[np.abs(each - one).argmin()] for one, each in zip(own, possible, strict=True)])
+    noisy = np.asarray(own != 0)
     if sampled:
-        return own != 0
+        return noisy
     with_noise = table.select(name for name in table.columns if not name.startswith("reward."))
     with_noise = with_noise.with_columns(pl.Series("reward.0", bare + own[codes]))
     whitened = advantages(replace(Plan.of({"estimator.name": "reinforce"}), post=plan.post), with_noise)
     same = np.abs(whitened - logged) <= tolerance
-    return own != 0 if own.any() and same.all() else None
+    return noisy if noisy.any() and same.all() else None
 
 
 def _possible_noise(plan: Plan, table: pl.DataFrame, sizes: Codes) -> list[Floats]:
