@@ -78,7 +78,8 @@ def choose_columns(layout: Layout, plan: Plan, names: Sequence[str], *, warn: bo
     stepwise = "rollout" in roles or (layout.schema is not None and bool(layout.schema.rollout))
     made = {} if layout.schema is None else layout.schema.derive
     texts_tell = binding.compare_prompts and not stepwise and not {*group} & {*made}
-    prompts = prompt_columns(names, group) if texts_tell else ()
+    no_prompts = () if layout.schema is None else layout.schema.no_prompts
+    prompts = prompt_columns([name for name in names if name not in no_prompts], group) if texts_tell else ()
     # A key that was named, or is a known tool's, or a prompt itself, needs no text of an unknown name to be believed.
     is_found = texts_tell and warn and not binding.group and bool({*group} & {*GROUP_TIERS[0]})
     others = other_texts(layout.tables[0], {*kinds, *extra}) if is_found and not prompts else ()
