@@ -24,7 +24,7 @@ from grpo_cli.read.known_names import ADVANTAGES, LENGTHS, STEP_LIKE
 from grpo_cli.stats.facts import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,8 +48,9 @@ def audit(
     weights: Sequence[float] = (),
     claim: Plan | None = None,
     shape: Sequence[ShapeOp] = (),
+    phase: Callable[..., None] = lambda *_: None,
 ) -> dict[str, Any]:
-    """What is known of the logged advantages, as plain data."""
+    """What is known of the logged advantages, as plain data; `phase` is called with the name of each part of the work."""
     names = list(dict.fromkeys(name for table in tables for name in table.columns()))
     if column is None:
         column = next((name for name in ADVANTAGES if name in names), None)
@@ -62,7 +63,7 @@ def audit(
         # Formulas that weigh by tokens are tried as well.
         binding = replace(binding, roles={**binding.roles, "length": length})
 
-    trials = Trials(tables, column, tuple(weights), claim, tuple(shape))
+    trials = Trials(tables, column, tuple(weights), claim, tuple(shape), phase)
     best, refusal = trials.best(_ways_to_group(tables, binding), None)
     if best is None:
         raise refusal or DataError(f"{tables[0].name}: nothing to compare", "name the key with --group")
@@ -71,6 +72,7 @@ def audit(
         # Blocks that nobody named are believed only where they explain every row.
         if blocks is not None and not blocks.fits[0].mismatched:
             best = blocks
+    phase("looking for causes")
     return _facts(best, trials)
 
 
@@ -119,6 +121,7 @@ class Trials:
     weights: tuple[float, ...]
     claim: Plan | None
     shape: tuple[ShapeOp, ...]
+    phase: Callable[..., None]
     tried: set[int] = field(default_factory=set)  # hashes of the groups and batches so far
 
     def best(self, ways: Iterator[tuple[str, Binding]], best: Result | None) -> tuple[Result | None, DataError | None]:
@@ -134,6 +137,7 @@ class Trials:
             if (way := hash(b"".join(column.to_numpy().tobytes() for column in codes))) in self.tried:
                 continue  # one step only, for instance: the same groups and batches under another name
             self.tried.add(way)
+            self.phase(f"trying formulas on {len(reading.logged):,} rows{f', {note}' if note else ''}")
             result = Result(reading, *search(reading.narrow, reading.logged, self.weights, self.claim, self.shape))
             if best is None or result.fits[0].rank < best.fits[0].rank:
                 best = result

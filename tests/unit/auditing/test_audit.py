@@ -21,6 +21,7 @@ from grpo_cli.engine.plan_parts import Alone, Rewards
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.read.tables import Binding, FrameTable
+from grpo_cli.runs.audit import Job, run
 from tests.support.command import adv
 from tests.support.goldens import cases, commands, table
 from tests.support.jobs import write
@@ -403,3 +404,12 @@ def test_one_kind_of_group_tells_no_factor() -> None:
     groups = [[1.0, 0.0, 0.0, 0.0]] * 20
     facts = found(rows(groups, [[0.3, -0.1, -0.1, -0.1]] * 20))
     assert facts["match"]["mismatched_rows"] > 0 or facts["match"]["factor"] == 1
+
+
+def test_the_parts_of_the_work_are_named_while_it_lasts(tmp_path: Path) -> None:
+    groups = drawn(30, 8)
+    frame = rows(groups, [standard(stdev, 1e-4)(group) for group in groups], step=[at // 120 for at in range(240)])
+    frame.write_parquet(tmp_path / "logged.parquet")
+    phases: list[str] = []
+    run(Job(inputs=[str(tmp_path / "logged.parquet")]), phases.append)
+    assert phases == ["reading", "trying formulas on 240 rows", "looking for causes"]
