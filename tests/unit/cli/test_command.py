@@ -175,7 +175,7 @@ def completed(*words: str) -> list[str]:
         [sys.executable, "-c", script],
         env={**os.environ, **environment}, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.err.strip() == "", "completion loads what is slow"
+    assert done.stderr.strip() == "", "completion loads what is slow"
     return done.stdout.split()
 
 
