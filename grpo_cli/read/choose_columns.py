@@ -82,7 +82,7 @@ def choose_columns(layout: Layout, plan: Plan, names: Sequence[str], *, warn: bo
     prompts = prompt_columns([name for name in names if name not in no_prompts], group) if texts_tell else ()
     # A key that was named, or is a known tool's, or a prompt itself, needs no text of an unknown name to be believed.
     is_found = texts_tell and warn and not binding.group and bool({*group} & {*GROUP_TIERS[0]})
-    others = other_texts(layout.tables[0], {*kinds, *extra}) if is_found and not prompts else ()
+    others = other_texts(layout.tables[0], kinds) if is_found and not prompts else ()
     return Columns(group, rewards, roles, steps, sample, rivals, fields, optional, prompts, others, note)
 
 

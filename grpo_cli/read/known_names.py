@@ -38,6 +38,8 @@ PROMPT_TEXTS: Final = (
     "query", "problem", "problem_statement", "instruction", "instructions", "goal", "input", "responses_create_params",
     "messages", "conversation", "conversations",
 )  # fmt: skip
+# What the name of a text holds that is no prompt: responses come back where several judges score each of them.
+NO_PROMPT: Final = r"respon|complet|output|generat|answer|repl(y|ies)|predict|solution|judg|ration|reason|feedback|critique|traj|trace|action|observ|tool|error|log"
 CONVERSATIONS: Final = ("messages", "conversation", "conversations")  # which may hold the response as well
 SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
 STEP_LIKE: Final = (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from grpo_cli.errors import DataError
-from grpo_cli.read.known_names import PROMPT_TEXTS, TEXTS
+from grpo_cli.read.known_names import NO_PROMPT, PROMPT_TEXTS
 from grpo_cli.read.tables import FileTable, FrameTable
 
 if TYPE_CHECKING:
@@ -276,7 +276,8 @@ def other_texts(table: Table, taken: Collection[str]) -> tuple[str, ...]:
         head = table.head if isinstance(table, FrameTable) else None
         sample = [] if head is None else [{name: next(iter(head(name, 1)[name]), None) for name in table.columns()}]
     texts = [name for name in table.columns() if any(isinstance(record.get(name), str) for record in sample)]
-    return tuple(name for name in texts if name not in {*taken, *TEXTS} - {"text", "content"})[:COLUMNS]
+    likely = (name for name in texts if name not in taken and not re.search(NO_PROMPT, name, re.IGNORECASE))
+    return tuple(likely)[:COLUMNS]
 
 
 def _shortened(*texts: str) -> list[str]:

@@ -258,6 +258,13 @@ def test_a_text_that_behaves_otherwise_is_no_prompt(name: str, count: int, tmp_p
     look(saved(by_shard(NO_PROMPTS[name], count), tmp_path / "rollouts.jsonl"))
 
 
+@pytest.mark.parametrize("column", ["reply", "model_response", "final_answer", "judgment", "observation"])
+def test_a_text_with_the_name_of_a_response_is_no_prompt_though_two_judges_score_each(
+    column: str, tmp_path: Path
+) -> None:
+    look(saved(by_shard(lambda at: f"I think it is {at // 2}", column=column), tmp_path / "rollouts.jsonl"))
+
+
 def test_a_key_that_was_named_is_believed_beside_a_text_of_any_name(tmp_path: Path) -> None:
     path = saved(by_shard(lambda at: f"How many are {at // 4} and one?"), tmp_path / "rollouts.jsonl")
     assert not look(path, group=["group_id"]).narrow.warnings
