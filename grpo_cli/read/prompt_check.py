@@ -21,7 +21,7 @@ from grpo_cli.read.known_names import NO_PROMPT, PROMPT_TEXTS
 from grpo_cli.read.tables import FileTable, FrameTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from grpo_cli.read.group_keys import Coded
     from grpo_cli.read.tables import Table
@@ -269,13 +269,12 @@ def prompt_columns(names: Sequence[str], group: Sequence[str]) -> tuple[str, ...
 
 def other_texts(table: Table, taken: Collection[str]) -> tuple[str, ...]:
     """Columns of text that may hold prompts under any name, as the first rows show them."""
-    sample: Sequence[Mapping[str, Any]]
+    texts: Sequence[str] = ()
     if isinstance(table, FileTable):
         sample = table.format.sample(table.source)
-    else:
-        head = table.head if isinstance(table, FrameTable) else None
-        sample = [] if head is None else [{name: next(iter(head(name, 1)[name]), None) for name in table.columns()}]
-    texts = [name for name in table.columns() if any(isinstance(record.get(name), str) for record in sample)]
+        texts = [name for name in table.columns() if any(isinstance(record.get(name), str) for record in sample)]
+    elif isinstance(table, FrameTable):
+        texts = table.texts
     likely = (name for name in texts if name not in taken and not re.search(NO_PROMPT, name, re.IGNORECASE))
     return tuple(likely)[:COLUMNS]
 

@@ -270,10 +270,16 @@ def test_a_key_that_was_named_is_believed_beside_a_text_of_any_name(tmp_path: Pa
     assert not look(path, group=["group_id"]).narrow.warnings
 
 
-def test_frames_have_texts_of_any_name_as_well() -> None:
+@pytest.mark.parametrize("kind", ["polars", "pandas", "pyarrow"])
+def test_frames_have_texts_of_any_name_as_well(kind: str) -> None:
     frame = pl.DataFrame(by_shard(lambda at: f"How many are {at // 4} and one?"))
+    given = {"polars": lambda: frame, "pandas": frame.to_pandas, "pyarrow": frame.to_arrow}[kind]()
     with pytest.raises(DataError, match="groups of group_id hold several prompts: ask differs"):
-        grpo_cli.inspect(frame)
+        grpo_cli.inspect(given)
+
+
+def test_of_a_lazy_frame_no_text_of_an_unknown_name_is_computed() -> None:
+    grpo_cli.inspect(pl.LazyFrame(by_shard(lambda at: f"How many are {at // 4} and one?")))
 
 
 @pytest.mark.parametrize(
