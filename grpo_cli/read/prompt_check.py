@@ -38,6 +38,7 @@ BYTES: Final = 2 << 20  # of all of them, for each column
 COLUMNS: Final = 8  # other columns of text that are looked into
 _PROMPTS: Final = 8  # different texts that are no coincidence
 _WORDS: Final = r"\s|[\u2e80-\uffff]"  # what a text has that is no id or label
+_MOST: Final = 0.9  # of the texts
 _LONG: Final = 10  # characters of a text, on average
 _SHOWN: Final = 30  # characters of a prompt in a message,
 _BEFORE: Final = 10  # and those before the first that differs
@@ -72,9 +73,9 @@ def mixed_prompts(
 
     Where none of these `columns` says anything, the `others` are looked through for one that behaves as prompts do.
     """
-    rows = _compared_rows(tables, lengths, coded) if columns else np.zeros(0, np.int64)
     if not columns:
-        return _mixed_texts(others, tables, lengths, coded)
+        return _mixed_texts(others, tables, lengths, coded) if others else None
+    rows = _compared_rows(tables, lengths, coded)
     if not len(rows):
         return None
     codes = coded.codes.gather(rows).to_list()
@@ -103,7 +104,7 @@ def _mixed_texts(others: Sequence[str], tables: Sequence[Table], lengths: Sequen
     Prompts are sampled equally often and belong to one group each: every text comes back equally often, in one group
     only. A response does not come back, an answer that is taken out of it does so unequally often, a label is in many groups.
     """
-    quick = _quick_rows_of_all(tables, lengths, _some_files(tables)) if others else np.zeros(0, np.int64)
+    quick = _quick_rows_of_all(tables, lengths, _some_files(tables))
     of_row = _bytes(tables) / max(1, sum(lengths))
     stretches = int(min(STRETCHES, max(1, BYTES / STRETCH / max(1, of_row))))
     if len(quick) > stretches * STRETCH:
@@ -114,15 +115,13 @@ def _mixed_texts(others: Sequence[str], tables: Sequence[Table], lengths: Sequen
     codes = coded.codes.gather(quick).to_list()
     for column in others:
         texts = _values(tables, lengths, quick, column)
-        if not all(isinstance(text, str) for text in texts) or len(set(texts)) < _PROMPTS:
+        if not all(isinstance(text, str) for text in texts) or not _are_words(set(texts)):
             continue
         group_of = dict(zip(texts, codes, strict=True))
         if any(group_of[text] != code for text, code in zip(texts, codes, strict=True)):
             continue
         repeats = _repeats(quick, texts, whole=len(quick) == sum(lengths))
-        worded = sum(re.search(_WORDS, text) is not None for text in group_of)
-        short = sum(map(len, group_of)) < _LONG * len(group_of)
-        if len(repeats) != 1 or min(repeats) == 1 or short or 10 * worded < 9 * len(group_of):
+        if len(repeats) != 1 or repeats == {1}:
             continue
         prompts: dict[int, list[str]] = {}
         for text, code in group_of.items():
@@ -132,6 +131,12 @@ def _mixed_texts(others: Sequence[str], tables: Sequence[Table], lengths: Sequen
             code, pair = next(iter(mixed.items()))
             return Mixed(column, len(mixed), len(prompts), code, pair)
     return None
+
+
+def _are_words(texts: Collection[str]) -> bool:
+    """Whether these are several texts that a person could have written, and no ids and labels."""
+    worded = sum(re.search(_WORDS, text) is not None for text in texts)
+    return len(texts) >= _PROMPTS and worded >= _MOST * len(texts) and sum(map(len, texts)) >= _LONG * len(texts)
 
 
 def _repeats(rows: Ints, texts: Sequence[str], *, whole: bool) -> set[int]:
