@@ -171,24 +171,26 @@ def search(
         found = _search_within(replace(trial, tolerance=tolerance), replace(whole, tolerance=tolerance), tried, tool)
         if found[0].mismatched < BETTER * best[0].mismatched:
             best, within = found, tolerance
-    if best[0].mismatched and (noisy := _noisy_fit(tried, trial, replace(whole, tolerance=within))):
-        best = [noisy, *best]
+    if best[0].mismatched:
+        trials = [replace(one, tolerance=within) for one in ((trial, whole) if trial.rescaled else (whole,))]
+        best = [*_noisy_fit(tried, trials), *best]
     return best, within, len(rows)
 
 
-def _noisy_fit(tried: Sequence[Candidate], sample: Trial, whole: Trial) -> Fit | None:
-    """The first formula that gives every row once the float32 noise of constant groups is added; None where none does."""
-    known = (one for one in tried if one.presets and one.plan.post)
-    for candidate in known:
-        noisy = None
-        for trial in (sample, whole):
+def _noisy_fit(tried: Sequence[Candidate], trials: Sequence[Trial]) -> list[Fit]:
+    """The first preset that gives every row once the float32 noise of constant groups is added; nothing where none does.
+
+    The last of the trials has all rows; one before it has a sample.
+    """
+    for candidate in (one for one in tried if one.presets and one.plan.post):
+        for trial in trials:
             allowed = trial.tolerance.of(trial.logged)
             noisy = noisy_groups(candidate.plan, trial.table, trial.logged, allowed, advantages, sampled=trial.rescaled)
             if noisy is None:
                 break
-        if noisy is not None:
-            return replace(whole.fits([candidate])[0], noisy=noisy)
-    return None
+        else:
+            return [replace(trial.fits([candidate])[0], noisy=noisy)]
+    return []
 
 
 def _shown(logged: Floats) -> list[Tolerance]:
