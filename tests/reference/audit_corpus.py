@@ -17,6 +17,7 @@ import polars as pl
 
 from grpo_cli.auditing.audit import audit
 from grpo_cli.auditing.candidates import candidates
+from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip
 from grpo_cli.engine.score import score
@@ -191,6 +192,12 @@ def seed(at: int) -> int:
     return zlib.crc32(f"{log.kind} {log.rewards} {sorted(log.names)} {log.logger} {log.fault}".encode())
 
 
+def _spellings(plan: Mapping[str, Any]) -> set[str]:
+    """The methods that a plan is: dr-grpo is grpo without a divisor."""
+    row, level = ESTIMATORS[plan["method"]], plan["divisor"]["level"]
+    return {plan["method"], *(one.name for one in ESTIMATORS.values() if one.build is row.build and one.scale == level)}
+
+
 def verdict(at: int) -> str:
     """What an audit says of a log, one of VERDICTS."""
     log = LOGS[at]
@@ -203,7 +210,8 @@ def verdict(at: int) -> str:
     if not fits and not (log.fault and match["near"]):
         return "none"
     names = {match["name"], *match["preset_names"]}
-    names |= {match["plan"]["method"]} if match["factor"] == 1 else set()
+    if match["factor"] == 1:
+        names |= _spellings(match["plan"])
     if names & log.names:
         return "named"
     ties = {name.replace("--method ", "") for name in facts["ties"]}
