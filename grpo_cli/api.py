@@ -364,6 +364,7 @@ def opened(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
             lazy.collect_schema().names(),
             lambda names: lazy.select(names).collect(),
             head=lambda name, rows: lazy.select(name).head(rows).collect(),
+            texts=frame.select(pl.col(pl.String)).columns if isinstance(frame, pl.DataFrame) else (),
         )
         return table, lambda one: one
     if home == "pandas" and hasattr(frame, "columns"):
@@ -372,6 +373,7 @@ def opened(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
             list(named.columns),
             lambda names: _from_pandas(named[names]),
             head=lambda name, rows: _from_pandas(named[[name]].head(rows)),
+            texts=[name for name in named.columns if str(named[name].dtype) in {"object", "str", "string"}],
         )
         return table, _as_pandas(frame)
     if home == "pyarrow" and hasattr(frame, "column_names"):
@@ -379,6 +381,7 @@ def opened(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
             frame.column_names,
             lambda names: _from_arrow(frame.select(names)),
             head=lambda name, rows: _from_arrow(frame.select([name])[:rows]),
+            texts=[one.name for one in frame.schema if str(one.type) in {"string", "large_string", "string_view"}],
         )
         return table, _as_arrow
     if _is_dataset(frame):

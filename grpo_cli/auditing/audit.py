@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import untried
-from grpo_cli.auditing.causes import causes
+from grpo_cli.auditing.causes import causes, noise_cause
 from grpo_cli.auditing.search import FAR, FLOAT32_ERROR, Fit, Tolerance, advantages, differences, search
 from grpo_cli.engine import presets
 from grpo_cli.engine.plan import Plan
@@ -24,11 +24,11 @@ from grpo_cli.read.known_names import ADVANTAGES, LENGTHS, STEP_LIKE
 from grpo_cli.stats.facts import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from grpo_cli.engine.plan_parts import ShapeOp
+    from grpo_cli.engine.plan_parts import Divisor, ShapeOp
     from grpo_cli.read.tables import Binding, Narrow, Table
 
     Floats = NDArray[np.float64]
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 LISTED: Final = 10
 PARTS: Final = (2, 4, 8)  # rounds that a key may hold where all keys have one size
+DIVISORS: Final = 4  # of formulas that the rows cannot tell apart, of which the causes are looked for
 ODD: Final = 0.01  # of the rows: fewer that differ do not speak against the key
 GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
 
@@ -47,8 +48,9 @@ def audit(
     weights: Sequence[float] = (),
     claim: Plan | None = None,
     shape: Sequence[ShapeOp] = (),
+    phase: Callable[..., None] = lambda *_: None,
 ) -> dict[str, Any]:
-    """What is known of the logged advantages, as plain data."""
+    """What is known of the logged advantages, as plain data; `phase` is called with the name of each part of the work."""
     names = list(dict.fromkeys(name for table in tables for name in table.columns()))
     if column is None:
         column = next((name for name in ADVANTAGES if name in names), None)
@@ -61,15 +63,16 @@ def audit(
         # Formulas that weigh by tokens are tried as well.
         binding = replace(binding, roles={**binding.roles, "length": length})
 
-    trials = Trials(tables, column, tuple(weights), claim, tuple(shape))
+    trials = Trials(tables, column, tuple(weights), claim, tuple(shape), phase)
     best, refusal = trials.best(_ways_to_group(tables, binding), None)
     if best is None:
         raise refusal or DataError(f"{tables[0].name}: nothing to compare", "name the key with --group")
-    if best.fits[0].mismatched > ODD * len(best.reading.logged) and not binding.group:
+    if best.fits[0].rank[0] > ODD * len(best.reading.logged) and not binding.group:
         blocks, _ = trials.best(_ways_to_cut(best, binding), best)
         # Blocks that nobody named are believed only where they explain every row.
         if blocks is not None and not blocks.fits[0].mismatched:
             best = blocks
+    phase("looking for causes")
     return _facts(best, trials)
 
 
@@ -118,6 +121,7 @@ class Trials:
     weights: tuple[float, ...]
     claim: Plan | None
     shape: tuple[ShapeOp, ...]
+    phase: Callable[..., None]
     tried: set[int] = field(default_factory=set)  # hashes of the groups and batches so far
 
     def best(self, ways: Iterator[tuple[str, Binding]], best: Result | None) -> tuple[Result | None, DataError | None]:
@@ -133,10 +137,11 @@ class Trials:
             if (way := hash(b"".join(column.to_numpy().tobytes() for column in codes))) in self.tried:
                 continue  # one step only, for instance: the same groups and batches under another name
             self.tried.add(way)
+            self.phase(f"trying formulas on {len(reading.logged):,} rows{f', {note}' if note else ''}")
             result = Result(reading, *search(reading.narrow, reading.logged, self.weights, self.claim, self.shape))
             if best is None or result.fits[0].rank < best.fits[0].rank:
                 best = result
-            if not best.fits[0].mismatched:
+            if best.fits[0].explains_all:
                 break
         return best, refusal
 
@@ -204,13 +209,13 @@ def _logged_values(table: Table, name: str) -> Floats:
 
 
 def _facts(result: Result, trials: Trials) -> dict[str, Any]:
-    narrow, logged, tolerance, best = result.reading.narrow, result.reading.logged, result.tolerance, result.fits[0]
+    narrow, logged, tolerance = result.reading.narrow, result.reading.logged, result.tolerance
+    result, explained = _explained(result)
+    best = result.fits[0]
     computed = best.candidate.factor * advantages(best.candidate.plan, narrow.table)
     wrong, error = differences(computed, logged, tolerance)
     wrong_groups = len(np.unique(narrow.table["group"].to_numpy()[wrong]))
-    near = bool(wrong.sum() <= FAR * len(wrong))
-    allowed = tolerance.of(logged)
-    explained = causes(best.candidate.plan, narrow.table, computed, logged, wrong, allowed) if near else []
+    near = best.noisy is not None or bool(wrong.sum() <= FAR * len(wrong))
     # Only rows of groups whose rewards differ say anything of a formula.
     constant = score(Plan.of({"rewards.missing": "exclude"}), narrow.table).frame[".constant"]
     return {
@@ -240,6 +245,30 @@ def _facts(result: Result, trials: Trials) -> dict[str, Any]:
         "not_tried": untried({*narrow.roles, "input_length", "turns"}),
         "warnings": list(narrow.warnings),
     }
+
+
+def _explained(result: Result) -> tuple[Result, list[dict[str, Any]]]:
+    """The result with that formula first, of those that the rows cannot tell apart, whose differences have causes; and them."""
+    narrow, logged, first = result.reading.narrow, result.reading.logged, result.fits[0]
+    if first.noisy is not None:
+        return result, [noise_cause(first.noisy, narrow.table)]
+    if not first.mismatched or first.mismatched > FAR * len(logged):
+        return result, []
+    allowed = result.tolerance.of(logged)
+    found: dict[int, tuple[Fit, list[dict[str, Any]]]] = {}
+    divisors: set[Divisor] = set()
+    for fit in (fit for fit in result.fits if fit.is_tied_with(first)):
+        plan = fit.candidate.plan
+        if plan.divisor in divisors or len(divisors) == DIVISORS or 0 in found:
+            continue
+        divisors.add(plan.divisor)
+        computed = fit.candidate.factor * advantages(plan, narrow.table)
+        wrong, _ = differences(computed, logged, result.tolerance)
+        explained = causes(plan, narrow.table, computed, logged, wrong, allowed)
+        left = sum(one["rows"] for one in explained if one["cause"] == "unexplained")
+        found.setdefault(left, (fit, explained))
+    best, explained = found[min(found)]
+    return replace(result, fits=[best, *(fit for fit in result.fits if fit is not best)]), explained
 
 
 def _describe(fit: Fit) -> dict[str, Any]:

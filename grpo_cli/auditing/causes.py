@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
+from grpo_cli.auditing.float32 import constant_groups, noise_of
+from grpo_cli.engine.plan_parts import Clip
 from grpo_cli.engine.score import score
 from grpo_cli.read.group_keys import blocks, encode
 
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Flags = NDArray[np.bool_]
 
-ULP: Final = 2.0**-22  # what float32 leaves of a mean, as a share of it
-NOISE: Final = 16.0  # and at most this, where a tiny epsilon divides
+LEFT: Final = 2.0**-22  # what float32 leaves of a mean, as a share of it
 SAMPLED: Final = 20_000  # rows of groups that disagree, which are tested
 SPLITS: Final = (2, 4, 8, 16, 32, 64)
 LINE: Final = 3  # rows of a group that are on one line by more than chance
@@ -87,6 +88,16 @@ def causes(
     return result
 
 
+def noise_cause(noisy: Flags, table: pl.DataFrame) -> dict[str, Any]:
+    """The cause of advantages that are right but for the float32 noise of these groups, which whitening spread."""
+    says = (
+        "the float32 mean of equal rewards is some last bits off; divided by epsilon and spread over the batch by whitening, "
+        "that noise makes every difference"
+    )
+    sizes = np.bincount(table["group"].to_numpy())
+    return {"cause": "float32 noise", "says": says, "groups": int(noisy.sum()), "rows": int(sizes[noisy].sum())}
+
+
 def _cause(name: str, says: str, case: Case, groups: Flags) -> dict[str, Any]:
     sizes = np.bincount(case.codes)
     return {"cause": name, "says": says, "groups": int(groups.sum()), "rows": int(sizes[groups].sum())}
@@ -96,14 +107,22 @@ def _cause(name: str, says: str, case: Case, groups: Flags) -> dict[str, Any]:
 
 
 def _rounding(case: Case) -> Flags:
-    """One and the same small value on all rows of a constant group: no more than float32 leaves of the mean."""
-    reward = case.table["reward.0"].to_numpy()
-    low, high = _extremes(case, reward)
+    """One and the same value on all rows of a constant group: what float32 leaves of the mean, divided as the formula does."""
+    (reward, *others), sizes = constant_groups(case.table), np.bincount(case.codes)
     least, most = _extremes(case, case.logged)
     rule = case.plan.divisor
-    rounding = ULP * np.maximum(np.abs(low), np.abs(high)) / (max(rule.epsilon, 1e-9) if rule.level == "group" else 1.0)
-    small = np.abs(most) <= np.minimum(rounding, NOISE)
-    return np.asarray((low == high) & (most == least) & small & case.every(case.computed == 0))
+    if others or rule.level != "group":
+        small = np.abs(most) <= LEFT * np.abs(reward)
+    else:
+        clips = [op for op in case.plan.post if isinstance(op, Clip)]
+        tolerance = np.bincount(case.codes, case.tolerance) / sizes
+        small = np.zeros(len(sizes), dtype=bool)
+        for group, value in enumerate(reward.tolist()):
+            noise = noise_of(value, int(sizes[group]), rule)
+            for clip in clips:
+                noise = np.clip(noise, -np.inf if clip.lo is None else clip.lo, np.inf if clip.hi is None else clip.hi)
+            small[group] = np.abs(noise - most[group]).min() <= tolerance[group]
+    return np.asarray((most == least) & small & case.every(case.computed == 0))
 
 
 def _clipped(case: Case) -> Flags:
@@ -175,7 +194,7 @@ def _value_at(case: Case, here: Flags) -> Floats:
 
 _TESTS: Final[tuple[tuple[str, str, Callable[[Case], Flags]], ...]] = (
     ("zeroed", "every row of the group was logged as 0: it was dropped, masked or filtered", lambda case: case.every(case.logged == 0)),
-    ("rounding", "the framework's float32 rounding on a constant group: the formula gives 0", _rounding),
+    ("rounding", "float32 noise in a constant group: the mean of equal rewards is some last bits off, and the formula gives 0", _rounding),
     ("clipped", "the logged values stop at a bound that the formula passes: they were clipped", _clipped),
     ("sign", "the logged values have the opposite sign", lambda case: case.agrees(-case.computed)),
     ("order", "the values of the group are right, on other rows: rows and advantages were shuffled", _order),

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import DDOFS, Candidate, candidates, refined
+from grpo_cli.auditing.float32 import noisy_groups
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan_parts import Clip, Divisor
 from grpo_cli.engine.score import score
@@ -72,11 +73,17 @@ class Fit:
     typical: float  # error of the others
     median: float  # error of all
     rows: int
+    noisy: NDArray[np.bool_] | None = None  # the groups whose float32 noise, spread by whitening, explains every row
+
+    @property
+    def explains_all(self) -> bool:
+        """Whether every row is as the formula says, but for float32 noise."""
+        return not self.mismatched or self.noisy is not None
 
     @property
     def rank(self) -> tuple[int, float]:
-        """Fewer rows that differ first, then the smaller error."""
-        return self.mismatched, self.typical
+        """Fewer rows that nothing explains first, then the smaller error."""
+        return 0 if self.explains_all else self.mismatched, self.typical
 
     def is_tied_with(self, best: Fit) -> bool:
         """Whether the data cannot tell it from the best; formulas that are far off are never tied."""
@@ -164,7 +171,26 @@ def search(
         found = _search_within(replace(trial, tolerance=tolerance), replace(whole, tolerance=tolerance), tried, tool)
         if found[0].mismatched < BETTER * best[0].mismatched:
             best, within = found, tolerance
+    if best[0].mismatched:
+        trials = [replace(one, tolerance=within) for one in ((trial, whole) if trial.rescaled else (whole,))]
+        best = [*_noisy_fit(tried, trials), *best]
     return best, within, len(rows)
+
+
+def _noisy_fit(tried: Sequence[Candidate], trials: Sequence[Trial]) -> list[Fit]:
+    """The first preset that gives every row once the float32 noise of constant groups is added; nothing where none does.
+
+    The last of the trials has all rows; one before it has a sample.
+    """
+    for candidate in (one for one in tried if one.presets and one.plan.post):
+        for trial in trials:
+            allowed = trial.tolerance.of(trial.logged)
+            noisy = noisy_groups(candidate.plan, trial.table, trial.logged, allowed, advantages, sampled=trial.rescaled)
+            if noisy is None:
+                break
+        else:
+            return [replace(trial.fits([candidate])[0], noisy=noisy)]
+    return []
 
 
 def _shown(logged: Floats) -> list[Tolerance]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_cli.cli.output import show
+from grpo_cli.cli.output import progress, show
 from grpo_cli.errors import GateError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, claim_of, shape_of, weights_of
@@ -27,7 +27,8 @@ def audit(given: dict[str, Any]) -> None:
         gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
     )
     try:
-        facts = run(job)
+        with progress(given) as phase:
+            facts = run(job, phase)
     except GateError as error:
         show(given, error.facts or {}, view.render)
         raise

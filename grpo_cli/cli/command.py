@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from grpo_cli import __version__
 from grpo_cli.engine.coerce import typed
-from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.table import EVERY
 
@@ -39,11 +39,17 @@ class Line:
     given: dict[str, Any]
 
     def run(self) -> None:
-        """Load the body of the command and call it."""
+        """Load the body of the command and call it; an error names no flag that the command does not have."""
         from grpo_cli.options.resolve import with_config
 
         given = with_config(self.given)
-        getattr(import_module(f"grpo_cli.cli.{self.command.name}"), self.command.name)(given)
+        try:
+            getattr(import_module(f"grpo_cli.cli.{self.command.name}"), self.command.name)(given)
+        except DataError as error:
+            flag = EVERY["on_error"].flag
+            if "on_error" not in self.command.takes:
+                error.hint = error.hint.replace(flag, f"compute {flag}")
+            raise
 
 
 def read(words: Sequence[str]) -> Line | int:

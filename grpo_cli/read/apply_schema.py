@@ -73,7 +73,8 @@ class Layout:
         if self.schema.missing:
             no_number = pl.all_horizontal(pl.all().is_null() | ~pl.all().is_finite())
             rows += [pl.DataFrame([columns[name] for name in rewards]).select(no_number).to_series()]
-        return None if not rows else pl.DataFrame(rows).select(pl.any_horizontal(pl.all())).to_series()
+        named = [one.alias(str(at)) for at, one in enumerate(rows)]  # the reward itself may be a mark
+        return None if not rows else pl.DataFrame(named).select(pl.any_horizontal(pl.all())).to_series()
 
     def refuse_steps(self, columns: Mapping[str, pl.Series], codes: pl.Series, plan: Plan) -> None:
         """Several rows of one rollout must not be taken for several rollouts."""

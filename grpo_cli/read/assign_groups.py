@@ -43,6 +43,7 @@ class Scan:
     roles: Mapping[str, str]
     key_words: str = ""  # the key as its schema calls it
     prompts: Sequence[str] = ()  # texts that show whether a group is one prompt
+    others: Sequence[str] = ()  # texts that may be prompts, where there are none by name
 
     @property
     def rows(self) -> int:
@@ -60,7 +61,7 @@ class Scan:
 
     def mixed_prompts(self, coded: Coded) -> Mixed | None:
         """The groups that hold several prompts, as some rows show them; None where they do not."""
-        return mixed_prompts(self.prompts, self.tables, self.lengths, coded)
+        return mixed_prompts(self.prompts, self.others, self.tables, self.lengths, coded)
 
     def labels(self, coded: Coded, codes: Sequence[int]) -> list[str]:
         """The first few of these groups in words."""

@@ -147,7 +147,15 @@ def _scan(layout: Layout, plan: Plan, *, warn: bool) -> tuple[Columns, Scan]:
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
     columns = {one.name: _joined([frame.drop_in_place(one.name) for frame in frames]) for one in chosen.fields}
     return chosen, Scan(
-        tables, lengths, columns, chosen.group, chosen.steps, chosen.roles, layout.key_words, chosen.prompts
+        tables,
+        lengths,
+        columns,
+        chosen.group,
+        chosen.steps,
+        chosen.roles,
+        layout.key_words,
+        chosen.prompts,
+        chosen.others,
     )
 
 

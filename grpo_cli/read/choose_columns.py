@@ -19,7 +19,7 @@ from grpo_cli.read.known_names import (
     SAMPLE_IDS,
     STEP_LIKE,
 )
-from grpo_cli.read.prompt_check import prompt_columns
+from grpo_cli.read.prompt_check import other_texts, prompt_columns
 from grpo_cli.read.tables import FileTable
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Columns(NamedTuple):
     fields: Sequence[Field]
     optional: set[str]  # nobody named them: a file may be without
     prompts: tuple[str, ...]  # texts that show whether a group is one prompt
+    others: tuple[str, ...]  # texts that may be prompts, where there are none by name
     note: str  # how the key was found
 
 
@@ -77,8 +78,12 @@ def choose_columns(layout: Layout, plan: Plan, names: Sequence[str], *, warn: bo
     stepwise = "rollout" in roles or (layout.schema is not None and bool(layout.schema.rollout))
     made = {} if layout.schema is None else layout.schema.derive
     texts_tell = binding.compare_prompts and not stepwise and not {*group} & {*made}
-    prompts = prompt_columns(names, group) if texts_tell else ()
-    return Columns(group, rewards, roles, steps, sample, rivals, fields, optional, prompts, note)
+    no_prompts = () if layout.schema is None else layout.schema.no_prompts
+    prompts = prompt_columns([name for name in names if name not in no_prompts], group) if texts_tell else ()
+    # A key that was named, or is a known tool's, or a prompt itself, needs no text of an unknown name to be believed.
+    is_found = texts_tell and warn and not binding.group and bool({*group} & {*GROUP_TIERS[0]})
+    others = other_texts(layout.tables[0], kinds) if is_found and not prompts else ()
+    return Columns(group, rewards, roles, steps, sample, rivals, fields, optional, prompts, others, note)
 
 
 def named_columns(binding: Binding) -> list[str]:

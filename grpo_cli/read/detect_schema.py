@@ -170,6 +170,7 @@ def _match(one: Schema, sample: Sample) -> Match:
         score += 3
     elif one.only_file:
         against.append("another name of the file")
-    if not against and one.rewards is not None and not reward_names(one, sample):
+    # Of a nested one the sample shows the records around the rollouts.
+    if not against and one.rewards is not None and one.layout != NESTED and not reward_names(one, sample):
         against.append("no column that could be a reward")
     return Match(one, score, tuple(against), tuple(by))

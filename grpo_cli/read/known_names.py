@@ -34,9 +34,12 @@ LIKELY_GROUP: Final = r"id$|idx|uid|index|key|prompt|question|problem|task|group
 LIKELY_REWARD: Final = r"reward|score|return|correct|solved|resolved|pass|success|acc|grade|metric|value"
 # What a response answers: where it differs inside a group of an id, the id is that of something larger.
 PROMPT_TEXTS: Final = (
-    "prompt", "input_prompt", "prompt_text", "question", "problem", "instruction", "input", "responses_create_params",
+    "prompt", "input_prompt", "prompt_text", "prompt_str", "raw_prompt", "user_prompt", "task_prompt", "question", "question_text",
+    "query", "problem", "problem_statement", "instruction", "instructions", "goal", "input", "responses_create_params",
     "messages", "conversation", "conversations",
 )  # fmt: skip
+# What the name of a text holds that is no prompt: responses come back where several judges score each of them.
+NO_PROMPT: Final = r"respon|complet|output|generat|answer|repl(y|ies)|predict|solution|judg|ration|reason|feedback|critique|traj|trace|action|observ|tool|error|log"
 CONVERSATIONS: Final = ("messages", "conversation", "conversations")  # which may hold the response as well
 SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
 STEP_LIKE: Final = (

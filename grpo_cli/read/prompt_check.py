@@ -1,23 +1,27 @@
 """Whether the groups of an id hold one prompt each: the text beside the id is compared, in some rows of the files.
 
 An id that is no prompt's (`task_id` = easy, medium, hard) merges nearly all prompts, so a few rows show it. Compared are
-the first and the last of those rows that are quickly read of at most 64 groups, and all rows of a small file.
+the first and the last of those rows that are quickly read of at most 64 groups, and all rows of a small file. Where no column
+has the name of a prompt's text, one that behaves like it is looked for among all columns of text.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from grpo_cli.errors import DataError
-from grpo_cli.read.known_names import PROMPT_TEXTS
+from grpo_cli.read.known_names import NO_PROMPT, PROMPT_TEXTS
 from grpo_cli.read.tables import FileTable, FrameTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from grpo_cli.read.group_keys import Coded
     from grpo_cli.read.tables import Table
@@ -28,7 +32,19 @@ GROUPS: Final = 64  # that are compared
 FILES: Final = 16  # that are looked into
 SMALL: Final = 1 << 20  # bytes of files of which all rows are compared
 FRAME: Final = 4096  # rows of a frame that are looked at
-_SHOWN: Final = 30  # characters of a prompt in a message
+STRETCHES: Final = 8  # of rows that follow each other, of which other texts are compared,
+STRETCH: Final = 64  # and their rows
+BYTES: Final = 2 << 20  # of all of them, for each column
+COLUMNS: Final = 8  # other columns of text that are looked into
+_PROMPTS: Final = 8  # different texts that are no coincidence
+_WORDS: Final = r"\s|[\u2e80-\uffff]"  # what a text has that is no id or label
+_MOST: Final = 0.9  # of the texts
+_LONG: Final = 10  # characters of a text, on average
+_SHOWN: Final = 30  # characters of a prompt in a message,
+_BEFORE: Final = 10  # and those before the first that differs
+_ENDS: Final = ".!?"  # of a sentence
+_MARKS: Final = "\n\r<>[]"  # between the turns of a conversation that is written as one text
+_TURN: Final = 80  # characters that a later turn adds at least, where no mark shows it
 _RESPONDS: Final = frozenset({"assistant", "gpt", "model", "ai", "chatbot", "bot"})
 
 
@@ -43,7 +59,7 @@ class Mixed(NamedTuple):
 
     def words(self, key: str, label: str) -> str:
         """What is wrong, as a message says it."""
-        one, other = (_shortened(text) for text in self.prompts)
+        one, other = _shortened(*self.prompts)
         of = f"{self.groups:,} of {self.compared:,} groups that were compared"
         return (
             f"groups of {key} hold several prompts: {self.column} differs inside {of} ({label}: {one!r} and {other!r})"
@@ -51,10 +67,15 @@ class Mixed(NamedTuple):
 
 
 def mixed_prompts(
-    columns: Sequence[str], tables: Sequence[Table], lengths: Sequence[int], coded: Coded
+    columns: Sequence[str], others: Sequence[str], tables: Sequence[Table], lengths: Sequence[int], coded: Coded
 ) -> Mixed | None:
-    """The groups that hold several prompts, as each text column beside the key shows them; None where one says otherwise."""
-    rows = _compared_rows(tables, lengths, coded) if columns else np.zeros(0, np.int64)
+    """The groups that hold several prompts, as each text column beside the key shows them; None where one says otherwise.
+
+    Where none of these `columns` says anything, the `others` are looked through for one that behaves as prompts do.
+    """
+    if not columns:
+        return _mixed_texts(others, tables, lengths, coded) if others else None
+    rows = _compared_rows(tables, lengths, coded)
     if not len(rows):
         return None
     codes = coded.codes.gather(rows).to_list()
@@ -77,6 +98,61 @@ def mixed_prompts(
     return worst
 
 
+def _mixed_texts(others: Sequence[str], tables: Sequence[Table], lengths: Sequence[int], coded: Coded) -> Mixed | None:
+    """The groups that hold several prompts, as a text of any name shows; None where no column behaves as prompts do.
+
+    Prompts are sampled equally often and belong to one group each: every text comes back equally often, in one group
+    only. A response does not come back, an answer that is taken out of it does so unequally often, a label is in many groups.
+    """
+    quick = _quick_rows_of_all(tables, lengths, _some_files(tables))
+    of_row = _bytes(tables) / max(1, sum(lengths))
+    stretches = int(min(STRETCHES, max(1, BYTES / STRETCH / max(1, of_row))))
+    if len(quick) > stretches * STRETCH:
+        starts = np.linspace(0, len(quick) - STRETCH, stretches).astype(np.int64)
+        quick = quick[np.unique(starts[:, None] + np.arange(STRETCH))]
+    if len(quick) < 2 * _PROMPTS:
+        return None
+    codes = coded.codes.gather(quick).to_list()
+    for column in others:
+        texts = _values(tables, lengths, quick, column)
+        if not all(isinstance(text, str) for text in texts) or not _are_words(set(texts)):
+            continue
+        group_of = dict(zip(texts, codes, strict=True))
+        if any(group_of[text] != code for text, code in zip(texts, codes, strict=True)):
+            continue
+        repeats = _repeats(quick, texts, whole=len(quick) == sum(lengths))
+        if len(repeats) != 1 or repeats == {1}:
+            continue
+        prompts: dict[int, list[str]] = {}
+        for text, code in group_of.items():
+            prompts.setdefault(code, []).append(text)
+        mixed = {code: pair for code, several in prompts.items() if (pair := _two_prompts(several)) is not None}
+        if mixed:
+            code, pair = next(iter(mixed.items()))
+            return Mixed(column, len(mixed), len(prompts), code, pair)
+    return None
+
+
+def _are_words(texts: Collection[str]) -> bool:
+    """Whether these are several texts that a person could have written, and no ids and labels."""
+    worded = sum(re.search(_WORDS, text) is not None for text in texts)
+    return len(texts) >= _PROMPTS and worded >= _MOST * len(texts) and sum(map(len, texts)) >= _LONG * len(texts)
+
+
+def _repeats(rows: Ints, texts: Sequence[str], *, whole: bool) -> set[int]:
+    """How often texts come back: in all rows of a file, or in a row where only stretches of them are known from end to end."""
+    if whole:
+        return {*Counter(texts).values()}
+    cuts = [at for at in range(1, len(rows)) if texts[at] != texts[at - 1] or rows[at] != rows[at - 1] + 1]
+    runs = [(start, end) for start, end in pairwise([0, *cuts, len(rows)])]
+    inner = (
+        (start, end)
+        for start, end in runs[1:-1]
+        if rows[start] == rows[start - 1] + 1 and rows[end] == rows[end - 1] + 1
+    )
+    return {end - start for start, end in inner}
+
+
 def mixed_error(mixed: Mixed, key: str, group: Sequence[str], label: str) -> DataError:
     """The error for a key that nobody named and that merges prompts, with both cures."""
     named = ",".join(group)
@@ -86,7 +162,8 @@ def mixed_error(mixed: Mixed, key: str, group: Sequence[str], label: str) -> Dat
         cure = (
             f"--group={mixed.column} makes a group of each prompt (--group={named},{mixed.column}: inside each {named})"
         )
-    return DataError(mixed.words(key, label), f"{cure}, --group={named} keeps them together")
+    blocks = "--group-size N cuts blocks where the samples of a prompt follow each other"
+    return DataError(mixed.words(key, label), f"{cure}, {blocks}, --group={named} keeps them together")
 
 
 def prompt_of(value: Any) -> str | None:
@@ -121,20 +198,27 @@ def _turns(messages: list[Any]) -> Iterator[str]:
 def _two_prompts(texts: list[str]) -> tuple[str, str] | None:
     """Two texts of which neither is the beginning of the other, as a later turn's prompt goes on from an earlier one's."""
     longest = max(texts, key=len)
-    other = next((text for text in texts if not longest.startswith(text)), None)
+    other = next((text for text in texts if text != longest and not _goes_on(text, longest)), None)
     return None if other is None else (longest, other)
+
+
+def _goes_on(text: str, longer: str) -> bool:
+    """Whether a text goes on as a later turn does: behind a sentence, a line feed or a mark, or by more than it holds."""
+    if not longer.startswith(text):
+        return False
+    rest = longer[len(text) :]
+    follows = text[-1:] in _ENDS or text[-1:] in _MARKS or rest[:1] in _MARKS
+    return follows or len(rest) > max(len(text), _TURN)
 
 
 def _compared_rows(tables: Sequence[Table], lengths: Sequence[int], coded: Coded) -> Ints:
     """The rows whose prompts are compared, in ascending order."""
-    files = np.unique(np.linspace(0, len(tables) - 1, FILES).astype(np.int64))
-    starts = np.cumsum([0, *lengths])
-    quick = np.concatenate([_quick_rows(tables[at], lengths[at]) + starts[at] for at in files])
+    files = _some_files(tables)
+    quick = _quick_rows_of_all(tables, lengths, files)
     codes = coded.codes.to_numpy()[quick]
     groups, at, counts = np.unique(codes, return_inverse=True, return_counts=True)
     several = np.flatnonzero(counts > 1)
-    size = sum(one.source.pin.size for one in tables if isinstance(one, FileTable))
-    if len(files) == len(tables) and size <= SMALL:
+    if len(files) == len(tables) and _bytes(tables) <= SMALL:
         return quick[counts[at] > 1]
     if len(several) > GROUPS:
         several = several[np.linspace(0, len(several) - 1, GROUPS).astype(np.int64)]
@@ -142,6 +226,21 @@ def _compared_rows(tables: Sequence[Table], lengths: Sequence[int], coded: Coded
     last[at] = quick
     first[at[::-1]] = quick[::-1]
     return np.unique([first[several], last[several]])
+
+
+def _bytes(tables: Sequence[Table]) -> int:
+    """How large the files are."""
+    return sum(one.source.pin.size for one in tables if isinstance(one, FileTable))
+
+
+def _some_files(tables: Sequence[Table]) -> list[int]:
+    return [int(at) for at in np.unique(np.linspace(0, len(tables) - 1, FILES).astype(np.int64))]
+
+
+def _quick_rows_of_all(tables: Sequence[Table], lengths: Sequence[int], files: Iterable[int]) -> Ints:
+    """Those rows of some of the files that are quickly read."""
+    starts = np.cumsum([0, *lengths])
+    return np.concatenate([_quick_rows(tables[at], lengths[at]) + starts[at] for at in files])
 
 
 def _quick_rows(table: Table, height: int) -> Ints:
@@ -173,6 +272,25 @@ def prompt_columns(names: Sequence[str], group: Sequence[str]) -> tuple[str, ...
     return tuple(name for name in PROMPT_TEXTS if name in names)
 
 
-def _shortened(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
+def other_texts(table: Table, taken: Collection[str]) -> tuple[str, ...]:
+    """Columns of text that may hold prompts under any name, as the first rows show them."""
+    texts: Sequence[str] = ()
+    if isinstance(table, FileTable):
+        sample = table.format.sample(table.source)
+        texts = [name for name in table.columns() if any(isinstance(record.get(name), str) for record in sample)]
+    elif isinstance(table, FrameTable):
+        texts = table.texts
+    likely = (name for name in texts if name not in taken and not re.search(NO_PROMPT, name, re.IGNORECASE))
+    return tuple(likely)[:COLUMNS]
+
+
+def _shortened(*texts: str) -> list[str]:
+    """Each text on one line, and of long ones the part where the first difference is."""
+    lines = [" ".join(text.split()) for text in texts]
+    same = next((at for at, pair in enumerate(zip(*lines, strict=False)) if len({*pair}) > 1), min(map(len, lines)))
+    start = 0 if same < _SHOWN - _BEFORE else same - _BEFORE
+    parts = (line[start : start + _SHOWN] for line in lines)
+    return [
+        f"{'...' if start else ''}{part}{'...' if len(line) > start + _SHOWN else ''}"
+        for part, line in zip(parts, lines, strict=True)
+    ]

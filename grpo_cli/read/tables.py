@@ -134,6 +134,7 @@ class FrameTable:
     take: Callable[[list[str]], pl.DataFrame]
     name: str = "frame"
     head: Callable[[str, int], pl.DataFrame] | None = None  # the first values of a column, without reading the others
+    texts: Sequence[str] = ()  # columns of text that are there already, so that their head costs nothing
 
     def columns(self) -> list[str]:
         """The frame's columns."""

@@ -30,9 +30,8 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
     if facts["claim"] is not None:
         sheet.row("claimed", _claim(facts), hang=2)
         sheet.blank()
-    sheet.row(
-        "match" if not match["mismatched_rows"] else "no match", [_verdict(facts), f"  {_constants(facts)}"], hang=2
-    )
+    is_match = not match["mismatched_rows"] or _is_noise(facts)
+    sheet.row("match" if is_match else "no match", [_verdict(facts), f"  {_constants(facts)}"], hang=2)
     sheet.row("formula", plan_text.describe(plan), hang=2)
     if facts["ties"]:
         more = len(facts["ties"]) - TIES
@@ -45,12 +44,15 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
     for cause in facts["causes"]:
         sheet.row("cause", f"{count(cause['groups'], 'group')}: {cause['says']}", hang=2)
     judged = facts["claim"] if facts["claim"] is not None else facts
+    differ = []
     for group in judged["disagreements"]:
         expected, logged = (
             "no number" if value is None else number(value, digits=6) for value in (group["expected"], group["logged"])
         )
         values = f"expected {expected}, logged {logged} ({count(group['rows'], 'row')})"
-        sheet.row("disagrees", f"{clean(group['key'])}, {clean(group['place'])}: {values}", hang=2)
+        differ.append(f"{clean(group['key'])}, {clean(group['place'])}: {values}")
+    if differ:
+        sheet.row("differs", differ, hang=2)
     if facts["not_tried"]:
         flags = ", ".join(f"{ROLES[role].flag} ({len(names)})" for role, names in facts["not_tried"].items())
         sheet.row("not tried", f"presets that need {flags}", hang=2)
@@ -71,7 +73,14 @@ def _verdict(facts: Mapping[str, Any]) -> str:
     wrong = f"{match['mismatched_rows']:,} of {rows} in {count(match['mismatched_groups'], 'group')}"
     if not match["near"]:
         return f"no formula is near: the nearest, {name}, differs in {wrong}"
+    if _is_noise(facts):
+        return f"matches {name} as float32 computes it; {wrong} differ from the exact formula"
     return f"{wrong} differ from the nearest formula, {name}"
+
+
+def _is_noise(facts: Mapping[str, Any]) -> bool:
+    """Whether the noise of float32 is the cause of every difference."""
+    return [cause["cause"] for cause in facts["causes"]] == ["float32 noise"]
 
 
 def _constants(facts: Mapping[str, Any]) -> str:

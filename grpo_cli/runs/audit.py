@@ -10,7 +10,7 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from grpo_cli.engine.plan import Plan
     from grpo_cli.engine.plan_parts import ShapeOp
@@ -33,11 +33,12 @@ class Job:
     gate: Filter | None = None
 
 
-def run(job: Job) -> dict[str, Any]:
+def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
     """The facts of the audit; a gate error holds them as well."""
+    phase("reading")
     inputs, _ = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding)
-    facts = audit(tables, job.binding, job.column, job.weights, job.claim, job.shape)
+    facts = audit(tables, job.binding, job.column, job.weights, job.claim, job.shape, phase)
     if job.gate is not None:
         job.gate.check(gates(facts), facts)
     return facts

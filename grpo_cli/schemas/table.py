@@ -145,6 +145,9 @@ class Schema:
     one_size: bool = False  # all groups are of one size, and the logged advantages of each add up to zero
     length: str = ""
     rollout: str = ""
+    no_prompts: tuple[
+        str, ...
+    ] = ()  # columns with the name of a prompt that hold something else, as what a judge reads
     repeats: tuple[str, ...] = ()  # step-like columns that count rollouts and tell no groups apart
     unscorable: tuple[Unscorable, ...] = ()
     missing: bool = False  # a null or NaN reward means that the row is unscorable

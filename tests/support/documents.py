@@ -10,6 +10,7 @@ A page marks what is generated:
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shlex
@@ -263,6 +264,15 @@ def reading_outcomes() -> str:
     return table("what the tool does | layouts", [*rows, ["groups that nobody meant, without a word", "0"]])
 
 
+def audit_verdicts() -> str:
+    """What an audit says of the logs of the corpus, as the nightly test has recorded it."""
+    recorded = json.loads((ROOT / "tests" / "reference" / "audit_verdicts.json").read_text(encoding="utf-8"))
+    rows = [[kind, *map(str, counts.values())] for kind, counts in recorded.items()]
+    total = [sum(counts[name] for counts in recorded.values()) for name in next(iter(recorded.values()))]
+    head = "logs | the right formula | it is among those that fit as well | no formula | a wrong one"
+    return table(head, [*rows, ["all", *map(str, total)]])
+
+
 def formats() -> str:
     rows = (row for row in FORMATS.rows.values() if row.suffixes)
     return table("format | suffixes", ([row.name, " ".join(map(code, row.suffixes))] for row in rows))
@@ -314,7 +324,7 @@ def measured() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "commands": commands, "options": options, "arguments": arguments, "exits": exits, "plan fields": plan_fields,
     "methods": methods, "method details": method_details, "presets": presets, "schemas": schemas, "layouts": layouts,
-    "readings": reading_outcomes,
+    "readings": reading_outcomes, "audit verdicts": audit_verdicts,
     "formats": formats, "gates": lambda: names(GATES), "audit gates": lambda: names(audit.GATES),
     "formula functions": lambda: names(expression.FUNCTIONS), "formula names": formula_names,
     "rooms": rooms, "measured": measured,

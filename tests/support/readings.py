@@ -28,6 +28,7 @@ class Reading:
 
     layout: str
     outcome: str
+    source: str = ""
     file: str = ""
     same: Mapping[str, Any] | None = None
     columns: Mapping[str, Sequence[Any]] | None = None

@@ -486,6 +486,67 @@ def math_rollouts(folder: Path) -> Written:
     return Written(path, [2, 2], [1.0, 0.0, 1.0, 1.0])
 
 
+def document(path: Path, value: Any, indent: int | None = None) -> Path:
+    path.write_text(json.dumps(value, indent=indent), encoding="utf-8")
+    return path
+
+
+def evalplus(folder: Path) -> Written:
+    verdicts = {"HumanEval/0": ["pass", "fail"], "HumanEval/1": ["timeout", "pass", "pass"]}
+    tasks = {
+        task: [{"task_id": task, "solution": "s", "base_status": "pass", "plus_status": one} for one in each]
+        for task, each in verdicts.items()
+    }
+    path = document(folder / "samples_eval_results.json", {"date": "d", "hash": "h", "eval": tasks})
+    return Written(path, [2, 3], [1.0, 0.0, 0.0, 1.0, 1.0], {"reward": ["plus_status"]})
+
+
+def mt_bench(folder: Path) -> Written:
+    rows = [
+        {
+            "question_id": 81 + i // 4, "model": "mn"[i % 2], "judge": ["gpt-4", "single-v1"], "user_prompt": f"p{i}",
+            "judgment": "j", "score": -1 if i == 5 else float(i), "turn": 1 + i // 2 % 2, "tstamp": 1.5,
+        }
+        for i in range(8)
+    ]  # fmt: skip
+    rewards = [None if i == 5 else float(i) for i in range(8)]
+    return Written(lines(folder / "gpt-4_single.jsonl", rows), [2, 2, 2, 2], rewards)
+
+
+def livecodebench(folder: Path) -> Written:
+    rows = [
+        {"question_id": f"q{i}", "question_content": "p", "code_list": ["a", "b"], "graded_list": one, "pass@1": 0.5}
+        for i, one in enumerate(([True, False], [False, False]))
+    ]
+    path = document(folder / "Scenario.codegeneration_10_0.2_eval_all.json", rows, 4)
+    return Written(path, [2, 2], [1.0, 0.0, 0.0, 0.0])
+
+
+def qwen_math(folder: Path) -> Written:
+    rows = [
+        {"idx": i, "question": "p", "gt": "1", "pred": ["1", "2"], "score": one}
+        for i, one in enumerate(([True, False], [True, True]))
+    ]
+    return Written(lines(folder / "test_qwen25-math-cot_-1_seed0.jsonl", rows), [2, 2], [1.0, 0.0, 1.0, 1.0])
+
+
+def of_lists(texts: str, rewards: str) -> Callable[[Path], Written]:
+    def write(folder: Path) -> Written:
+        rows = [{"prompt": "a", texts: ["x", "y"], rewards: [0.5, 0.1]}, {"prompt": "a", texts: ["z"], rewards: [1.0]}]
+        return Written(lines(folder / "data.jsonl", rows), [2, 1], [0.5, 0.1, 1.0])
+
+    return write
+
+
+def tree_of_thought(folder: Path) -> Written:
+    rows = [
+        {"steps": [{"step": 0}], "idx": 900 + i, "ys": ["a", "b"], "infos": [{"r": 1}, {"r": i}], "usage_so_far": {}}
+        for i in range(2)
+    ]
+    path = document(folder / "gpt-4_0.7_propose1_value3_greedy5_start900_end1000.json", rows, 4)
+    return Written(path, [2, 2], [1.0, 0.0, 1.0, 1.0])
+
+
 WRITERS: dict[str, Callable[[Path], Written]] = {
     "trl": trl, "ms-swift": ms_swift, "ms-swift-megatron": ms_swift_megatron, "ms-swift-ray": ms_swift_ray,
     "verl": verl, "verl-v1": verl_v1, "trinity": trinity, "nemo-rl": nemo_rl, "nemo-gym": nemo_gym,
@@ -496,6 +557,9 @@ WRITERS: dict[str, Callable[[Path], Written]] = {
     "inspect-table": inspect_table, "eval-protocol": eval_protocol, "openr1": openr1,
     "graded-completions": graded_completions, "wide": wide, "atropos": atropos,
     "atropos-trajectories": atropos_trajectories, "human-eval": human_eval, "tau2": tau2, "tau-bench": tau_bench,
+    "evalplus": evalplus, "mt-bench": mt_bench, "livecodebench": livecodebench, "qwen-math": qwen_math,
+    "rlhflow": of_lists("responses", "rewards"), "rlhflow-answers": of_lists("answers", "rewards"),
+    "simpo": of_lists("all_generated_responses", "all_rm_scores"), "tree-of-thought": tree_of_thought,
     "reasoning-gym": reasoning_gym, "math-rollouts": math_rollouts,
 }  # fmt: skip
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _SCAN: Final[Callable[[str, int], tuple[Any, int]]] = DECODER.scan_once  # type: ignore[attr-defined]
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
 EACH: Final = "[]"
+EVERY: Final = "*"
 
 Scope = dict[str, Any]
 
@@ -49,7 +50,7 @@ class Row(NamedTuple):
 
 
 def steps(path: str) -> tuple[str, ...]:
-    """The steps of a path: `results[].completions[]` leads over the lists `results` and `completions`."""
+    """The steps of a path: `results[].completions[]` leads over two lists, `eval.*[]` over the list in every member."""
     return tuple(re.findall(r"\[\]|[^.\[\]]+", path))
 
 
@@ -103,7 +104,9 @@ def _members(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...
     at = skip(text, at + 1)
     while text[at] != "}":
         key, at = _key(text, at)
-        if key == path[0]:
+        if path[0] == EVERY:
+            at = _walk(text, at, path[1:], (*scopes, scope), -1, rows)
+        elif key == path[0]:
             if entered:
                 raise ValueError(f"{key} is named twice in one object")
             entered = True

@@ -21,6 +21,7 @@ from grpo_cli.engine.plan_parts import Alone, Rewards
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.read.tables import Binding, FrameTable
+from grpo_cli.runs.audit import Job, run
 from tests.support.command import adv
 from tests.support.goldens import cases, commands, table
 from tests.support.jobs import write
@@ -222,6 +223,55 @@ def test_rounding_on_a_constant_group_is_no_information() -> None:
     assert [one["cause"] for one in facts["causes"]] == ["rounding"]
 
 
+NOISY = "zero_variance_mix"  # a third of its groups are constant, at numbers that float32 does not have
+
+
+def noisy(case: str) -> pl.DataFrame:
+    """What a framework logged in float32, each response being one token long."""
+    return table("tables", NOISY).with_columns(advantage=table("expected", NOISY)[case], length=pl.lit(1))
+
+
+@pytest.mark.parametrize(
+    ("case", "preset"),
+    [("swift.grpo[gdpo]", "swift-gdpo"), ("trl.grpo[normalize_then_sum]", "trl-gdpo"), ("verl.gdpo", "verl-gdpo")],
+)
+def test_noise_of_float32_that_whitening_spread_is_the_cause(case: str, preset: str) -> None:
+    facts = found(noisy(case))
+    assert preset in facts["match"]["preset_names"]
+    assert facts["match"]["near"]
+    assert facts["match"]["mismatched_rows"] == 320
+    assert [(one["cause"], one["groups"], one["rows"]) for one in facts["causes"]] == [("float32 noise", 12, 96)]
+
+
+@pytest.mark.parametrize("change", [1.0, 0.01], ids=["much", "little"])
+@pytest.mark.parametrize("constant", [True, False])
+def test_noise_of_float32_is_no_cause_where_it_does_not_explain_every_row(change: float, *, constant: bool) -> None:
+    frame = noisy("swift.grpo[gdpo]")
+    of_group = frame.select((pl.col("reward").n_unique() == 1).over("prompt_id")).to_series()
+    row = (of_group if constant else ~of_group).to_list().index(True)
+    values = frame["advantage"].to_list()
+    values[row] += change
+    facts = found(frame.with_columns(advantage=pl.Series(values)))
+    assert facts["match"]["mismatched_rows"]
+    assert "float32 noise" not in [one["cause"] for one in facts["causes"]]
+
+
+@pytest.mark.parametrize("case", ["oat.grpo", "openrlhf.group_norm"])
+def test_noise_of_constant_groups_tells_epsilons_apart_that_the_other_rows_do_not(case: str) -> None:
+    facts = found(noisy(case))
+    same = {*facts["match"]["preset_names"], facts["match"]["name"]}
+    epsilon = facts["match"]["plan"]["divisor"]["epsilon"]
+    assert [(one["cause"], one["groups"]) for one in facts["causes"]] == [("rounding", 12)], same
+    assert epsilon == (1e-8 if case == "oat.grpo" else 1e-9)
+
+
+def test_a_constant_group_far_from_what_float32_leaves_is_unexplained() -> None:
+    groups = [*drawn(30, 8), [0.35] * 8]
+    logged = [standard(stdev, 1e-4)(group) for group in groups[:-1]]
+    facts = found(rows(groups, [*logged, [-0.0008] * 8]))
+    assert [one["cause"] for one in facts["causes"]] == ["unexplained"]
+
+
 def test_values_that_stop_at_both_ends_are_clipped() -> None:
     groups = drawn(80, 8)
     logged = [standard(stdev, 1e-4)(group) for group in groups]
@@ -354,3 +404,12 @@ def test_one_kind_of_group_tells_no_factor() -> None:
     groups = [[1.0, 0.0, 0.0, 0.0]] * 20
     facts = found(rows(groups, [[0.3, -0.1, -0.1, -0.1]] * 20))
     assert facts["match"]["mismatched_rows"] > 0 or facts["match"]["factor"] == 1
+
+
+def test_the_parts_of_the_work_are_named_while_it_lasts(tmp_path: Path) -> None:
+    groups = drawn(30, 8)
+    frame = rows(groups, [standard(stdev, 1e-4)(group) for group in groups], step=[at // 120 for at in range(240)])
+    frame.write_parquet(tmp_path / "logged.parquet")
+    phases: list[str] = []
+    run(Job(inputs=[str(tmp_path / "logged.parquet")]), phases.append)
+    assert phases == ["reading", "trying formulas on 240 rows", "looking for causes"]

@@ -225,3 +225,16 @@ def test_reading_a_line_loads_neither_pydantic_nor_rich() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("command", ["audit", "compare", "schemas", "verify", "inspect", "compute"])
+def test_an_error_names_no_flag_that_the_command_does_not_have(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"prompt_id": 1, "reward": 1, "advantage": 0}\n{oops\n')
+    more = {"compare": ["--preset", "trl-grpo", "--preset", "verl-grpo"], "verify": [str(path)]}
+    done = adv(command, str(path), *more.get(command, []))
+    if "--on-error skip" in done.err:
+        has_it = "on_error" in COMMANDS[command].takes
+        assert ("; compute --on-error skip" in done.err) != has_it
+    else:
+        assert command in {"schemas", "verify"}

@@ -15,7 +15,7 @@ from grpo_cli.read.prompt_check import prompt_of
 from tests.support.jobs import look, write
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 LEVELS = ["easy", "medium", "hard"]
@@ -70,7 +70,7 @@ def test_an_id_that_was_found_and_holds_several_prompts_stops_the_run(suffix: st
     )
     assert error.value.hint == (
         "--group=prompt makes a group of each prompt (--group=task_id,prompt: inside each task_id), "
-        "--group=task_id keeps them together"
+        "--group-size N cuts blocks where the samples of a prompt follow each other, --group=task_id keeps them together"
     )
 
 
@@ -216,3 +216,112 @@ def test_a_file_without_the_text_is_passed_over(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_a_prompt_is(value: Any, prompt: str | None) -> None:
     assert prompt_of(value) == prompt
+
+
+# --- texts of any name -------------------------------------------------------------------------------------------
+
+
+def by_shard(text: Callable[[int], str], count: int = 96, size: int = 4, column: str = "ask") -> list[dict[str, Any]]:
+    """Rollouts in order, a shard number as their id, and a text of each row under an unknown name."""
+    return [{"group_id": at * 3 // count, column: text(at), "reward": at % size % 2} for at in range(count)]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("count", [96, 20_000])
+def test_a_text_of_any_name_that_comes_back_in_one_group_is_a_prompt(suffix: str, count: int, tmp_path: Path) -> None:
+    rows = by_shard(lambda at: f"How many are {at // 4} and one?", count)
+    with pytest.raises(DataError, match="groups of group_id hold several prompts: ask differs inside") as error:
+        look(saved(rows, tmp_path / f"rollouts{suffix}"))
+    assert "--group=ask makes a group of each prompt" in str(error.value)
+
+
+def test_prompts_that_take_turns_are_seen_in_a_small_file(tmp_path: Path) -> None:
+    rows = by_shard(lambda at: f"How many are {at // 32 * 8 + at % 8} and one?")
+    with pytest.raises(DataError, match="groups of group_id hold several prompts: ask differs"):
+        look(saved(rows, tmp_path / "rollouts.jsonl"))
+
+
+NO_PROMPTS: dict[str, Callable[[int], str]] = {
+    "a response": lambda at: f"The answer is {at}, I think",
+    "a label of two words": lambda at: ("greedy sampler", "hot sampler")[at % 2],
+    "an answer taken out": lambda at: f"New York {at // 32}" if at % 4 else f"Los Angeles {at // 8}",
+    "an id of each prompt": lambda at: f"0123456789-{at // 4}",
+    "a node that is in many groups": lambda at: f"node {at // 4 % 10} of the cluster",
+    "words of the judge": lambda at: f"rubric {at // 5 % 19}: fulfilled",
+    "few letters": lambda at: f"{at // 4} ?",
+}
+
+
+@pytest.mark.parametrize("name", NO_PROMPTS)
+@pytest.mark.parametrize("count", [96, 20_000 // 96 * 96])
+def test_a_text_that_behaves_otherwise_is_no_prompt(name: str, count: int, tmp_path: Path) -> None:
+    look(saved(by_shard(NO_PROMPTS[name], count), tmp_path / "rollouts.jsonl"))
+
+
+@pytest.mark.parametrize("column", ["reply", "model_response", "final_answer", "judgment", "observation"])
+def test_a_text_with_the_name_of_a_response_is_no_prompt_though_two_judges_score_each(
+    column: str, tmp_path: Path
+) -> None:
+    look(saved(by_shard(lambda at: f"I think it is {at // 2}", column=column), tmp_path / "rollouts.jsonl"))
+
+
+def test_a_key_that_was_named_is_believed_beside_a_text_of_any_name(tmp_path: Path) -> None:
+    path = saved(by_shard(lambda at: f"How many are {at // 4} and one?"), tmp_path / "rollouts.jsonl")
+    assert not look(path, group=["group_id"]).narrow.warnings
+
+
+@pytest.mark.parametrize("kind", ["polars", "pandas", "pyarrow"])
+def test_frames_have_texts_of_any_name_as_well(kind: str) -> None:
+    frame = pl.DataFrame(by_shard(lambda at: f"How many are {at // 4} and one?"))
+    given = {"polars": lambda: frame, "pandas": frame.to_pandas, "pyarrow": frame.to_arrow}[kind]()
+    with pytest.raises(DataError, match="groups of group_id hold several prompts: ask differs"):
+        grpo_cli.inspect(given)
+
+
+def test_of_a_lazy_frame_no_text_of_an_unknown_name_is_computed() -> None:
+    grpo_cli.inspect(pl.LazyFrame(by_shard(lambda at: f"How many are {at // 4} and one?")))
+
+
+@pytest.mark.parametrize(
+    "column", ["query", "task_prompt", "problem_statement", "instruction", "input", "user_prompt", "goal"]
+)
+def test_a_text_with_the_name_of_a_prompt_needs_no_more_than_to_differ(column: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"groups of task_id hold several prompts: {column} differs"):
+        look(saved(by_level(12, column), tmp_path / "rollouts.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("longer", "is_one"),
+    [
+        ("What is 12", False),
+        ("What is 1\nIt is 1.\nAnd 2?", True),
+        ("What is 1<|im_end|>", True),
+        ("What is 1, and " + "what " * 40, True),
+    ],
+    ids=["a plain one", "a line feed", "a mark", "much longer"],
+)
+def test_one_prompt_at_the_beginning_of_another_is_another_prompt_unless_a_turn_follows(
+    longer: str, tmp_path: Path, *, is_one: bool
+) -> None:
+    rows = [{"task_id": at % 2, "prompt": ("What is 1", longer)[at // 2 % 2], "reward": at % 3} for at in range(12)]
+    path = saved(rows, tmp_path / "rollouts.jsonl")
+    if is_one:
+        look(path)
+    else:
+        with pytest.raises(DataError, match="groups of task_id hold several prompts"):
+            look(path)
+
+
+@pytest.mark.parametrize(
+    ("head", "shown"),
+    [
+        ("", "'apples' and 'pears'"),
+        ("You are a helpful assistant. " * 3, "'...ssistant. apples' and '...ssistant. pears'"),
+    ],
+    ids=["short", "behind the same words"],
+)
+def test_two_prompts_are_shown_around_their_first_difference(head: str, shown: str, tmp_path: Path) -> None:
+    rows = [{"task_id": 1, "prompt": head + ("apples", "pears")[at // 2], "reward": at % 2} for at in range(4)]
+    with pytest.raises(DataError) as error:
+        look(write(tmp_path / "x.jsonl", rows))
+    assert shown in str(error.value)

@@ -1,0 +1,126 @@
+"""What float32 leaves of constant groups, and whether it explains advantages that were whitened afterwards.
+
+The float32 mean of equal values is often some last bits off; divided by a tiny epsilon that is as large as an
+advantage, and whitening spreads it over the whole batch. How many bits it is depends on the order in which a trainer
+adds, so a few are tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice, product
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.plan_parts import Whiten
+from grpo_cli.engine.score import weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from grpo_cli.engine.plan_parts import Divisor
+
+    Floats = NDArray[np.float64]
+    Codes = NDArray[np.int64]
+
+ULPS: Final = 4  # last bits that the mean of a group may be off
+BITS: Final = 24  # of a float32: a sum that needs no more is exact
+SUMS: Final = 20_000  # of the noise of several columns, that are tried
+PLAIN: Final = 3  # rows without such noise that show factor and offset of a batch
+
+
+def noise_of(value: float, size: int, divisor: Divisor) -> Floats:
+    """The advantages that float32 may give to a group of so many equal rewards; 0 is always among them."""
+    single = np.float32(value)
+    if not np.isfinite(single) or single == 0:
+        return np.zeros(1)
+    mantissa = int(abs(np.frexp(single)[0]) * (1 << BITS))
+    bits = BITS - ((mantissa & -mantissa).bit_length() - 1)
+    if bits + (size - 1).bit_length() <= BITS:
+        return np.zeros(1)
+    off = np.arange(1, ULPS + 1) * float(np.spacing(abs(single)))
+    # The std is that around the same mean, or was computed with more digits.
+    stds = off * np.sqrt(size / max(size - divisor.ddof, 1)), 0 * off
+    noise = [off / (np.sqrt(np.maximum(std**2 + divisor.inside, divisor.floor)) + divisor.epsilon) for std in stds]
+    return np.concatenate([np.zeros(1), *noise, *(-one for one in noise)])
+
+
+def constant_groups(table: pl.DataFrame) -> list[Floats]:
+    """Of each reward column the value of every group that is constant in it; NaN of the others."""
+    codes = table["group"].to_numpy()
+    values = []
+    for name in (name for name in table.columns if name.startswith("reward.")):
+        reward = table[name].fill_null(float("nan")).to_numpy()
+        low, high = (np.full(int(codes.max()) + 1, end) for end in (np.inf, -np.inf))
+        np.minimum.at(low, codes, reward)
+        np.maximum.at(high, codes, reward)
+        values.append(np.where(low == high, low, np.nan))
+    return values
+
+
+def noisy_groups(
+    plan: Plan,
+    table: pl.DataFrame,
+    logged: Floats,
+    tolerance: Floats,
+    advantages: Callable[[Plan, pl.DataFrame], Floats],
+    *,
+    sampled: bool = False,
+) -> NDArray[np.bool_] | None:
+    """The groups whose float32 noise makes the logged values what they are; None where it does not explain every row.
+
+    Groups that can have none show the factor and the offset of the whitening. What is left of the others has to be
+    noise that float32 gives, and the formula has to give every row once that noise is added. `sampled`: there are other
+    rows in the batches, so that the whitening itself cannot be computed.
+    """
+    is_whitened = any(isinstance(op, Whiten) for op in plan.post)
+    several = plan.rewards.combine != "normalize" and "reward.1" in table.columns
+    if not is_whitened or several or plan.shape or plan.divisor.level != "group" or not np.isfinite(logged).all():
+        return None
+    codes, batches = (table[name].to_numpy().astype(np.int64) for name in ("group", "batch"))
+    possible = _possible_noise(plan, table, np.bincount(codes))
+    may_be = np.array([len(noise) > 1 for noise in possible])
+    bare = advantages(replace(plan, post=()), table)
+    plain = ~may_be[codes]
+    if not may_be.any() or not np.isfinite(bare).all():
+        return None
+    noise = np.zeros(len(bare))
+    for batch in np.unique(batches):
+        here = batches == batch
+        fit = here & plain
+        if fit.sum() < PLAIN or np.ptp(bare[fit]) == 0:
+            return None
+        slope, offset = np.polyfit(bare[fit], logged[fit], 1)
+        if slope <= 0 or (np.abs(slope * bare[fit] + offset - logged[fit]) > tolerance[fit]).any():
+            return None
+        noise[here] = (logged[here] - offset) / slope - bare[here]
+    own = np.bincount(codes, noise) / np.bincount(codes)
+    own = np.array([each[np.abs(each - one).argmin()] for one, each in zip(own, possible, strict=True)])
+    noisy = np.asarray(own != 0)
+    if sampled:
+        return noisy
+    with_noise = table.select(name for name in table.columns if not name.startswith("reward."))
+    with_noise = with_noise.with_columns(pl.Series("reward.0", bare + own[codes]))
+    whitened = advantages(replace(Plan.of({"estimator.name": "reinforce"}), post=plan.post), with_noise)
+    same = np.abs(whitened - logged) <= tolerance
+    return noisy if noisy.any() and same.all() else None
+
+
+def _possible_noise(plan: Plan, table: pl.DataFrame, sizes: Codes) -> list[Floats]:
+    """All sums of the noise that the constant columns of each group may have."""
+    columns = constant_groups(table)
+    shares = weights(plan, len(columns))
+    known: dict[tuple[float | None, ...], Floats] = {}
+    found = []
+    for values, size in zip(np.stack(columns, axis=1).tolist(), sizes.tolist(), strict=True):
+        key = (*(None if np.isnan(value) else value for value in values), size)
+        if key not in known:
+            parts = [share * noise_of(value, size, plan.divisor) for share, value in zip(shares, values, strict=True)]
+            known[key] = np.array([sum(each) for each in islice(product(*parts), SUMS)])
+        found.append(known[key])
+    return found
