@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from grpo_cli.files.inputs import Input
 
-SIZE: Final = 4 << 20  # bytes of a block, but for lines that are longer
+SIZE: Final = 2 << 20  # bytes of a block, but for lines that are longer
 _STEP: Final = 1 << 13  # bytes in which the end of a line is looked for
 _OTHER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 

@@ -148,11 +148,14 @@ def count_ties(groups: pl.DataFrame, rows: pl.DataFrame, rewards: Mapping[str, A
         pairs = pairs.filter(pl.col("c") > 0)
     else:
         constant = groups.filter("constant").select(n="scored", c="scored")
-        varying = groups.filter(~pl.col("constant")).select(group="code", n="scored")
+        varying = groups.filter(~pl.col("constant"))
         known = rows.filter(pl.col(".reward").is_not_null())
         values = encode([known["group"], known[".reward"]], len(known))
-        counts = pl.DataFrame({"group": known["group"].gather(values.first), "c": np.bincount(values.codes.to_numpy())})
-        pairs = pl.concat([constant, counts.join(varying, on="group").select("n", "c")])
+        sizes = np.zeros(int(known["group"].max()) + 1, np.int64)  # type: ignore[arg-type]
+        sizes[varying["code"].to_numpy()] = varying["scored"].to_numpy()
+        size = sizes.take(known["group"].to_numpy().take(values.first.to_numpy()))  # 0 where a group is constant
+        counts = pl.DataFrame({"n": size, "c": np.bincount(values.codes.to_numpy())})
+        pairs = pl.concat([constant, counts.filter(pl.col("n") > 0)])
     lines = pairs.group_by("n", "c").agg(times=pl.len()).sort("n", "c")
     n, c, times = (lines[name].cast(pl.Float64).to_numpy() for name in ("n", "c", "times"))
     return Ties(n, c, times, rate)

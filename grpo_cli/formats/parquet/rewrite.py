@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _WRITABLE: Final = {"SNAPPY", "GZIP", "BROTLI", "ZSTD", "LZ4"}
 _MOST_AT_ONCE: Final = 1 << 16
 _MOST_BYTES: Final = 1 << 26  # of a row group whose rows are long
-_BATCH: Final = 4096  # rows
+_BATCH: Final = 1 << 22  # bytes that are read at a time
+_FEWEST: Final = 1024  # rows
 _BUFFER: Final = 1 << 20
 
 
@@ -88,8 +89,9 @@ def _kept(old: pq.ParquetFile, take: np.ndarray, starts: np.ndarray, most: int) 
     parts: list[pa.Table] = []
     done = height = size = 0
     for group in np.unique(np.searchsorted(starts, take, side="right") - 1).tolist():
-        start = starts[group]
-        for batch in old.iter_batches(_BATCH, row_groups=[group]):
+        start, about = starts[group], old.metadata.row_group(group)
+        rows_of_batch = max(_FEWEST, _BATCH * about.num_rows // max(about.total_byte_size, 1))
+        for batch in old.iter_batches(rows_of_batch, row_groups=[group]):
             rows = take[slice(*np.searchsorted(take, [start, start + batch.num_rows]))] - start
             parts.append(rows_of(pa.Table.from_batches([batch]), rows))
             start += batch.num_rows
