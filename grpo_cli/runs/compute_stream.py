@@ -192,15 +192,17 @@ def _rows(source: BinaryIO, max_line: int) -> Iterator[list[bytes]]:
         cut = data.rfind(b"\n") + 1
         rest = data[cut:]
         if cut:
-            yield _joined(BytesIO(data[:cut]).readlines())
+            yield _joined(data[:cut])
         if len(rest) > max_line:
             raise DataError(f"-: a line of more than {max_line:,} bytes", "--max-line BYTES reads longer ones")
     if rest:
-        yield _joined([rest])
+        yield _joined(rest)
 
 
-def _joined(lines: list[bytes]) -> list[bytes]:
-    if all(line.startswith(b"{") for line in lines):
+def _joined(data: bytes) -> list[bytes]:
+    """The lines, blank ones with the row before them."""
+    lines = BytesIO(data).readlines()
+    if data.startswith(b"{") + data.count(b"\n{") == len(lines):
         return lines
     rows: list[bytes] = []
     for line in lines:
@@ -233,7 +235,7 @@ class _Pending:
             return
         rows[0], self.blank = self.blank + rows[0], b""
         if self.ends:
-            self.keys += self._keys(Block(rows, self.lines + sum(row.count(b"\n") for row in self.rows)))
+            self.keys += self._keys(Block(rows, self.lines + b"".join(self.rows).count(b"\n")))
         self.rows += rows
 
     def _add_blank(self, lines: bytes) -> None:
@@ -261,7 +263,6 @@ class _Pending:
     def release(self, count: int) -> Block:
         """Let the first rows go; a key that was here before has come back too late."""
         block = Block(self.rows[:count], self.lines)
-        feeds = [row.count(b"\n") for row in block.rows]
         before = (b"", b"")
         for at, key in enumerate(self.keys[:count]):
             if key == before:
@@ -270,7 +271,7 @@ class _Pending:
             late = end != before[0] and end in self.left
             if late or (self.groups and self.block_of.setdefault(group, end) != end):
                 row = block.rows[at]
-                line = self.lines + sum(feeds[:at]) + 1 + row.count(b"\n", 0, len(row) - len(row.lstrip()))
+                line = self.lines + b"".join(block.rows[:at]).count(b"\n") + 1 + row.count(b"\n", 0, len(row) - len(row.lstrip()))
                 if late:
                     cure = "sort the rows by it upstream, or leave out --stream"
                     raise DataError(f"-:{line}: {', '.join(self.ends)} comes back after its group was complete", cure)
@@ -278,7 +279,7 @@ class _Pending:
                 raise DataError(f"-:{line}: {', '.join(self.groups)} was in an earlier batch", more)
             self.left.add(end)
             before = key
-        self.lines += sum(feeds)
+        self.lines += b"".join(block.rows).count(b"\n")
         self.rows, self.keys = self.rows[count:], self.keys[count:]
         return block
 
