@@ -271,7 +271,12 @@ class _Pending:
             late = end != before[0] and end in self.left
             if late or (self.groups and self.block_of.setdefault(group, end) != end):
                 row = block.rows[at]
-                line = self.lines + b"".join(block.rows[:at]).count(b"\n") + 1 + row.count(b"\n", 0, len(row) - len(row.lstrip()))
+                line = (
+                    self.lines
+                    + b"".join(block.rows[:at]).count(b"\n")
+                    + 1
+                    + row.count(b"\n", 0, len(row) - len(row.lstrip()))
+                )
                 if late:
                     cure = "sort the rows by it upstream, or leave out --stream"
                     raise DataError(f"-:{line}: {', '.join(self.ends)} comes back after its group was complete", cure)

@@ -26,7 +26,6 @@ _BLANK_BYTES: Final = b" \t\r\n"
 _OPEN: Final = ord("{")
 _SMALL: Final = 1e-4
 _VALUE: Final = r'(?:-?[0-9][-+0-9.eE]*|null|true|false|NaN|-?Infinity|"[^"\\]*")'
-_PLAIN: Final = re.compile(rf"[ \t]*:[ \t]*({_VALUE})[ \t\r\n]*[,}}]".encode())
 
 
 def spell(value: object) -> str:
@@ -64,6 +63,9 @@ class Spot:
     replace: bool
     last: str | None  # a pattern of these members as they are put in; None if a name can be spelled in many ways
     anywhere: str  # a pattern of these names, wherever they stand
+    plain: (
+        re.Pattern[bytes] | None
+    )  # an object up to its only new member, with no escape and no object inside before it
 
     @classmethod
     def of(cls, names: Sequence[str], *, replace: bool) -> Self:
@@ -75,6 +77,9 @@ class Spot:
         # a lone backslash is in each of them.
         odd = any(not name.isidentifier() for name in names)
         last = "".join(f",{re.escape(key)}:{_VALUE}" for key in keys) + "$"
+        plain = None
+        if len(names) == 1 and has_one_spelling(names[0]):
+            plain = re.compile(rf"\s*{{[^{{\\]*?{re.escape(keys[0])}[ \t]*:[ \t]*({_VALUE})[ \t\r\n]*[,}}]".encode())
         return cls(
             tuple(names),
             keys,
@@ -82,17 +87,23 @@ class Spot:
             replace,
             last if all(map(has_one_spelling, names)) else None,
             "|".join((*map(re.escape, keys), r"\\u00[2-7]")),
+            plain,
         )
 
     def put(self, line: bytes, values: Sequence[str]) -> bytes:
         """Give the line with the new members, every other byte as it was."""
-        if self.replace and any(spelling in line for spelling in self.spellings):
+        if not self.replace:
+            return _inserted(line, self.keys, values)
+        if self.plain is not None and line.count(self.keys[0].encode()) == 1:
+            match = self.plain.match(line)
+            if match is not None and line.find(b"\\u", match.end()) < 0:
+                start, end = match.span(1)
+                return b"".join((line[:start], values[0].encode(), line[end:]))
+        if any(spelling in line for spelling in self.spellings):
             return self._rewritten(line, values)
         return _inserted(line, self.keys, values)
 
     def _rewritten(self, line: bytes, values: Sequence[str]) -> bytes:
-        if len(values) == 1 and self.last is not None and (span := _plain_span(line, self.keys[0].encode())):
-            return b"".join((line[: span[0]], values[0].encode(), line[span[1] :]))
         # A repeated key is rewritten everywhere: which of them counts differs from reader to reader.
         text = line.decode("utf-8", "surrogateescape")
         fresh = dict(zip(self.names, values, strict=True))
@@ -104,17 +115,6 @@ class Spot:
         left = [(key, fresh[name]) for key, name in named if name not in seen]
         line = text.encode("utf-8", "surrogateescape")
         return _inserted(line, *zip(*left, strict=True)) if left else line
-
-
-def _plain_span(line: bytes, key: bytes) -> tuple[int, int] | None:
-    """Where the value of a member is, if that is plain: named once, with no escape and no object inside before it."""
-    at = line.find(key)
-    if at < 0 or line.count(b"{", 0, at) != 1 or line.find(b"\\", 0, at) >= 0:
-        return None
-    if line.find(key, at + 1) >= 0 or line.find(b"\\u", at) >= 0:
-        return None
-    match = _PLAIN.match(line, at + len(key))
-    return match.span(1) if match else None
 
 
 def _inserted(line: bytes, keys: Sequence[str], values: Sequence[str]) -> bytes:
