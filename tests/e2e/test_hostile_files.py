@@ -160,7 +160,7 @@ def test_what_libraries_raise_for_what_data_can_cause_is_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
-@pytest.mark.parametrize("command", [["compute"], ["select", "--where", "n > 0"]], ids=["compute", "select"])
+@pytest.mark.parametrize("command", [["compute"], ["select", "--where", "size > 0"]], ids=["compute", "select"])
 def test_of_several_outputs_those_that_were_written_before_a_disk_failed_are_counted(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
