@@ -74,7 +74,12 @@ class Arrow(Format):
         return [row_of(_schema(source))]
 
     def row_count(self, source: Input) -> int | None:
-        """The number that the heads of the record batches add up to; None for the stream form, which has no list of them."""
+        """The number that the heads of the record batches add up to; None for the stream form, which has no list of them.
+
+        None for an object in a store as well: each head would be a request.
+        """
+        if not source.is_local:
+            return None
         with _opened(source) as reader:
             return int(reader.count_rows()) if _is_file(reader) else None
 

@@ -102,11 +102,11 @@ def choose_targets(
 
 def _refuse_shared(targets: Sequence[Target]) -> None:
     """Refuse two outputs that are one file, which symlinks in an output directory can make of them."""
-    seen: dict[str, Target] = {}
-    for target in targets:
-        other = seen.setdefault(os.path.realpath(target.path or STDOUT), target)
-        if other is not target:
-            raise UsageError(f"{other.name} and {target.name} are one file", "remove the link, or give another -o")
+    seen: dict[str, Path] = {}
+    for path in (target.path for target in targets if target.path is not None):
+        other = seen.setdefault(os.path.realpath(path), path)
+        if other is not path:
+            raise UsageError(f"{other} and {path} are one file", "remove the link, or give another -o")
 
 
 def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
