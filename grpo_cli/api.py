@@ -95,6 +95,10 @@ def _in_keywords(text: str) -> str:
     return _FLAG.sub(keyword, text)
 
 
+def _facts_in_keywords(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {**facts, "warnings": [_in_keywords(line) for line in facts["warnings"]]}
+
+
 def _explained_in_keywords(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
     """The function with errors that name its keywords where the command line has flags."""
 
@@ -253,12 +257,12 @@ class Look:
     @property
     def facts(self) -> Mapping[str, Any]:
         """The facts of `grpo-adv inspect --json`."""
-        return {**self.inspection.facts, "verdicts": self.verdicts}
+        return {**_facts_in_keywords(self.inspection.facts), "verdicts": self.verdicts}
 
     @property
     def verdicts(self) -> list[str]:
         """What it means, in plain words."""
-        return verdicts(self.inspection.facts)
+        return [_in_keywords(line) for line in verdicts(self.inspection.facts)]
 
     @property
     def groups(self) -> pl.DataFrame:
@@ -338,7 +342,7 @@ def select(frame: Any, **options: Any) -> Selection[Any]:
     table, _ = opened(frame)
     plan, view = Plan.of(settings(given)), View(length=given.get("length_column"))
     chosen = choose(score_groups([table], Binding(**binding_fields(given)), plan, view), choice)
-    return Selection(_taken(frame, chosen.rows), chosen.facts)
+    return Selection(_taken(frame, chosen.rows), _facts_in_keywords(chosen.facts))
 
 
 def _taken(frame: Any, rows: Any) -> Any:

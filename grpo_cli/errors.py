@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _LISTED: Final = 6  # names that begin like an unknown one
 
 
+NOTHING_WRITTEN: Final = ", nothing was written"  # at the end of a message
+
+
 def printable(text: str) -> str:
     r"""The text on one line, with an escape (`\x1b`) for each character that a terminal would obey or cannot show.
 
@@ -72,6 +75,11 @@ class UnknownName(UsageError):
 class DataError(GrpoError, ValueError):
     """The data cannot be used as asked."""
 
+    def after_others(self, written: int, total: int) -> DataError:
+        """The same error of a later one of several outputs: those before it are complete."""
+        before = f"; {written} of {total} outputs were written before, no other one"
+        return type(self)(self.message.replace(NOTHING_WRITTEN, before), self.hint)
+
 
 class InputChanged(DataError):
     """A file is not the one whose rewards were read."""
@@ -80,15 +88,7 @@ class InputChanged(DataError):
     def between_readings(cls, name: str) -> InputChanged:
         """The advantages of the old rows must not land on the new ones."""
         return cls(
-            f"{name}: the file changed while it was being read, nothing was written",
-            "run again when its writer has finished",
-        )
-
-    @classmethod
-    def after_others(cls, name: str, written: int, total: int) -> InputChanged:
-        """The outputs that came before are whole, and have the advantages of what was read."""
-        return cls(
-            f"{name}: the file changed while it was being read; {written} of {total} outputs were written before, no other one",
+            f"{name}: the file changed while it was being read{NOTHING_WRITTEN}",
             "run again when its writer has finished",
         )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import NOTHING_WRITTEN, DataError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -58,7 +58,7 @@ def replacing(
         return
     _refuse_existing(target, force=force)
     with _explained(target):
-        _remove_abandoned(target.parent)
+        remove_abandoned(target.parent)
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
         try:
             with _SyncedFile(_locked(temporary), target) as sink:
@@ -112,7 +112,7 @@ def _locked(temporary: Path) -> int:
 
 
 @cache
-def _remove_abandoned(folder: Path) -> None:
+def remove_abandoned(folder: Path) -> None:
     """Remove temporary files of runs that were killed, once for each folder: recognised by name, and by a lock nobody has."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -144,7 +144,8 @@ def _rename(temporary: Path, target: Path, *, force: bool) -> None:
         _refuse_existing(target, force=False)
         temporary.replace(target)
     else:
-        temporary.unlink()
+        with suppress(OSError):  # the file is complete under its name; the next run here removes the other name
+            temporary.unlink()
 
 
 class _SyncedFile(BufferedRandom):
@@ -246,11 +247,11 @@ def _explained(target: Path) -> Iterator[None]:
 def _refusal(target: Path, error: OSError) -> DataError | None:
     """What the user can do about the error; None for one that has nothing to do with the output."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return DataError(f"{target}: no space left, nothing was written", "free some, or choose another -o")
+        return DataError(f"{target}: no space left{NOTHING_WRITTEN}", "free some, or choose another -o")
     if error.errno == errno.EFBIG:
-        return DataError(f"{target}: the file would be larger than allowed here, nothing was written", "see ulimit -f")
+        return DataError(f"{target}: the file would be larger than allowed here{NOTHING_WRITTEN}", "see ulimit -f")
     if error.errno == errno.EIO and error.filename == str(target):
-        return DataError(f"{target}: the disk failed while it was written, nothing was written", "choose another -o")
+        return DataError(f"{target}: the disk failed while it was written{NOTHING_WRITTEN}", "choose another -o")
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         why = os.strerror(error.errno).lower()
         return DataError(f"{target}: cannot be written: {why}", "choose another -o")

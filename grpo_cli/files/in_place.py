@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from grpo_cli.errors import DataError, InputChanged
+from grpo_cli.files.atomic import remove_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -118,6 +119,7 @@ def _locked_for_writing(source: Input) -> Iterator[int]:
     path = Path(os.path.realpath(source.path))
     if source.fd is not None or not path.is_file():
         raise DataError(f"{source.name}: only a file can be changed in place", ELSEWHERE)
+    remove_abandoned(path.parent)  # a run that was killed leaves the file a second name, for an instant
     names = path.stat().st_nlink
     if names > 1:
         raise DataError(f"{source.name}: {names} names (hard links) share this file, all would change", ELSEWHERE)

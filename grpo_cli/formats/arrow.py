@@ -73,6 +73,16 @@ class Arrow(Format):
         """One row that has the types of the file, made of its schema alone."""
         return [row_of(_schema(source))]
 
+    def row_count(self, source: Input) -> int | None:
+        """The number that the heads of the record batches add up to; None for the stream form, which has no list of them.
+
+        None for an object in a store as well: each head would be a request.
+        """
+        if not source.is_local:
+            return None
+        with _opened(source) as reader:
+            return int(reader.count_rows()) if _is_file(reader) else None
+
     def values(self, source: Input, rows: np.ndarray, column: str, height: int) -> list[Any] | None:
         """The values of a top-level column, out of the record batches up to the last that the rows are in."""
         schema = _schema(source)

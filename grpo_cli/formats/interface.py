@@ -109,6 +109,10 @@ class Format(ABC):
         """How messages call a row (0 is the first); `left_out` are numbers of lines that `source` no longer has."""
         return f"{source.name} row {row + 1}"
 
+    def row_count(self, source: Input) -> int | None:  # noqa: ARG002
+        """How many rows the file has; None when only a scan would tell."""
+        return None
+
     def values(self, source: Input, rows: np.ndarray, column: str, height: int) -> Sequence[Any] | None:  # noqa: ARG002
         """The values of a column at some ascending rows of `height`; None when a scan is the only way."""
         return None

@@ -30,6 +30,7 @@ from grpo_cli.read.assign_groups import (
 from grpo_cli.read.choose_columns import choose_columns
 from grpo_cli.read.group_keys import blocks, encode, firsts
 from grpo_cli.read.known_names import REWARD_TIERS, STEP_LIKE
+from grpo_cli.read.memory import refuse_beyond_memory
 from grpo_cli.read.prompt_check import mixed_error
 from grpo_cli.read.tables import Narrow, broken
 from grpo_cli.read.warnings import group_warnings, size_by_advantages
@@ -138,6 +139,7 @@ def _scan(layout: Layout, plan: Plan, *, warn: bool) -> tuple[Columns, Scan]:
         if not names:
             raise DataError(f"{tables[0].name}: no rows with a column", "there is nothing to compute from")
         chosen = choose_columns(layout, plan, names, warn=warn)
+        refuse_beyond_memory(tables, len(chosen.fields))
         frames = [_columns_of(table, chosen) for table in tables]
         late = {name for table in tables for name in table.columns()} - {*names}
         if not {*STEP_LIKE} & late:

@@ -79,6 +79,10 @@ class FileTable:
         """The file as the user named it."""
         return self.source.name
 
+    def row_count(self) -> int | None:
+        """How many rows the file has; None when only a scan would tell."""
+        return self.format.row_count(self.source)
+
     def place(self, row: int) -> str:
         """A row (0 = the first) as a person finds it: by its line in a file of lines."""
         return self.format.place(self.source, row, self.left_out)

@@ -23,7 +23,7 @@ from grpo_cli.read.tables import Binding
 from grpo_cli.stats import facts
 from grpo_cli.stats.inspection import View, score_groups
 from grpo_cli.write.outputs import Output, choose_targets, identities, refuse_summary
-from grpo_cli.write.weave import make_folders, sink
+from grpo_cli.write.weave import make_folders, one_of_several, sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -293,20 +293,19 @@ def _write(tables: Sequence[FileTable], chosen: Chosen, targets: Sequence[Target
     notes: list[str] = []
     start = 0
     with directories_synced() as folders:
-        for table, target, length in zip(tables, targets, chosen.lengths, strict=True):
+        for at, (table, target, length) in enumerate(zip(tables, targets, chosen.lengths, strict=True)):
             rows = chosen.rows[slice(*np.searchsorted(chosen.rows, [start, start + length]))] - start
             same = target.format.same_as(table.format)
-            if (
-                same and len(rows) == length and is_packed(table.source) == bool(target.packing)
-            ):  # all rows are the file
-                whole = sink(replace(target, packing=""), force=force, folders=folders)
-                with whole as handle, table.source.open() as source:
-                    shutil.copyfileobj(source, handle)
-                    table.source.check()
-            else:
-                with sink(target, force=force, folders=folders) as handle:
+            # All rows are the file.
+            whole = same and len(rows) == length and is_packed(table.source) == bool(target.packing)
+            to = replace(target, packing="") if whole else target
+            with one_of_several(at, len(targets)), sink(to, force=force, folders=folders) as handle:
+                if whole:
+                    with table.source.open() as source:
+                        shutil.copyfileobj(source, handle)
+                else:
                     notes += _write_rows(table, target, rows, handle)
-                    table.source.check()
+                table.source.check()
             start += length
     return notes
 

@@ -176,7 +176,15 @@ def _trends(inspection: Inspection) -> list[Figure]:
 
 def _axis_value(value: Any) -> Any:
     """A value of a trend as an axis can have it: a number or a text."""
-    return value if isinstance(value, (int, float, str)) and not isinstance(value, bool) else str(value)
+    value = value if isinstance(value, (int, float, str)) and not isinstance(value, bool) else str(value)
+    return f"{value}\N{ZERO WIDTH SPACE}" if value in _OF_EVERY_OBJECT else value
+
+
+# Vega keeps the values of an axis as names of a JavaScript object, where these have a meaning already.
+_OF_EVERY_OBJECT: Final = frozenset({
+    "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__", "__proto__", "constructor",
+    "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf",
+})  # fmt: skip
 
 
 def _lengths(inspection: Inspection) -> Figure | None:

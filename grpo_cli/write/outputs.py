@@ -96,7 +96,17 @@ def choose_targets(
         force = output.force or (owned is not None and owned(target.path))
         left = "no run with --resume has left it so: " if output.resume else ""
         refuse_path(target.path, inputs, force=force, makes_folders=is_folder(output.to), hint=left)
+    _refuse_shared(targets)
     return targets
+
+
+def _refuse_shared(targets: Sequence[Target]) -> None:
+    """Refuse two outputs that are one file, which symlinks in an output directory can make of them."""
+    seen: dict[str, Path] = {}
+    for path in (target.path for target in targets if target.path is not None):
+        other = seen.setdefault(os.path.realpath(path), path)
+        if other is not path:
+            raise UsageError(f"{other} and {path} are one file", "remove the link, or give another -o")
 
 
 def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:

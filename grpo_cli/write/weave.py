@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError, InputChanged, UsageError
+from grpo_cli.errors import NOTHING_WRITTEN, DataError, UsageError
 from grpo_cli.files.atomic import directories_synced, replacing
 from grpo_cli.files.compression import packing
 from grpo_cli.files.in_place import locked
@@ -79,13 +79,20 @@ def write(
                 # Noted just before it gets its name: whoever is killed in between has left nothing that is not known.
                 ready = partial(ledger.finished, target.path)
             weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)
-            try:
+            with one_of_several(at, len(targets)):
                 notes += _write_one(output, table, target, weaving, force=force, ready=ready, folders=folders)
-            except InputChanged:
-                if not at:
-                    raise
-                raise InputChanged.after_others(table.name, at, len(targets)) from None
     return notes
+
+
+@contextmanager
+def one_of_several(at: int, total: int) -> Iterator[None]:
+    """Write an output behind `at` others, which an error does not leave unsaid."""
+    try:
+        yield
+    except DataError as error:
+        if not at or NOTHING_WRITTEN not in error.message:
+            raise
+        raise error.after_others(at, total) from error
 
 
 def _nothing(_: Path) -> None:

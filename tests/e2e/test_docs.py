@@ -57,6 +57,12 @@ def test_the_generated_parts_of_a_page_are_fresh(name: str) -> None:
     assert regenerated(TEXTS[name]) == TEXTS[name], "run: make docs"
 
 
+def test_the_tests_that_hold_the_promises_are_there() -> None:
+    named = re.findall(r"`(tests/[\w./]+\.py)`", (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8"))
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
 def test_every_generated_table_is_on_a_page() -> None:
     used = {what for _, kind, what in BLOCK.findall(ALL) if kind == "table"}
     assert used == {*TABLES}

@@ -158,3 +158,23 @@ def test_what_libraries_raise_for_what_data_can_cause_is_one_line(
     done = adv("compute", "a.jsonl", cwd=tmp_path)
     assert (done.status, done.err) == (1, f"grpo-adv: {words}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("command", [["compute"], ["select", "--where", "size > 0"]], ids=["compute", "select"])
+def test_of_several_outputs_those_that_were_written_before_a_disk_failed_are_counted(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
+        write(tmp_path / name, ROWS)
+    synced: list[int] = []
+
+    def fails_once(fd: int) -> None:
+        synced.append(fd)
+        if len(synced) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fails_once)
+    done = adv(*command, ".", "--group-within", "file", "-o", "out/", "-q", cwd=tmp_path)
+    assert done.status == 1
+    assert "b.jsonl: no space left; 1 of 3 outputs were written before, no other one; free some" in done.err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.jsonl"]

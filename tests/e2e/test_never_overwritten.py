@@ -83,6 +83,16 @@ def test_a_summary_is_not_the_notes_of_resume(place: Path) -> None:
     assert f"--summary and an output are both {summary}" in done.err
 
 
+def test_two_outputs_are_not_one_file_through_symlinks(place: Path) -> None:
+    write(place / "other.jsonl", ROWS)
+    (place / "out").mkdir()
+    (place / "out" / "other.jsonl").symlink_to("in.jsonl")
+    done = adv("compute", "in.jsonl", "other.jsonl", "--group-within", "file", "-o", "out/", "--force", cwd=place)
+    assert (done.status, done.out) == (2, "")
+    assert "out/in.jsonl and out/other.jsonl are one file; remove the link" in done.err
+    assert not (place / "out" / "in.jsonl").exists()
+
+
 def run(
     place: Path, *arguments: str, stdin: str, stdout: str = "", mode: str = "w"
 ) -> subprocess.CompletedProcess[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from grpo_cli.render.report import write_report
+from tests.support.jobs import inspected, write
 from tests.unit.render.test_report import drawn, report_of
 
 if TYPE_CHECKING:
@@ -47,7 +49,12 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def page(browser: Any, found: Inspection, tmp_path: Path) -> Iterator[Any]:
     """The page, which must say nothing to the console and ask for nothing but itself."""
-    target = tmp_path / "a.html"
+    with opened_quietly(browser, found, tmp_path / "a.html") as opened:
+        yield opened
+
+
+@contextmanager
+def opened_quietly(browser: Any, found: Inspection, target: Path) -> Iterator[Any]:
     write_report(found, {}, target)
     said: list[str] = []
     asked: list[str] = []
@@ -61,6 +68,23 @@ def page(browser: Any, found: Inspection, tmp_path: Path) -> Iterator[Any]:
     assert said == []
     assert [url for url in asked if not url.startswith("data:")] == [target.as_uri()]
     opened.close()
+
+
+def test_steps_may_be_called_as_what_every_javascript_object_has(browser: Any, tmp_path: Path) -> None:
+    drawn: list[tuple[int, int]] = []
+    for steps in (["a", "b", "c"], ["__proto__", "constructor", "toString"]):
+        rows = [
+            {"prompt_id": f"{step} {prompt}", "step": step, "reward": at % 2 if step == steps[1] else 0}
+            for step in steps
+            for prompt in range(6)
+            for at in range(4)
+        ]
+        found = inspected(write(tmp_path / "a.jsonl", rows), by_steps=True)
+        with opened_quietly(browser, found, tmp_path / "a.html") as page:
+            figures = [page.locator(f"#figure-{name} svg") for name in ("zero_variance", "mean_reward")]
+            drawn += [(figure.locator("path").count(), figure.locator("text").count()) for figure in figures]
+            assert steps[0] in figures[0].locator("text", has_text=steps[0]).first.text_content()
+    assert drawn[:2] == drawn[2:]
 
 
 def keys(page: Any) -> list[str]:

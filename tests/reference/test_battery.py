@@ -227,12 +227,26 @@ def test_a_constant_group_is_exactly_zero(method: str, value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["grpo", "rloo", "dr-grpo", "grpo-loo", "lite-ppo", "quantile", "mc-grpo", "entropic"]
+    "method",
+    [
+        "grpo",
+        "rloo",
+        "dr-grpo",
+        "grpo-loo",
+        "lite-ppo",
+        "quantile",
+        "mc-grpo",
+        "entropic",
+        "james-stein",
+        "james-stein++",
+    ],
 )
-def test_a_large_offset_costs_no_digits(method: str) -> None:
+@pytest.mark.parametrize("offset", [1e9, 1e15])
+def test_a_large_offset_costs_no_digits(method: str, offset: float) -> None:
     pattern = [0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]
     small = [Row(group=g, reward=r) for g in "ab" for r in pattern]
-    large = [replace(row, reward=row.reward + 1e9) for row in small]
+    small += [Row(group="c", reward=float(at == 3)) for at in range(4)]
+    large = [replace(row, reward=row.reward + offset) for row in small]
     plan = {"estimator.name": method}
     for got, wanted in zip(advantages(large, plan), advantages(small, plan), strict=True):
         assert wanted is not None

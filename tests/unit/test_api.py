@@ -318,3 +318,12 @@ def test_nan_and_null_are_shown_apart() -> None:
     got = grpo_cli.advantages(frame([0.0, NAN, 1.0, None], [0, 0, 1, 1]), missing="propagate")
     assert got.null_count() == 0 and got.is_nan().all()
     assert grpo_cli.advantages(frame([0.0, 1.0, None]), missing="exclude").null_count() == 1
+
+
+def test_facts_speak_of_keywords_where_the_command_line_has_flags() -> None:
+    data = frame([0.0, 1.0, 1.0, 1.0], ["a", "a", "b", "b"])
+    look = grpo_cli.inspect(data, group=["prompt_id"])
+    said = [*look.facts["warnings"], *look.facts["verdicts"], *look.verdicts]
+    assert any("zero_variance='drop'" in line for line in said)
+    said += grpo_cli.select(frame([0.0], ["a"]), where="mean > 1").facts["warnings"]
+    assert not [line for line in said if "--" in line]

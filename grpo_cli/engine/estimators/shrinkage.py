@@ -26,9 +26,8 @@ def james_stein(t: Terms, *, epsilon: float) -> pl.Expr:
     mean_noise = (noise.mean * groups - own_noise) / others
     # Leaving one value out of a sum of squares: M2 - (x - mean)^2 g/(g - 1).
     spread = (means.m2 - (own_mean - means.mean) ** 2 * groups / others) / others
-    # The batch's mean is measured from this group's own, so that offsets cancel before they cost digits.
-    outside = (rewards.mean - own_mean) * rewards.weight / (rewards.weight - t.n) + own_mean
-    return _shrink(t, mean_noise, spread, outside, epsilon)
+    above = (own_mean - rewards.mean) * rewards.weight / (rewards.weight - t.n)
+    return _shrink(t, mean_noise, spread, above, epsilon)
 
 
 def james_stein_whole(t: Terms, *, epsilon: float) -> pl.Expr:
@@ -40,22 +39,28 @@ def james_stein_whole(t: Terms, *, epsilon: float) -> pl.Expr:
     Groups that differ a lot (s large) give RLOO; a single group in the batch gives the centred reward, but for epsilon.
     Source: JSPO++ arXiv:2511.03710.
     """
-    rewards, noise, means, _, _ = _facts(t)
-    return _shrink(t, noise.mean, means.m2 / means.weight, rewards.mean, epsilon)
+    rewards, noise, means, _, own_mean = _facts(t)
+    return _shrink(t, noise.mean, means.m2 / means.weight, own_mean - rewards.mean, epsilon)
 
 
 def _facts(t: Terms) -> tuple[BatchMoments, BatchMoments, BatchMoments, pl.Expr, pl.Expr]:
-    """Moments of all rewards, of each group's var/n and of the group means; and the group's own two."""
+    """Moments of all rewards, of each group's var/n and of the group means; and the group's own two.
+
+    Rewards and means are those above the rounded mean of the batch, so that offsets cancel before they cost digits.
+    """
     import polars as pl
 
+    origin = t.batch(t.r).mean
     own_noise = t.let(pl.when(t.n > 1).then(t.squares / (t.n - 1) / t.n).otherwise(0.0))
-    return t.batch(t.r), t.batch_of_groups(own_noise), t.batch_of_groups(t.mean), own_noise, t.mean
+    own_mean = t.let(t.average(t.d) + (t.least - origin))
+    return t.batch(t.r - origin), t.batch_of_groups(own_noise), t.batch_of_groups(own_mean), own_noise, own_mean
 
 
-def _shrink(t: Terms, noise: pl.Expr, spread: pl.Expr, outside: pl.Expr, epsilon: float) -> pl.Expr:
+def _shrink(t: Terms, noise: pl.Expr, spread: pl.Expr, above: pl.Expr, epsilon: float) -> pl.Expr:
+    """The baseline between leave-one-out and the batch; `above` is how far the group's mean lies above that of the batch."""
     import polars as pl
 
     spread = pl.when(spread < 0).then(0.0).otherwise(spread)
     share = t.let(noise / (noise + spread + epsilon))
     leave_one_out = t.centred * t.n / (t.n - 1)
-    return (1 - share) * leave_one_out + share * (t.centred + (t.mean - outside))
+    return (1 - share) * leave_one_out + share * (t.centred + above)

@@ -186,10 +186,11 @@ class Delimited(Format):
                 continue
             ends.append(at - len(ending(record)))
             if len(raw) != width:
-                raise DataError(
-                    f"{block.name} row {row + len(ends)}: {len(raw)} cells, the header has {width}",
-                    "a cell that contains the separator needs quotes",
-                )
+                hint = "a cell that contains the separator needs quotes"
+                if len(raw) < width:
+                    whole = ending(record)  # only the last record of a file may be without
+                    hint = "a row needs every cell, empty ones too" if whole else "is the file cut short?"
+                raise DataError(f"{block.name} row {row + len(ends)}: {len(raw)} cells, the header has {width}", hint)
             for column, found in zip(wanted, texts, strict=True):
                 found.append(text_of(raw[column]) if raw[column] else None)
         made = columns([pl.Series(found, dtype=pl.String) for found in texts], partial(_place, block.name, row))

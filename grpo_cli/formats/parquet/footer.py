@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from grpo_cli.formats.parquet.thrift import Field
 
 # FileMetaData
-SCHEMA, ROW_GROUPS, NOTES, ORDERS = 2, 4, 5, 7
+SCHEMA, HEIGHT, ROW_GROUPS, NOTES, ORDERS = 2, 3, 4, 5, 7
 _ENCRYPTION: Final = 8
 # SchemaElement
 _TYPE, _NAME, CHILDREN = 1, 4, 5
@@ -99,6 +99,16 @@ def is_encrypted(handle: BinaryIO, size: int) -> bool:
                 chunks = thrift.items(raw, thrift.by_id(raw, at)[CHUNKS].start)[:-1] if count else []
                 return any(not thrift.by_id(raw, chunk).keys().isdisjoint(CRYPTO) for chunk in chunks)
     return False
+
+
+def height(handle: BinaryIO, size: int) -> int | None:
+    """The number of rows, which stands before the row groups; None for a footer that cannot be followed."""
+    with suppress(Unspliceable, *BROKEN):
+        raw, _ = _last_bytes(handle, size)
+        for one in thrift.walk(raw, 0, {ROW_GROUPS: lambda _, at: at}):
+            if one.id == HEIGHT:
+                return thrift.number(raw, one.start)
+    return None
 
 
 def _last_bytes(handle: BinaryIO, size: int) -> tuple[bytes, bool]:

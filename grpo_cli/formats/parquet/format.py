@@ -92,6 +92,11 @@ class Parquet(Format):
         with source.open() as handle:
             return [row_of(pq.read_schema(handle))]
 
+    def row_count(self, source: Input) -> int | None:
+        """The number in the footer."""
+        with source.open() as handle:
+            return footer.height(handle, source.pin.size)
+
     def values(self, source: Input, rows: np.ndarray, column: str, height: int) -> Sequence[Any] | None:
         """The values of a top-level column; of each row group that the rows are in, no more than up to the last of them."""
         with source.open() as handle:

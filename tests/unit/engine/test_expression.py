@@ -45,6 +45,13 @@ def test_conditions_and_cases_are_part_of_a_formula() -> None:
     assert computed("case when reward is null or reward <> 0.5 then 2 else reward % 2 end") == [2.0, 0.5, 2.0, 0.5, 2.0]
 
 
+@pytest.mark.parametrize("numbers", ["9, 10", "-1,+9", "9,NULL", "9", "9, 10.5"])
+def test_a_list_may_hold_whole_numbers_alone(numbers: str) -> None:
+    assert computed(f"CASE WHEN 18 * reward in ( {numbers} ) THEN 1 ELSE 0 END") == [
+        1.0 if 18 * row == 9 else 0.0 for row in computed("reward")
+    ]
+
+
 @pytest.mark.parametrize(
     ("sql", "name"),
     [

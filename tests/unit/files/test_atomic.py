@@ -29,7 +29,7 @@ def names_in(folder: Path) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _every_folder_is_new() -> None:
-    atomic._remove_abandoned.cache_clear()
+    atomic.remove_abandoned.cache_clear()
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])

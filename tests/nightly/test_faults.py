@@ -1,0 +1,252 @@
+"""Every call that changes a file fails once, is done by half, or is where the process is killed: old files or new ones.
+
+FAULT_POSITIONS is at how many of a command's calls this happens, at most; all of them unless it is given.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.support.faults import HALVED, KINDS, Ended, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.faults import Faults
+
+POSITIONS: Final = int(os.environ.get("FAULT_POSITIONS", "0")) or None
+TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
+NOTES: Final = ".grpo-adv.resume"  # they hold times and inodes, which differ from run to run
+ROWS: Final = [{"prompt_id": f"p{at // 4}", "reward": at % 3, "text": "x" * (at % 50)} for at in range(400)]
+FRAME: Final = pl.DataFrame(ROWS)
+
+
+def jsonl(folder: Path, name: str = "in.jsonl") -> None:
+    (folder / name).write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+
+
+def packed(folder: Path) -> None:
+    jsonl(folder)
+    for program, suffix in (("gzip", "gz"), ("zstd", "zst")):
+        if shutil.which(program):
+            subprocess.run([program, "-q", "-k", "in.jsonl"], cwd=folder, check=True)
+            assert (folder / f"in.jsonl.{suffix}").exists()
+
+
+def parquet(folder: Path) -> None:
+    FRAME.write_parquet(folder / "in.parquet", row_group_size=100)
+
+
+def others(folder: Path) -> None:
+    FRAME.write_csv(folder / "in.csv")
+    FRAME.write_ipc(folder / "in.arrow")
+    (folder / "in.json").write_text(json.dumps(ROWS))
+
+
+def shards(folder: Path) -> None:
+    (folder / "shards" / "deep").mkdir(parents=True)
+    for number in range(4):
+        jsonl(folder, f"shards/{'deep/' * (number % 2)}{number}.jsonl")
+
+
+def shards_and_an_old_output(folder: Path) -> None:
+    shards(folder)
+    (folder / "out").mkdir()
+    (folder / "out" / "0.jsonl").write_text("old\n")
+
+
+def old_output(folder: Path) -> None:
+    jsonl(folder)
+    parquet(folder)
+    for name in ("out.jsonl", "out.parquet", "out.html", "s.json"):
+        (folder / name).write_text("old\n")
+
+
+def large(folder: Path) -> None:
+    """More than is written between two syncs."""
+    text = "x" * (1 << 20)
+    with (folder / "in.jsonl").open("w") as handle:
+        for at in range(40):
+            handle.write(f'{{"prompt_id": {at // 4}, "reward": {at % 3}, "text": "{text}"}}\n')
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command line; where it must not run twice as it is, `again` is said the second time."""
+
+    words: str
+    made: Callable[[Path], None] = jsonl
+    again: str = "--force"
+    stdin: str = "/dev/null"
+
+
+WRITING: Final = [
+    Case("compute in.jsonl"),
+    Case("compute in.jsonl -o out.jsonl --force", old_output),
+    Case("compute in.jsonl --in-place", again="--replace"),
+    Case("compute in.jsonl --facts --summary s.json"),
+    Case("compute in.jsonl -o out.jsonl --summary s.json --force", old_output),
+    Case("compute in.jsonl --only -o out.csv"),
+    Case("compute in.jsonl -o out.jsonl.gz"),
+    Case("compute in.jsonl.gz", packed),
+    Case("compute in.jsonl.zst --in-place", packed, again="--replace"),
+    Case("compute - -o out.jsonl", stdin="in.jsonl"),
+    Case("compute in.jsonl -o out.parquet"),
+    Case("compute in.jsonl -o out.arrow"),
+    Case("compute in.parquet", parquet),
+    Case("compute in.parquet -o out.parquet --force", old_output),
+    Case("compute in.parquet --in-place", parquet, again="--replace"),
+    Case("compute in.parquet --zero-variance drop -o out.parquet", parquet),
+    Case("compute in.parquet -o out.jsonl", parquet),
+    Case("compute in.csv", others),
+    Case("compute in.csv --in-place", others, again="--replace"),
+    Case("compute in.json", others),
+    Case("compute in.arrow", others),
+    Case("compute in.arrow --in-place", others, again="--replace"),
+    Case("compute shards --group-within file -o out/", shards),
+    Case("compute shards --group-within file -o out/ --force", shards_and_an_old_output),
+    Case("compute shards --group-within file -o out/ --resume", shards, again=""),
+    Case("compute shards --group-within file --in-place", shards, again="--replace"),
+    Case("compare in.jsonl -m grpo -m rloo --write -o out.jsonl"),
+    Case("select in.jsonl --limit 3"),
+    Case("select in.parquet --limit 3 -o out.parquet --force --summary s.json", old_output),
+    Case("select shards --group-within file --limit 3 -o out/", shards),
+    Case("report in.jsonl -o out.html"),
+    Case("report in.jsonl -o out.html --force", old_output),
+    Case("compute in.jsonl -o out.jsonl", large),
+]
+READING: Final = [
+    "inspect in.jsonl",
+    "audit in.jsonl --column reward",
+    "verify in.jsonl --against in.jsonl",
+    "compute in.jsonl -o -",
+]
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler for the shim")
+    with serving(tmp_path_factory.mktemp("faults")) as server:
+        yield server
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files of a folder; of a summary without how long the run took."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            raw = path.read_bytes()
+            if path.suffix == ".json" and raw.startswith(b"{"):
+                raw = json.dumps({**json.loads(raw), "seconds": 0}).encode()
+            found[str(path.relative_to(folder))] = raw
+    return found
+
+
+def temporary(files: dict[str, bytes]) -> list[str]:
+    return [name for name in files if TEMPORARY.fullmatch(name.rpartition("/")[2])]
+
+
+def same(name: str, found: bytes, wanted: bytes, *, longer: bool) -> bool:
+    """Whether a file is as wanted; one that is made longer in place may have bytes behind its end that say nothing."""
+    if found == wanted:
+        return True
+    return longer and name.endswith(".parquet") and pl.read_parquet(found).equals(pl.read_parquet(wanted))
+
+
+def spread(length: int) -> list[int]:
+    """The positions of a sample that has the first and the last ones."""
+    if POSITIONS is None or length <= POSITIONS:
+        return [*range(1, length + 1)]
+    return sorted({int(at) for at in np.linspace(1, length, POSITIONS).round()})
+
+
+def check(case: Case, place: Path, ended: Ended, before: dict[str, bytes], after: dict[str, bytes]) -> str:
+    """What is wrong with the files that a spoiled run has left, and with what it said; nothing when all is well."""
+    found, in_place = contents(place), "--in-place" in case.words
+    for name, raw in found.items():
+        if name in temporary(found) or name.endswith(NOTES):
+            continue
+        known = [files[name] for files in (before, after) if name in files]
+        if not any(same(name, raw, wanted, longer=in_place) for wanted in known):
+            return f"{name} is neither the old file nor the new one"
+    if lost := before.keys() - found.keys():
+        return f"{lost} are gone"
+    if ended.status == 0:
+        wrong = [name for name, raw in after.items() if not name.endswith(NOTES) and found.get(name) != raw]
+        return f"all is said to be done, but {wrong} are not" * bool(wrong) or ended.err
+    if ended.status > 0 and not (ended.err.startswith("grpo-adv: ") and ended.err.count("\n") == 1):
+        return f"not one line: {ended.err}"
+    if "nothing was written" in ended.err and (new := found.keys() - before.keys() - set(temporary(found))):
+        return f"{ended.err.strip()}, but {new} were written"
+    return ""
+
+
+def repaired(case: Case, place: Path, faults: Faults, after: dict[str, bytes]) -> str:
+    """What is wrong with what the same command does next, when nothing fails any more."""
+    words = f"{case.words} -q {case.again}".split()
+    ended = faults.run(words, place, stdin=str(place / case.stdin))
+    found = contents(place)
+    if ended.status or ended.err:
+        return f"the next run: {ended}"
+    if left := temporary(found):
+        return f"the next run leaves {left}"
+    wrong = [
+        name
+        for name, raw in after.items()
+        if not name.endswith(NOTES) and not same(name, found[name], raw, longer="--in-place" in case.words)
+    ]
+    return f"after the next run {wrong} are wrong" * bool(wrong)
+
+
+@pytest.mark.parametrize("case", WRITING, ids=lambda case: f"{case.words} {case.made.__name__}")
+def test_every_call_that_changes_a_file_may_fail(case: Case, tmp_path: Path, faults: Faults) -> None:
+    place = tmp_path / "place"
+
+    def fresh() -> Path:
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(tmp_path / "before", place)
+        return place
+
+    (tmp_path / "before").mkdir()
+    case.made(tmp_path / "before")
+    before, words = contents(tmp_path / "before"), [*case.words.split(), "-q"]
+    whole = faults.run(words, fresh(), stdin=str(place / case.stdin))
+    assert (whole.status, whole.err) == (0, ""), whole
+    calls, after = faults.calls(), contents(place)
+    assert calls
+    wrong, runs = [], 0
+    for kind in KINDS:
+        at = [
+            position
+            for position in spread(len(calls))
+            if kind == "killed" or "half" not in kind or calls[position - 1] in HALVED
+        ]
+        for position in at if kind != "count" else []:
+            ended = faults.run(words, fresh(), kind, position, stdin=str(place / case.stdin))
+            problem = check(case, place, ended, before, after) or repaired(case, place, faults, after)
+            if problem:
+                wrong.append(f"{kind} at {position} of {len(calls)}, {calls[position - 1]}: {problem}")
+            runs += 1
+    print(f"{case.words}: {runs} runs, {len(calls)} calls")  # noqa: T201 - the figures of docs/guarantees.md
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("words", READING)
+def test_a_command_that_writes_nothing_changes_no_file(words: str, tmp_path: Path, faults: Faults) -> None:
+    jsonl(tmp_path)
+    before = contents(tmp_path)
+    faults.run(words.split(), tmp_path)
+    assert faults.calls() == []
+    assert contents(tmp_path) == before

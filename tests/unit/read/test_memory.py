@@ -1,0 +1,96 @@
+"""More rows than memory can hold are refused before they are read, with both figures."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from grpo_cli.errors import DataError
+from grpo_cli.read.memory import available_memory, refuse_beyond_memory
+from grpo_cli.read.open_tables import find_inputs, open_tables
+from grpo_cli.read.tables import Binding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from grpo_cli.read.tables import FileTable
+
+MB = 10**6
+FRAME = pl.DataFrame({"prompt_id": range(100_000), "reward": [0.0] * 100_000})
+
+
+def tables(*paths: Path) -> Sequence[FileTable]:
+    inputs, _ = find_inputs([str(path) for path in paths])
+    return open_tables(inputs, Binding())
+
+
+def machine(root: Path, *, available: int | None, version_1: int | None = None, version_2: int | None = None) -> Path:
+    """A root directory with what Linux says of memory."""
+    for name, text in {
+        "proc/meminfo": "MemTotal: 1 kB\nSwapFree: 0 kB\n"
+        + (f"MemAvailable: {available // 1024} kB\n" if available else ""),
+        "proc/self/cgroup": "4:memory:/pods/one\n0::/user/shell\n",
+        "sys/fs/cgroup/memory/pods/memory.limit_in_bytes": version_1,
+        "sys/fs/cgroup/user/memory.max": version_2,
+        "sys/fs/cgroup/user/shell/memory.max": "max",
+    }.items():
+        if text is not None:
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(str(text))
+    return root
+
+
+def test_rows_that_cannot_fit_are_refused_with_both_figures(tmp_path: Path) -> None:
+    FRAME.write_parquet(tmp_path / "a.parquet")
+    FRAME.write_ipc(tmp_path / "b.arrow", compat_level=pl.CompatLevel.oldest())
+    both = tables(tmp_path / "a.parquet", tmp_path / "b.arrow")
+    refuse_beyond_memory(both, 2, machine(tmp_path, available=8 * MB + MB // 2))
+    with pytest.raises(
+        DataError, match=r"200,000 rows take 0\.0 GB of memory at least, and 0\.0 GB are available; run it"
+    ):
+        refuse_beyond_memory(both, 2, machine(tmp_path, available=7 * MB))
+    with pytest.raises(DataError):  # each further column takes more
+        refuse_beyond_memory(both, 4, machine(tmp_path, available=8 * MB + MB // 2))
+
+
+def test_the_least_of_what_the_machine_and_its_control_groups_give_counts(tmp_path: Path) -> None:
+    assert available_memory(machine(tmp_path, available=8192)) == 8192
+    assert available_memory(machine(tmp_path, available=8192, version_1=7000)) == 7000
+    assert available_memory(machine(tmp_path, available=8192, version_1=7000, version_2=6000)) == 6000
+
+
+def test_where_the_memory_or_the_number_of_rows_is_unknown_nothing_is_refused(tmp_path: Path) -> None:
+    FRAME.write_parquet(tmp_path / "a.parquet")
+    FRAME.write_ndjson(tmp_path / "a.jsonl")
+    FRAME.write_ipc_stream(tmp_path / "a.arrow", compat_level=pl.CompatLevel.oldest())
+    assert available_memory(tmp_path / "nothing") is None
+    refuse_beyond_memory(tables(tmp_path / "a.parquet"), 2, tmp_path / "nothing")
+    for name in ("a.jsonl", "a.arrow"):
+        refuse_beyond_memory(tables(tmp_path / name), 2, machine(tmp_path, available=1024))
+
+
+def test_the_command_says_so_before_it_reads_anything(tmp_path: Path) -> None:
+    block = pa.table({"prompt_id": pa.array([0] * (1 << 20), pa.int32()), "reward": pa.array([0.0] * (1 << 20))})
+    with pq.ParquetWriter(tmp_path / "a.parquet", block.schema) as writer:
+        for _ in range(90):
+            writer.write_table(block)
+    limit = 3 << 30
+    done = subprocess.run(
+        [sys.executable, "-m", "grpo_cli", "compute", "a.parquet", "-g", "prompt_id"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "grpo-adv: 94,371,840 rows take 3.8 GB of memory at least, and 3.2 GB are available; "
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
