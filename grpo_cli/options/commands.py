@@ -31,6 +31,7 @@ from grpo_cli.options.table import (
     SFT,
     SHAPE,
     SKIPPED,
+    TOKENS,
     WEIGHTS,
     Listing,
     Option,
@@ -116,14 +117,14 @@ _ROWS: Final = (
     ),
     Command(
         name="export",
-        help="Make the file of the next training job: the best rows, preference pairs, weighted rows, or prompts with solve rates.",
+        help="Make the file of the next training job: the best rows, preference pairs, weighted rows, prompts, tokens.",
         argument=_INPUTS,
         options=_options(
-            EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, "where", "limit", "seed", "output", "force", SHAPE, *_ADVANTAGE,
+            EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "limit", "seed", "output", "force", SHAPE, *_ADVANTAGE,
             "on_error", "max_line", "config", "json", "summary", "quiet", "debug",
         ),
         example="grpo-adv export rewards.jsonl --to sft -o sft.jsonl",
-        more="The options of the plan (--method, --scale and the like) make the advantages of --to weights.",
+        more="The options of the plan (--method, --scale and the like) make the advantages of --to weights and --to tokens.",
     ),
     Command(
         name="audit",

@@ -306,6 +306,7 @@ def export_fields(given: Given) -> dict[str, Any]:
     direct = (
         "to", "limit", "seed", "prompt", "response", "messages", "min_reward", "keep_duplicates", "pairs", "min_margin",
         "max_pairs", "weight", "beta", "max_weight", "pool", "solved_at", "per_group",
+        "tokens", "mask", "prompt_tokens",
     )  # fmt: skip
     fields = {name: given[name] for name in direct if name in given}
     if "best" in given:

@@ -35,6 +35,7 @@ SFT: Final = "Of --to sft"
 PAIRS: Final = "Of --to pairs"
 WEIGHTS: Final = "Of --to weights"
 PROMPTS: Final = "Of --to prompts"
+TOKENS: Final = "Of --to tokens"
 # The panels whose options make a plan.
 PLAN: Final = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
 
@@ -195,8 +196,8 @@ _MORE: Final = (
     Option(name="contenders", spelled="--method", short="-m", type=list[str], metavar="NAME[,OPTION=X]", values="methods", panel=COMPARED,
            help="A method to compare, as rloo or grpo,epsilon=1e-4; repeat it."),
     Option(name="write", type=bool, panel=COMPARED, help="Weave all the columns into the file, as advantage_NAME."),
-    Option(name="to", type=Literal["sft", "pairs", "weights", "prompts"], panel=EXPORT, required=True,
-           help="sft: the best rows of each group. pairs: a better and a worse response. weights: rows with a weight. prompts: one row a prompt."),
+    Option(name="to", type=Literal["sft", "pairs", "weights", "prompts", "tokens"], panel=EXPORT, required=True,
+           help="sft: the best rows of each group. pairs: a better and a worse response. weights: rows with a weight. prompts: one row a prompt. tokens: the advantage on every token."),
     Option(name="prompt", type=str, metavar="COL", panel=EXPORT,
            help="The prompt, a text or messages; dots reach into nested fields. Without it: from the schema or by name, and said."),
     Option(name="response", type=str, metavar="COL", panel=EXPORT, help="The response, a text or messages. Without it: as --prompt."),
@@ -220,6 +221,12 @@ _MORE: Final = (
            help="Columns pass@K: 1 - C(n-c, K) / C(n, K) of n rows of which c are solved; null where n < K."),
     Option(name="solved_at", type=float, metavar="X", panel=PROMPTS,
            help="A row is solved with a reward of at least X (default: the highest of the input)."),
+    Option(name="tokens", type=str, metavar="COL", panel=TOKENS,
+           help="The list of the response's tokens; with --length-column or --mask that of the whole sequence."),
+    Option(name="mask", type=str, metavar="COL", panel=TOKENS,
+           help="A number for each token: the advantage stands where it is not 0 (or -100), and 0 elsewhere."),
+    Option(name="prompt_tokens", type=str, metavar="COL", panel=TOKENS,
+           help="The tokens of the prompt, a list or their number: as many zeros stand before."),
     Option(name="where", short="-w", type=str, metavar="CONDITION", panel=CHOICE,
            help="Keep the groups for which it holds, as '0.1 <= mean <= 0.9 and std > 0'."),
     Option(name="limit", type=int, metavar="N", panel=CHOICE,

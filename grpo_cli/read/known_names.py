@@ -61,5 +61,6 @@ RESPONSES: Final = (
 LIKELY_TEXT: Final = (
     r"prompt|question|problem|input|instruct|message|convers|completion|response|output|generat|answer|text"
 )
+LIKELY_TOKENS: Final = r"token|mask|_ids|length|_len"
 PROMPTS: Final = ("prompt", "question", "problem", "input", "instruction", "prompt_text", "input_prompt")
 ADVANTAGES: Final = ("advantage", "advantages")

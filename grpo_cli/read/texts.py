@@ -37,6 +37,11 @@ class TextColumns:
     messages: str = ""
 
     @property
+    def names(self) -> list[str]:
+        """The columns that are read."""
+        return [name for name in (self.prompt, self.response, self.messages) if name]
+
+    @property
     def words(self) -> str:
         """What the summary says of them."""
         parts = {"messages": self.messages, "prompt": self.prompt, "response": self.response}

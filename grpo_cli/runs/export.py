@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -10,7 +11,9 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.plan import Plan
+from grpo_cli.errors import UsageError
 from grpo_cli.files.inputs import MAX_LINE
+from grpo_cli.read.known_names import LIKELY_TOKENS
 from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
 from grpo_cli.read.tables import Binding
 from grpo_cli.read.texts import TextColumns, TextStore, json_texts, text_columns, text_hashes
@@ -19,6 +22,7 @@ from grpo_cli.runs.select import choose_groups
 from grpo_cli.stats.inspection import View, score_groups
 from grpo_cli.write.outputs import Output, choose_target, identities, refuse_summary
 from grpo_cli.write.records import write_records
+from grpo_cli.write.token_lists import TokenColumns, token_advantages
 from grpo_cli.write.turns import alike, before_response, conversations, divided
 from grpo_cli.write.weave import sink
 
@@ -27,9 +31,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from grpo_cli.engine.moments import Index
-    from grpo_cli.read.tables import Narrow
+    from grpo_cli.read.tables import FileTable, Narrow
+    from grpo_cli.runs.export_kinds import Records
     from grpo_cli.stats.inspection import Inspection
 
+Columns = TextColumns | TokenColumns
 VERSION: Final = 1
 PIECE_BYTES: Final = 8 << 20  # of texts that are taken from the disk at once
 PIECE_ROWS: Final = 4096
@@ -59,8 +65,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     target = choose_target(tables, job.output)
     if job.summary is not None:
         refuse_summary(job.summary, identities(tables), [target.path], force=job.output.force)
-    named = TextColumns(prompt=wanted.prompt or "", response=wanted.response or "", messages=wanted.messages or "")
-    columns = text_columns(tables, named, prompt_only=wanted.to == "prompts")
+    columns = _columns(tables, job)
 
     inspection = score_groups(tables, job.binding, job.plan, View())
     narrow = inspection.narrow
@@ -68,13 +73,14 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     phase("comparing texts")
     rollouts, left_out = _rollouts(inspection, columns, groups, wanted)
     records = kind.records(rollouts, wanted)
+    names = _names(columns, records.rows)
 
     phase("writing")
     for table in tables:
         table.source.check()
     with sink(target, force=job.output.force) as handle:
-        pieces = _pieces(narrow, columns, records.rows)
-        write_records(pieces, _names(columns, records.rows), records.columns, handle, target.format)
+        pieces = _pieces(narrow, columns, records)
+        write_records(pieces, names, records.columns, handle, target.format)
         for table in tables:
             table.source.check()
     left_out += [{"reason": reason, "rows": rows} for reason, rows in records.left_out if rows]
@@ -88,11 +94,11 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         "groups": len(groups),
         "group_key": list(narrow.group_names),
         "reward_columns": list(narrow.reward_names),
-        "texts": columns.words,
+        "texts": columns.words if isinstance(columns, TextColumns) else ", ".join(columns.names),
         "schema": narrow.schema,
-        "plan": inspection.scored.plan.as_dict() if wanted.to == "weights" else None,
+        "plan": inspection.scored.plan.as_dict() if wanted.to in {"weights", "tokens"} else None,
         "records": height,
-        "columns": [*_names(columns, records.rows), *records.columns.columns],
+        "columns": [*names, *records.columns.columns],
         "dropped": [*dropped, *left_out],
         **records.facts,
         "notes": list(narrow.notes),
@@ -107,8 +113,29 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     }
 
 
+def _columns(tables: Sequence[FileTable], job: Job) -> Columns:
+    """The columns that the texts, or the tokens, are in."""
+    wanted = job.wanted
+    if wanted.to != "tokens":
+        named = TextColumns(prompt=wanted.prompt or "", response=wanted.response or "", messages=wanted.messages or "")
+        return text_columns(tables, named, prompt_only=wanted.to == "prompts")
+    length = job.binding.roles.get("length", "")
+    columns = TokenColumns(
+        tokens=wanted.tokens or "", mask=wanted.mask or "", length=length, prompt_tokens=wanted.prompt_tokens or ""
+    )
+    if columns.mask and length:
+        raise UsageError("--mask and --length-column both say which tokens count", "leave one of them out")
+    if not (columns.tokens or columns.mask or length):
+        likely = [name for name in tables[0].columns() if re.search(LIKELY_TOKENS, name)] or tables[0].columns()
+        flags = "--tokens COL, --mask COL or --length-column COL"
+        raise UsageError(
+            "nothing says how many tokens a response has", f"give {flags}; it could be {', '.join(likely[:20])}"
+        )
+    return columns
+
+
 def _rollouts(
-    inspection: Inspection, columns: TextColumns, groups: np.ndarray[tuple[int], np.dtype[np.bool_]], wanted: Wanted
+    inspection: Inspection, columns: Columns, groups: np.ndarray[tuple[int], np.dtype[np.bool_]], wanted: Wanted
 ) -> tuple[Rollouts, list[dict[str, Any]]]:
     """The rows of these groups that have what the kind reads; what is left out for the lack of it."""
     narrow = inspection.narrow
@@ -133,7 +160,7 @@ def _rollouts(
         )
 
     nothing = np.zeros(len(codes), np.uint64)
-    if wanted.to == "prompts":
+    if isinstance(columns, TextColumns) and wanted.to == "prompts":
         column = columns.prompt or columns.messages
         _, first, of = np.unique(codes[rows], return_index=True, return_inverse=True)
         in_order = np.sort(rows[first])
@@ -146,11 +173,13 @@ def _rollouts(
     finite = np.isfinite(rewards[rows])
     leave_out(finite, "no finite reward")
     rows = rows[finite]
-    names = [name for name in (columns.prompt, columns.response, columns.messages) if name]
+    names = columns.names
     hashes_of = text_hashes(narrow, rows, names)
     there = np.logical_and.reduce([found > 0 for found in hashes_of.values()])
     leave_out(there, f"no {' or '.join(names)}")
     rows = rows[there]
+    if isinstance(columns, TokenColumns):
+        return rollouts(nothing[rows], nothing[rows]), left_out
     prompts = hashes_of[columns.prompt][there] if columns.prompt else nothing[rows]
     return rollouts(prompts, hashes_of[columns.response or columns.messages][there]), left_out
 
@@ -158,15 +187,21 @@ def _rollouts(
 # --- texts of records ------------------------------------------------------------------------------------------
 
 
-def _names(columns: TextColumns, rows: Mapping[str, Index]) -> list[str]:
+def _names(columns: Columns, rows: Mapping[str, Index]) -> list[str]:
     """The columns of text that a record has."""
+    if isinstance(columns, TokenColumns):
+        return [*columns.names, "advantages"]
     if "response" in rows:
         return ["messages"] if columns.messages else ["prompt", "completion"]
     return ["prompt", *(name for name in rows if name != "prompt")]
 
 
-def _pieces(narrow: Narrow, columns: TextColumns, rows: Mapping[str, Index]) -> Iterator[pl.DataFrame]:
+def _pieces(narrow: Narrow, columns: Columns, records: Records) -> Iterator[pl.DataFrame]:
     """The JSON texts of the records, some at a time."""
+    rows = records.rows
+    if isinstance(columns, TokenColumns):
+        yield from _token_lists(narrow, columns, rows["tokens"], records.columns["advantage"])
+        return
     if "chosen" in rows:
         yield from _pairs(narrow, columns, rows["chosen"], rows["rejected"])
         return
@@ -188,10 +223,19 @@ def _pieces(narrow: Narrow, columns: TextColumns, rows: Mapping[str, Index]) -> 
             yield pl.DataFrame([conversations(found["messages"])])
 
 
+def _token_lists(narrow: Narrow, columns: TokenColumns, rows: Index, advantages: pl.Series) -> Iterator[pl.DataFrame]:
+    done = 0
+    for frame in json_texts(narrow, rows, columns.names):
+        here = rows[done : done + len(frame)]
+        values = advantages[done : done + len(frame)]
+        done += len(frame)
+        lists = token_advantages(frame, values, columns, lambda at, here=here: narrow.place(int(here[at])))  # type: ignore[misc]
+        yield frame.with_columns(lists)
+
+
 def _pairs(narrow: Narrow, columns: TextColumns, chosen: Index, rejected: Index) -> Iterator[pl.DataFrame]:
     """The texts of pairs, whose rows may be anywhere in the files: kept on the disk, and taken from there."""
-    names = [name for name in (columns.prompt, columns.response, columns.messages) if name]
-    with TextStore(narrow, np.union1d(chosen, rejected), names) as store:
+    with TextStore(narrow, np.union1d(chosen, rejected), columns.names) as store:
         ends = np.cumsum(store.size(chosen) + store.size(rejected))
         start = 0
         while start < len(chosen):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 BETA: Final = 1.0
 MAX_WEIGHT: Final = 20.0
+_TEXTS: Final = ("prompt", "response", "messages")
 BANDS: Final = ("never", "hard", "medium", "easy", "always")
 
 
@@ -54,6 +55,9 @@ class Wanted:
     pool: bool | None = None
     pass_at: tuple[int, ...] | None = None
     solved_at: float | None = None
+    tokens: str | None = None
+    mask: str | None = None
+    prompt_tokens: str | None = None
 
     def __post_init__(self) -> None:
         for name in sorted({name for kind in KINDS.values() for name in kind.takes}):
@@ -71,6 +75,8 @@ class Wanted:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"--{name.replace('_', '-')} cannot be {value:g}", "it takes a number above 0")
+        if self.mask is not None and self.prompt_tokens is not None:
+            raise UsageError("--mask says of each token whether it counts", "leave out --prompt-tokens")
         if self.weight == "positive" and (self.beta is not None or self.max_weight is not None):
             raise UsageError("--weight positive has no --beta and no --max-weight", "it is max(A, 0)")
         if self.weight == "softmax" and self.max_weight is not None:
@@ -407,22 +413,38 @@ def _pass_at(n: Index, solved: Index, k: int) -> list[float | None]:
     return [known[pair] for pair in zip(n.tolist(), solved.tolist(), strict=True)]
 
 
+# --- tokens ----------------------------------------------------------------------------------------------------
+
+
+def tokens(rollouts: Rollouts, _: Wanted) -> Records:
+    """Every row that has an advantage."""
+    known = np.isfinite(rollouts.advantages)
+    left_out = (("an advantage that is no number", int((~known).sum())),)
+    rollouts = rollouts.at(known)
+    columns = {"reward": rollouts.rewards, "advantage": rollouts.advantages}
+    return Records(rows={"tokens": rollouts.rows}, columns=pl.DataFrame(columns), left_out=left_out)
+
+
 _KINDS: Final = (
     Kind(
-        name="sft", records=sft, takes=frozenset({"pick", "per_group", "min_reward", "keep_duplicates", "response"}),
+        name="sft", records=sft, takes=frozenset({*_TEXTS, "pick", "per_group", "min_reward", "keep_duplicates"}),
         help="the best rows of each group, with their reward",
     ),
     Kind(
-        name="pairs", records=pairs, takes=frozenset({"pairs", "min_margin", "max_pairs", "response"}),
+        name="pairs", records=pairs, takes=frozenset({*_TEXTS, "pairs", "min_margin", "max_pairs"}),
         help="a better and a worse response of one group, with both rewards and their margin",
     ),
     Kind(
-        name="weights", records=weights, takes=frozenset({"weight", "beta", "max_weight", "response"}),
+        name="weights", records=weights, takes=frozenset({*_TEXTS, "weight", "beta", "max_weight"}),
         help="every row whose weight is above 0, with reward, advantage and weight",
     ),
     Kind(
-        name="prompts", records=prompts, takes=frozenset({"pool", "pass_at", "solved_at"}),
+        name="prompts", records=prompts, takes=frozenset({"prompt", "messages", "pool", "pass_at", "solved_at"}),
         help="one row a prompt: n, solve_rate, mean, std, best, worst, difficulty, pass@k",
+    ),
+    Kind(
+        name="tokens", records=tokens, takes=frozenset({"tokens", "mask", "prompt_tokens"}),
+        help="every row with its advantage on each token, as a list",
     ),
 )  # fmt: skip
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType({kind.name: kind for kind in _KINDS})

@@ -264,6 +264,74 @@ def test_runs_of_the_same_prompts_are_pooled(tmp_path: Path) -> None:
     assert [(row["prompt"], row["n"], row["solve_rate"]) for row in pooled] == [("x", 4, 0.75), ("y", 2, 0.5)]
 
 
+# --- tokens ------------------------------------------------------------------------------------------------
+
+TOKENS: list[Row] = [
+    {
+        "prompt_id": at // 2, "reward": float(at % 2), "prompt_ids": [5] * (at + 1), "completion_ids": [7] * at,
+        "all_ids": [5] * (at + 1) + [7] * at, "n": at, "loss_mask": [0] * (at + 1) + [1] * at,
+        "labels": [-100] * (at + 1) + [7] * at,
+    }
+    for at in range(1, 7)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "zeros"),
+    [
+        (("--tokens", "completion_ids"), False),
+        (("--length-column", "n"), False),
+        (("--tokens", "completion_ids", "--prompt-tokens", "prompt_ids"), True),
+        (("--tokens", "all_ids", "--length-column", "n"), True),
+        (("--mask", "loss_mask"), True),
+        (("--mask", "labels", "--tokens", "all_ids"), True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_the_advantage_stands_on_every_token_of_the_response(
+    options: tuple[str, ...], *, zeros: bool, suffix: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"in.{suffix}"
+    FORMATS[suffix](path, TOKENS)
+    found = exported(path, "--to", "tokens", "--method", "dr-grpo", *options)
+    assert len(found) == len(TOKENS)
+    for row, written in zip(TOKENS, found, strict=True):
+        group = [one["reward"] for one in TOKENS if one["prompt_id"] == row["prompt_id"]]
+        value = row["reward"] - mean(group)
+        before = len(row["prompt_ids"]) if zeros else 0
+        assert written["advantages"] == [0.0] * before + [value] * row["n"]
+        assert all(written[name] == row[name] for name in written if name in row)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"n": 9}, ("--tokens", "completion_ids", "--length-column", "n"), "rows.jsonl:2: n is 9, completion_ids has 2 tokens"),
+        ({"loss_mask": [1]}, ("--tokens", "all_ids", "--mask", "loss_mask"), "rows.jsonl:2: loss_mask has 1 entries, all_ids 5"),
+        ({"n": -1}, ("--length-column", "n"), "rows.jsonl:2: n is -1, expected a number of tokens"),
+        ({"completion_ids": [[1]]}, ("--tokens", "completion_ids"), "rows.jsonl:2: completion_ids is no flat list"),
+        ({}, (), "give --tokens COL, --mask COL or --length-column COL; it could be prompt_ids, completion_ids"),
+        ({}, ("--mask", "loss_mask", "--length-column", "n"), "leave one of them out"),
+    ],
+)  # fmt: skip
+def test_lengths_that_do_not_fit_are_an_error(
+    change: Row, options: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    path = lines(tmp_path / "rows.jsonl", [TOKENS[0], {**TOKENS[1], **change}, *TOKENS[2:]])
+    done = adv("export", str(path), "--to", "tokens", "-o", str(tmp_path / "out.jsonl"), *options)
+    assert done.status in {1, 2}
+    assert message in done.err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_advantages_on_tokens_are_a_list_column(tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    path = lines(tmp_path / "rows.jsonl", TOKENS)
+    assert adv("export", str(path), "--to", "tokens", "--tokens", "completion_ids", "-o", str(out)).status == 0
+    assert pl.read_parquet_schema(out)["advantages"] == pl.List(pl.Float64)
+
+
 # --- messages ----------------------------------------------------------------------------------------------
 
 
