@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from grpo_cli.cli.output import progress, show
+from grpo_cli.cli.output import file_of, progress, show
 from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.resolve import binding_fields, export_fields, output_fields, plan_of
 
@@ -24,7 +23,7 @@ def export(given: dict[str, Any]) -> None:
         plan=plan_of({name: value for name, value in given.items() if name != "seed"}),  # which is for choosing
         binding=Binding(**binding_fields(given)),
         output=Output(**output_fields(given)),
-        summary=Path(given["summary"]) if "summary" in given else None,
+        summary=file_of(given, "summary"),
         skip_broken=given.get("on_error") == "skip",
         max_line=given.get("max_line", MAX_LINE),
     )

@@ -112,6 +112,9 @@ def choose_target(tables: Sequence[FileTable], output: Output) -> Target:
     if to == STDOUT:
         _refuse_stdout(inputs)
         return Target(None, registry.lines())
+    if is_url(to):
+        refuse_url(to, {table.source.path for table in tables if not table.source.is_local}, force=output.force)
+        return _target(to, registry.of(to))
     path = Path(to)
     if path.exists() and not path.is_file():  # /dev/null and the like have no suffix
         return Target(path, registry.lines())
