@@ -133,6 +133,20 @@ def one_step() -> list[Row]:
     return rows
 
 
+def chats() -> list[Row]:
+    """The rows of one step with their texts as chat messages."""
+    asks = {task.prompt_id: task.asks for task in TASKS}
+    return [
+        {
+            "prompt_id": row["prompt_id"],
+            "prompt": [{"role": "user", "content": f"What is {asks[row['prompt_id']]}?"}],
+            "completion": [{"role": "assistant", "content": row["completion"]}],
+            "reward": row["reward"],
+        }
+        for row in one_step()
+    ]
+
+
 def four_steps() -> list[Row]:
     """The same four prompts in each of four steps, four samples each."""
     rng = Random(STEPS_SEED)  # noqa: S311 - sample data
@@ -180,6 +194,7 @@ def main(directory: Path) -> None:
     rows = one_step()
     _write_lines(directory / "rewards.jsonl", rows)
     _write_parquet(directory / "rewards.parquet", rows)
+    _write_lines(directory / "chats.jsonl", chats())
     _write_lines(directory / "steps.jsonl", four_steps())
     _write_lines(directory / "two_rewards.jsonl", two_rewards())
 

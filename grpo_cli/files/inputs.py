@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from grpo_cli.errors import DataError, InputChanged, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Self
 
 PACKED: Final = (".gz", ".zst")
@@ -193,12 +193,17 @@ def pinned(path: Path) -> Input:
 
 
 def spool(stream: BinaryIO, name: str = "-") -> Input:
-    """Copy a stream to an unlinked temporary file: nothing is left behind, however the run ends."""
+    """Copy a stream to an unlinked temporary file."""
+    return spooled(arrivals(stream), name)
+
+
+def spooled(parts: Iterable[bytes | memoryview], name: str) -> Input:
+    """An unlinked temporary file of these bytes: nothing is left behind, however the run ends."""
     fd, path = tempfile.mkstemp(prefix="grpo-adv.")
     os.unlink(path)  # noqa: PTH108 - mkstemp gives a plain string
     try:
         with os.fdopen(os.dup(fd), "wb") as sink:
-            sink.writelines(arrivals(stream))
+            sink.writelines(parts)
     except OSError as error:
         os.close(fd)
         if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:

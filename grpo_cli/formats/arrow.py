@@ -22,25 +22,27 @@ from grpo_cli.formats.columnar import (
     frame_of,
     joined,
     joined_schema,
+    json_texts,
     reach,
     readable,
     row_of,
     steps,
 )
-from grpo_cli.formats.interface import Format
+from grpo_cli.formats.interface import Field, Format
 from grpo_cli.formats.jsonl.lines import exactly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from grpo_cli.files.inputs import Input
-    from grpo_cli.formats.interface import Field, Weaving
+    from grpo_cli.formats.interface import Weaving
 
 
 _FILE_MAGIC: Final = b"ARROW1"
 _FEATHER_1: Final = b"FEA1"
 _MOST_AT_ONCE: Final = 1 << 16
 _FIRST: Final = 512  # rows that are quickly reached
+_TEXTS: Final = 1024  # rows whose texts are made at once
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,21 @@ class Arrow(Format):
                 if at >= min(height, rows.max(initial=-1) + 1):
                     break
         return found if len(found) == len(rows) else None
+
+    def json_texts(self, source: Input, rows: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """The JSON texts of some columns, out of the record batches that the rows are in."""
+        schema = _schema(source)
+        ways = {name: steps(source, Field(name, "key"), schema) for name in columns}
+        tops = sorted({way[0] for way in ways.values()}, key=schema.names.index)
+        at = 0
+        with _opened(source, [schema.names.index(name) for name in tops]) as reader:
+            for batch, _ in _batches(reader):
+                first, last = np.searchsorted(rows, [at, at + batch.num_rows])
+                for low in range(first, last, _TEXTS):
+                    here = rows[low : min(low + _TEXTS, last)] - at
+                    frame = frame_of(pa.Table.from_batches([batch]).slice(int(here[0]), int(here[-1] - here[0]) + 1))
+                    yield json_texts(source, frame[pl.Series(here - here[0])], ways)
+                at += batch.num_rows
 
     def quick_rows(self, source: Input, height: int) -> range:  # noqa: ARG002
         """The first rows."""

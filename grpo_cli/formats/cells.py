@@ -212,6 +212,16 @@ def json_text(value: object) -> str:
     return text
 
 
+def json_as_is(value: object) -> str:
+    """JSON text of a value with its members in their own order, escapes only where there is no other way."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value)
+    return text
+
+
 def _json_texts(values: Iterable[object]) -> list[str | None]:
     return [None if value is None else json_text(value) for value in values]
 

@@ -94,6 +94,19 @@ def reach(frame: pl.DataFrame, path: Sequence[str]) -> pl.Series:
     return series
 
 
+def json_texts(source: Input, frame: pl.DataFrame, columns: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+    """The values that the steps of each column lead to, as JSON texts; null stays null."""
+    texts = {}
+    for name, path in columns.items():
+        series = reach(frame, path)
+        if "Binary" in str(series.dtype):
+            raise DataError(f"{source.name}: {name} holds bytes, which have no JSON text", "name another column")
+        encoded = pl.select(pl.struct(series.alias("v")).struct.json_encode()).to_series()
+        text = encoded.str.strip_prefix('{"v":').str.strip_suffix("}")
+        texts[name] = pl.select(pl.when(series.is_not_null() & (text != "null")).then(text)).to_series()
+    return pl.DataFrame(texts)
+
+
 def place(source: Input) -> Callable[[int], str]:
     """How messages call a row of the file: by its number, from 1."""
     return lambda row: f"{source.name} row {row + 1}"

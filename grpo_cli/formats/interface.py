@@ -117,6 +117,13 @@ class Format(ABC):
         """The values of a column at some ascending rows of `height`; None when a scan is the only way."""
         return None
 
+    @abstractmethod
+    def json_texts(self, source: Input, rows: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """The JSON texts of some columns at ascending rows, null where a row has no value.
+
+        The frames have all rows together, and each is small enough to be held in memory.
+        """
+
     def quick_rows(self, source: Input, height: int) -> np.ndarray | range:  # noqa: ARG002
         """Rows, in ascending order, whose values `values` returns without reading much of the file."""
         return range(0)

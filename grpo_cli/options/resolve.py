@@ -299,3 +299,18 @@ def choice_fields(given: Given) -> dict[str, Any]:
     """Which groups and rows are kept: the fields of a Choice."""
     fields = {name: given[name] for name in ("limit", "per_group", "pick", "seed") if name in given}
     return fields | ({"where": Filter.parse(given["where"])} if "where" in given else {})
+
+
+def export_fields(given: Given) -> dict[str, Any]:
+    """What is exported: the fields of a Wanted."""
+    direct = (
+        "to", "limit", "seed", "prompt", "response", "messages", "min_reward", "keep_duplicates", "pairs", "min_margin",
+        "max_pairs", "weight", "beta", "max_weight", "pool", "solved_at", "per_group",
+        "tokens", "mask", "prompt_tokens",
+    )  # fmt: skip
+    fields = {name: given[name] for name in direct if name in given}
+    if "best" in given:
+        fields["pick"] = given["best"]
+    if "pass_at" in given:
+        fields["pass_at"] = tuple(typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(","))
+    return fields | ({"where": Filter.parse(given["where"])} if "where" in given else {})

@@ -30,6 +30,12 @@ LOOK: Final = "What is shown"
 CHOICE: Final = "Which groups and rows"
 COMPARED: Final = "What is compared"
 CHECKED: Final = "What is checked"
+EXPORT: Final = "What is exported"
+SFT: Final = "Of --to sft"
+PAIRS: Final = "Of --to pairs"
+WEIGHTS: Final = "Of --to weights"
+PROMPTS: Final = "Of --to prompts"
+TOKENS: Final = "Of --to tokens"
 # The panels whose options make a plan.
 PLAN: Final = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
 
@@ -190,11 +196,42 @@ _MORE: Final = (
     Option(name="contenders", spelled="--method", short="-m", type=list[str], metavar="NAME[,OPTION=X]", values="methods", panel=COMPARED,
            help="A method to compare, as rloo or grpo,epsilon=1e-4; repeat it."),
     Option(name="write", type=bool, panel=COMPARED, help="Weave all the columns into the file, as advantage_NAME."),
+    Option(name="to", type=Literal["sft", "pairs", "weights", "prompts", "tokens"], panel=EXPORT, required=True,
+           help="sft: the best rows of each group. pairs: a better and a worse response. weights: rows with a weight. prompts: one row a prompt. tokens: the advantage on every token."),
+    Option(name="prompt", type=str, metavar="COL", panel=EXPORT,
+           help="The prompt, a text or messages; dots reach into nested fields. Without it: from the schema or by name, and said."),
+    Option(name="response", type=str, metavar="COL", panel=EXPORT, help="The response, a text or messages. Without it: as --prompt."),
+    Option(name="messages", type=str, metavar="COL", panel=EXPORT, help="Instead of both: a conversation that ends with the response."),
+    Option(name="best", spelled="--pick", type=Literal["best", "all-above"], panel=SFT,
+           help="The best rows of each group (default), or all above its mean (with --min-reward: all that reach it)."),
+    Option(name="min_reward", type=float, metavar="X", panel=SFT, help="Only rows with a reward of at least X."),
+    Option(name="keep_duplicates", type=bool, panel=SFT,
+           help="Keep rows with the same prompt and response (default: of a group the best one, of several groups the first)."),
+    Option(name="pairs", type=Literal["extremes", "adjacent", "all"], panel=PAIRS,
+           help="Of each group the best and the worst (default), each reward and the next lower one, or all with different rewards."),
+    Option(name="min_margin", type=float, metavar="X", panel=PAIRS, help="Only pairs whose rewards differ by at least X."),
+    Option(name="max_pairs", type=int, metavar="N", panel=PAIRS,
+           help="At most N pairs of each group: those of the widest margins, or with --seed a random choice."),
+    Option(name="weight", type=Literal["exp", "softmax", "positive"], panel=WEIGHTS,
+           help="exp (default): w = min(exp(A/beta), max), times n / (sum of w in the group), so that a group has mean 1. softmax: exp(A/beta) / (sum of them in the group). positive: max(A, 0)."),
+    Option(name="beta", type=float, metavar="X", panel=WEIGHTS, help="The temperature of exp and softmax (default: 1)."),
+    Option(name="max_weight", type=float, metavar="X", panel=WEIGHTS, help="The largest exp(A/beta), before the group is normalised (default: 20)."),
+    Option(name="pool", type=bool, panel=PROMPTS, help="Groups of the same prompt count as one, as those of several steps or runs."),
+    Option(name="pass_at", type=str, metavar="K,...", panel=PROMPTS,
+           help="Columns pass@K: 1 - C(n-c, K) / C(n, K) of n rows of which c are solved; null where n < K."),
+    Option(name="solved_at", type=float, metavar="X", panel=PROMPTS,
+           help="A row is solved with a reward of at least X (default: the highest of the input)."),
+    Option(name="tokens", type=str, metavar="COL", panel=TOKENS,
+           help="The list of the response's tokens; with --length-column or --mask that of the whole sequence."),
+    Option(name="mask", type=str, metavar="COL", panel=TOKENS,
+           help="A number for each token: the advantage stands where it is not 0 (or -100), and 0 elsewhere."),
+    Option(name="prompt_tokens", type=str, metavar="COL", panel=TOKENS,
+           help="The tokens of the prompt, a list or their number: as many zeros stand before."),
     Option(name="where", short="-w", type=str, metavar="CONDITION", panel=CHOICE,
            help="Keep the groups for which it holds, as '0.1 <= mean <= 0.9 and std > 0'."),
     Option(name="limit", type=int, metavar="N", panel=CHOICE,
            help="Keep at most N groups: the first ones, or with --seed a random choice."),
-    Option(name="per_group", type=int, metavar="N", panel=CHOICE, help="Keep at most N rows of each group."),
+    Option(name="per_group", type=int, metavar="N", panel=CHOICE, help="Keep at most N rows of each group (export --to sft: 1 unless --pick all-above)."),
     Option(name="pick", type=Literal["best", "worst", "spread", "random"], panel=CHOICE,
            help="Which rows --per-group keeps (default: spread, those whose rewards differ most)."),
     Option(name="against", type=str, metavar="IN", panel=CHECKED, required=True, help="The file that it was made from."),

@@ -54,5 +54,13 @@ TEXTS: Final = (
     "completion", "response", "output", "completion_text", "response_text", "output_response", "llm_completion_raw",
     "answer_text", "generation", "text", "content",
 )  # fmt: skip
+RESPONSES: Final = (
+    "completion", "response", "output", "completion_text", "response_text", "output_response", "generation",
+    "llm_completion_raw", "solution",
+)  # fmt: skip
+LIKELY_TEXT: Final = (
+    r"prompt|question|problem|input|instruct|message|convers|completion|response|output|generat|answer|text"
+)
+LIKELY_TOKENS: Final = r"token|mask|_ids|length|_len"
 PROMPTS: Final = ("prompt", "question", "problem", "input", "instruction", "prompt_text", "input_prompt")
 ADVANTAGES: Final = ("advantage", "advantages")

@@ -30,7 +30,7 @@ def _sections(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     yield "groups", [_kept(facts["kept_groups"], facts["groups"]), clean(f"by {key_note(facts)}")]
     yield "rows", [_kept(facts["kept_rows"], facts["rows"])]
     for i, dropped in enumerate(facts["dropped"]):
-        yield "" if i else "left out", _reason(dropped)
+        yield "" if i else "left out", left_out(dropped)
     before, after = facts["zero_variance_share"], facts["kept_zero_variance_share"]
     if before is not None:
         now = "none to compare" if after is None else percent(after)
@@ -42,7 +42,7 @@ def _kept(kept: int, total: int) -> str:
     return f"{kept:,} of {total:,} kept" + (f" ({percent(kept / total)})" if total else "")
 
 
-def _reason(dropped: Mapping[str, Any]) -> list[str]:
+def left_out(dropped: Mapping[str, Any]) -> list[str]:
     """How much was left out for this reason, and the first keys of whole groups."""
     rows, reason = count(dropped["rows"], "row"), clean(dropped["reason"])
     if "groups" not in dropped:

@@ -119,10 +119,9 @@ class Chosen:
 def choose(inspection: Inspection, choice: Choice) -> Chosen:
     """Keep the groups for which the condition holds, at most so many of them, and at most so many rows of each."""
     narrow, groups = inspection.narrow, inspection.groups
-    reason, reasons = _reasons(_quantities(inspection), choice)
+    kept_groups, dropped = choose_groups(inspection, choice.where, choice.limit, choice.seed)
     codes = narrow.table["group"].to_numpy()
-    rows = (reason == 0)[codes]
-    dropped = _dropped(inspection, reason, reasons)
+    rows = kept_groups[codes]
     rewards = inspection.raw.rows[".reward"].fill_null(float("nan")).to_numpy()
     if choice.per_group is not None:
         picked = rows & pick_rows(codes, rewards, choice.per_group, choice.pick, choice.seed or 0)
@@ -182,19 +181,29 @@ def _quantities(inspection: Inspection) -> pl.DataFrame:
     )
 
 
-def _reasons(quantities: pl.DataFrame, choice: Choice) -> tuple[Index, list[str]]:
+def choose_groups(
+    inspection: Inspection, where: Filter | None, limit: int | None, seed: int | None
+) -> tuple[Mask, list[dict[str, Any]]]:
+    """The groups for which a condition holds, at most so many of them; and what each reason has dropped."""
+    numbers, reasons = _reasons(_quantities(inspection), where, limit, seed)
+    return numbers == 0, _dropped(inspection, numbers, reasons)
+
+
+def _reasons(
+    quantities: pl.DataFrame, where: Filter | None, limit: int | None, seed: int | None
+) -> tuple[Index, list[str]]:
     """For each group 0 or the number of the first reason to drop it; and the reasons."""
     numbers = np.zeros(len(quantities), dtype=np.int64)
     reasons: list[str] = []
-    for part in choice.where.parts if choice.where else ():
+    for part in where.parts if where else ():
         reasons.append(f"{part.text} is false")
         numbers[(numbers == 0) & ~_holds(quantities, part)] = len(reasons)
     left = np.flatnonzero(numbers == 0)
-    if choice.limit is not None and len(left) > choice.limit:
-        reasons.append(f"--limit {choice.limit}")
-        random = choice.seed is not None
-        order = np.random.default_rng(choice.seed).permutation(len(left)) if random else np.arange(len(left))
-        numbers[left[order[choice.limit :]]] = len(reasons)
+    if limit is not None and len(left) > limit:
+        reasons.append(f"--limit {limit}")
+        random = seed is not None
+        order = np.random.default_rng(seed).permutation(len(left)) if random else np.arange(len(left))
+        numbers[left[order[limit:]]] = len(reasons)
     return numbers, reasons
 
 

@@ -140,6 +140,9 @@ class Schema:
     rewards: Rewards | None = None
     letters: Mapping[str, float] = field(default_factory=dict)
     derive: Mapping[str, Derived] = field(default_factory=dict)
+    prompt: str = ""  # the column of the prompt: a text or messages
+    response: str = ""  # that of the response
+    messages: str = ""  # instead of both: a conversation that ends with the response
     advantage: str = ""
     centred: bool = False  # the logged advantage is reward - baseline, not divided
     one_size: bool = False  # all groups are of one size, and the logged advantages of each add up to zero

@@ -109,6 +109,29 @@ def _refuse_shared(targets: Sequence[Target]) -> None:
             raise UsageError(f"{other} and {path} are one file", "remove the link, or give another -o")
 
 
+def choose_target(tables: Sequence[FileTable], output: Output) -> Target:
+    """The one file that is made of all inputs, checked before anything is computed; JSON lines where no suffix tells."""
+    to = output.to
+    if to is None:
+        raise UsageError(
+            "-o is missing: what is written is a file of its own", "give -o FILE.jsonl, FILE.parquet or -o -"
+        )
+    if is_folder(to):
+        raise UsageError(f"{to} is a directory, and one file is written", "give -o FILE.jsonl or FILE.parquet")
+    inputs = identities(tables)
+    if to == STDOUT:
+        _refuse_stdout(inputs)
+        return Target(None, registry.lines())
+    if is_url(to):
+        refuse_url(to, {table.source.path for table in tables if not table.source.is_local}, force=output.force)
+        return _target(to, registry.of(to))
+    path = Path(to)
+    if path.exists() and not path.is_file():  # /dev/null and the like have no suffix
+        return Target(path, registry.lines())
+    refuse_path(path, inputs, force=output.force)
+    return Target(path, registry.of(to), suffix_of(to))
+
+
 def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
     for value, flag in (
         (output.to, "-o"),

@@ -49,6 +49,8 @@ COMMANDS: Final = [
     ["select", "FILE", "--limit", "1", "-o", "out.jsonl"],
     ["select", "FILE", "--where", "size > 99", "-o", "out.jsonl"],
     ["select", "FILE", "--where", f"{NAME} > 1"],
+    ["export", "FILE", "--to", "sft", "--prompt", COLUMN, "-o", "out.jsonl"],
+    ["export", "FILE", "--to", "prompts", "--prompt", NAME, "-o", "out.jsonl"],
     ["report", "FILE", "-o", f"r{NAME}.html"],
     ["audit", "FILE", "--column", "logged"],
     ["compare", "FILE", "--method", "grpo", "--method", "rloo"],

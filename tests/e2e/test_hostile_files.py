@@ -53,6 +53,7 @@ def test_a_name_that_is_not_utf_8_is_a_name(suffix: str, tmp_path: Path) -> None
         ["compute", name, "--in-place", "-q", "--column", "other"],
         ["inspect", name],
         ["select", name, "--limit", "1"],
+        ["export", name, "--to", "prompts", "--prompt", "prompt_id", "-o", os.fsdecode(b"p\xe9.jsonl")],
         ["report", name, "-o", os.fsdecode(b"r\xe9.html")],
     ):
         done = adv(*command, cwd=tmp_path)

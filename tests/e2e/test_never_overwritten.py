@@ -14,7 +14,7 @@ from tests.support.jobs import rows_of, write
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROWS = [{"prompt_id": i // 2, "reward": i % 2} for i in range(8)]
+ROWS = [{"prompt_id": i // 2, "reward": i % 2, "prompt": "p", "completion": "c"} for i in range(8)]
 WRITING = {
     "compute": ["compute", "in.jsonl", "-o", "TARGET", "--force"],
     "compute --summary": ["compute", "in.jsonl", "-o", "out.jsonl", "--summary", "TARGET", "--force"],
@@ -22,6 +22,8 @@ WRITING = {
     "compute --explain --summary": ["compute", "in.jsonl", "--explain", "--summary", "TARGET", "--force"],
     "select": ["select", "in.jsonl", "--limit", "1", "-o", "TARGET", "--force"],
     "select --summary": ["select", "in.jsonl", "--limit", "1", "--summary", "TARGET", "--force"],
+    "export": ["export", "in.jsonl", "--to", "sft", "-o", "TARGET", "--force"],
+    "export --summary": ["export", "in.jsonl", "--to", "sft", "-o", "out.jsonl", "--summary", "TARGET", "--force"],
     "compare --write": ["compare", "in.jsonl", "-m", "grpo", "-m", "rloo", "--write", "-o", "TARGET", "--force"],
     "report": ["report", "in.jsonl", "-o", "TARGET", "--force"],
 }  # fmt: skip

@@ -45,7 +45,7 @@ def rewards() -> dict[str, list[float]]:
 
 def test_the_files_are_the_bytes_that_the_script_makes(tmp_path: Path) -> None:
     subprocess.run([sys.executable, SAMPLES / "make.py", tmp_path], check=True)
-    for name in ("rewards.jsonl", "steps.jsonl", "two_rewards.jsonl"):
+    for name in ("rewards.jsonl", "chats.jsonl", "steps.jsonl", "two_rewards.jsonl"):
         assert (tmp_path / name).read_bytes() == (SAMPLES / name).read_bytes(), name
 
 

@@ -126,6 +126,18 @@ class Delimited(Format):
         found = [text_of(raw[at]) if at < len(raw) else None for row, raw in enumerate(raws) if row in wanted]
         return found if len(found) == len(rows) else None
 
+    def json_texts(self, source: Input, rows: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """The cells of some columns as JSON texts; an empty cell is null."""
+        at = 0
+        for texts in self._parts(source, list(columns), lambda texts, _: texts):
+            first, last = np.searchsorted(rows, [at, at + len(texts[0])])
+            if first < last:
+                here = pl.Series(rows[first:last] - at)
+                yield pl.DataFrame(
+                    [cells.canonical(text.gather(here)).alias(name) for name, text in zip(columns, texts, strict=True)]
+                )
+            at += len(texts[0])
+
     def quick_rows(self, source: Input, height: int) -> range:  # noqa: ARG002
         """The first rows."""
         return range(min(height, _FIRST))

@@ -37,6 +37,7 @@ _OUTLINES: Final = 64  # files whose outline is remembered
 _SAMPLE: Final = 20
 _FIRST: Final = 512  # rollouts in lines that are quickly reached
 _AGAIN: Final = 8 << 20  # bytes of a document that may be parsed once more
+_TEXTS: Final = 256  # rollouts whose texts are taken at once
 _PIECES: Final = 64  # of text that are written at once: each write costs, and a piece may be long
 _HEAD: Final = 200  # documents whose names are taken for those of all lines
 _LONG: Final = "the rows of one record stay together in its own layout: add --long"
@@ -172,6 +173,21 @@ class Documents(Format):
                 found.append(None if far < 0 else value)
         return found if len(found) == len(rows) else None
 
+    def json_texts(self, source: Input, rows: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """The JSON texts of some columns: of the rollout's own members as they stand there."""
+        schema = dict.fromkeys(columns, pl.String)
+        every = ((one, row) for one in self.texts(source) for row in one.rows)
+        wanted = frozenset(rows.tolist())
+        chosen = (pair for at, pair in enumerate(every) if at in wanted)
+        while some := list(islice(chosen, _TEXTS)):
+            try:
+                found = [[_json_text(one.text, row, name) for name in columns] for one, row in some]
+                yield pl.DataFrame(found, schema=schema, orient="row")
+            except UnicodeEncodeError:
+                raise DataError(f"{source.name}: not UTF-8") from None
+            except ValueError as error:
+                raise DataError(f"{source.name}: {error}") from None
+
     def quick_rows(self, source: Input, height: int) -> range:
         """The first rollouts of lines, and all of a small document, which is parsed once more."""
         if self.lined:
@@ -246,6 +262,17 @@ class Documents(Format):
                 return f"{new.name}:{now.line}: differs from {old.name} in more than {', '.join(names) or 'nothing'}"
         counts = [sum(1 for _ in self.texts(one)) for one in (old, new)]
         return None if counts[0] == counts[1] else f"{new.name}: {counts[1]} records, {old.name} has {counts[0]}"
+
+
+def _json_text(text: str, row: Row, name: str) -> str | None:
+    """The JSON text of a column of a rollout, or of the nearest object around it that has it; None where there is none."""
+    far, value = row.value_of(name, lambda: "a rollout")
+    if far < 0 or value is None:
+        return None
+    if far > 0:
+        return cells.json_as_is(value)
+    found = members.texts_of(text[row.start : row.end], [name])[0]
+    return None if found is None else members.on_one_line(found)
 
 
 @lru_cache(maxsize=1)

@@ -16,9 +16,10 @@ from grpo_cli.errors import DataError
 from grpo_cli.formats import cells
 from grpo_cli.formats.column_types import series_of
 from grpo_cli.formats.interface import PARENT, Field, Format, PartOfRecord
+from grpo_cli.formats.jsonl.members import items_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Any
 
     from grpo_cli.files.inputs import Input
@@ -144,6 +145,26 @@ class Lists(Format):
         """The lists that say how many rollouts each record has."""
         return self.base.scan(source, [Field(name, "numbers") for name in self.items])
 
+    def json_texts(self, source: Input, rows: Ints, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """The JSON texts of some columns: a list that has an item for each rollout is taken apart, all else is repeated."""
+        sizes = self._sizes(source, self._rewards(source))
+        ends = np.cumsum(sizes)
+        record_of = np.searchsorted(ends, rows, side="right")
+        inside = rows - (ends - sizes)[record_of]
+        records = np.unique(record_of)
+        done = 0
+        for frame in self.base.json_texts(source, records, columns):
+            these = records[done : done + len(frame)]
+            done += len(frame)
+            first, last = np.searchsorted(record_of, [these[0], these[-1] + 1])
+            at = np.searchsorted(these, record_of[first:last]).tolist()
+            texts = {}
+            for name in columns:
+                cells_of = [_rollout_texts(text, int(sizes[one])) for one, text in zip(these, frame[name], strict=True)]
+                each = [cells_of[one][k] for one, k in zip(at, inside[first:last].tolist(), strict=True)]
+                texts[name] = pl.Series(name, each, dtype=pl.String)
+            yield pl.DataFrame(texts)
+
     def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Put the new columns into the records as lists."""
         return self.base.weave(source, sink, self.records(source, weaving))
@@ -217,6 +238,15 @@ def _whole_records(source: Input, take: Ints, sizes: Ints) -> Ints:
     if len(whole) != len(take) or (whole != take).any():
         raise PartOfRecord(f"{source.name}: rows are dropped from the middle of records", _LONG)
     return kept
+
+
+def _rollout_texts(text: str | None, size: int) -> Sequence[str | None]:
+    """The JSON text of a record's cell for each of its rollouts: that of its item, or of the whole cell."""
+    if text is not None and text.startswith("["):
+        items = items_of(text)
+        if _has_one_each([json.loads(item) for item in items], size):
+            return [None if item == "null" else item for item in items]
+    return [text] * size
 
 
 def _one_by_one(series: pl.Series, sizes: Ints, record_of: pl.Series) -> pl.Series:

@@ -82,6 +82,10 @@ class Jsonl(Format):
             found.append(None if value is ABSENT else value)
         return found if len(found) == len(rows) else None
 
+    def json_texts(self, source: Input, rows: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """The JSON texts of some columns, byte for byte as they stand in the lines."""
+        return jsonl.json_texts(source, rows, columns)
+
     def quick_rows(self, source: Input, height: int) -> np.ndarray | range:
         """Rows at some places all over a plain file, and the first ones of a packed one."""
         if is_packed(source):

@@ -15,7 +15,7 @@ from grpo_cli.formats import cells
 from grpo_cli.formats.blocks import blocks
 from grpo_cli.formats.jsonl import members
 from grpo_cli.formats.jsonl.exact import ABSENT, rows, value_of
-from grpo_cli.formats.jsonl.lines import BOM, ending, is_blank, number_at, offsets, raw_lines, taken
+from grpo_cli.formats.jsonl.lines import BOM, ending, is_blank, last_braces, number_at, offsets, raw_lines, taken
 from grpo_cli.formats.jsonl.reading import Found, Reader, Rows
 from grpo_cli.formats.jsonl.weaving import insert
 from grpo_cli.formats.paths import absent
@@ -126,6 +126,31 @@ def _column(source: Input, field: Field, parts: Sequence[Part]) -> pl.Series:
             raise part
         known.append(part)
     return cells.joined_keys(field.name, known) if field.kind == "key" else pl.concat(known, rechunk=True)
+
+
+def json_texts(source: Input, rows: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """The JSON texts of some columns at ascending rows, as they stand in their lines; a frame for each block."""
+    row = 0
+    for block in blocks(source):
+        if not len(rows) or row > rows[-1]:
+            return
+        data = block.read()
+        braces, _ = last_braces(data)
+        first, last = np.searchsorted(rows, [row, row + len(braces)])
+        here = rows[first:last] - row
+        row += len(braces)
+        if not len(here):
+            continue
+        starts = np.where(here > 0, braces[here - 1] + 1, 0)
+        found = []
+        for start, end in zip(starts.tolist(), (braces[here] + 1).tolist(), strict=True):
+            try:
+                found.append(members.texts_of(data[start:end].decode(), columns))
+            except ValueError as error:
+                line = number_at(source, block.start + start) + data.count(b"\n", start, data.index(b"{", start))
+                wrong = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+                raise DataError(f"{source.name}:{line}: {wrong}") from None
+        yield pl.DataFrame(found, schema=dict.fromkeys(columns, pl.String), orient="row")
 
 
 def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from grpo_cli.formats.cells import float_texts
+from grpo_cli.formats.paths import splits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from typing import Self
 
 _SCAN: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
+_BREAKS: Final = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 _BLANK_BYTES: Final = b" \t\r\n"
 _OPEN: Final = ord("{")
 _SMALL: Final = 1e-4
@@ -138,6 +140,54 @@ def spans_of(text: str) -> Iterator[tuple[str, int, int]]:
         at = _skip(text, end)
         if text[at] == ",":
             at = _skip(text, at + 1)
+
+
+def texts_of(text: str, names: Sequence[str]) -> list[str | None]:
+    """The JSON text of the value of each column or dotted path of an object; None where it has none, or null.
+
+    ValueError for one that the object names twice.
+    """
+    spans: dict[str, tuple[int, int]] = {}
+    twice: set[str] = set()
+    for key, start, end in spans_of(text):
+        if key in spans:
+            twice.add(key)
+        else:
+            spans[key] = start, end
+    return [_text_of(text, name, spans, twice) for name in names]
+
+
+def _text_of(text: str, name: str, spans: Mapping[str, tuple[int, int]], twice: Collection[str]) -> str | None:
+    if name in twice:
+        raise ValueError(f"{name} is named twice in one object")
+    if name in spans:
+        start, end = spans[name]
+        found = text[start:end]
+        return None if found == "null" else found
+    for head, rest in splits(name):
+        if head in spans:
+            start, end = spans[head]
+            return texts_of(text[start:end], [rest])[0] if text[start] == "{" else None
+    return None
+
+
+def on_one_line(text: str) -> str:
+    """The same JSON without line breaks: outside of its strings they mean nothing, and inside they are escaped."""
+    return _BREAKS.sub("", text) if "\n" in text else text
+
+
+def items_of(text: str) -> list[str]:
+    """The JSON text of every item of a list."""
+    items = []
+    at = _skip(text, 1)
+    while text[at] != "]":
+        start = at
+        _, at = _scanned(text, start)
+        items.append(text[start:at])
+        at = _skip(text, at)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+    return items
 
 
 def _scanned(text: str, at: int) -> tuple[Any, int]:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.in_place import ELSEWHERE, append
 from grpo_cli.formats import cells
-from grpo_cli.formats.columnar import frame_of, panics_unprinted, place, reach, readable, row_of, steps
+from grpo_cli.formats.columnar import frame_of, json_texts, panics_unprinted, place, reach, readable, row_of, steps
 from grpo_cli.formats.interface import Field, Format
 from grpo_cli.formats.parquet import footer, rewrite, splice
 from grpo_cli.formats.parquet.compare import same_chunks
@@ -22,8 +23,6 @@ from grpo_cli.formats.parquet.footer import Unspliceable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
 
     from grpo_cli.files.inputs import Input
     from grpo_cli.formats.interface import Compared, Weaving
@@ -120,6 +119,27 @@ class Parquet(Format):
                     if at > here[-1]:
                         break
         return found
+
+    def json_texts(self, source: Input, rows: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """The JSON texts of some columns, out of the row groups that the rows are in."""
+        with _opened(source) as handle:
+            file = pq.ParquetFile(handle, buffer_size=_BUFFER, pre_buffer=False)
+            ways = {name: steps(source, Field(name, "key"), file.schema_arrow) for name in columns}
+            tops = list(dict.fromkeys(way[0] for way in ways.values()))
+            at = 0
+            for group, height in enumerate(_heights(file)):
+                first, last = np.searchsorted(rows, [at, at + height])
+                if first == last:
+                    at += height
+                    continue
+                size = file.metadata.row_group(group).total_byte_size
+                batch_rows = min(_MOST_ROWS, max(1, _DECODED * height // max(1, size)))
+                for batch in file.iter_batches(batch_rows, row_groups=[group], columns=tops, use_threads=False):
+                    first, last = np.searchsorted(rows, [at, at + batch.num_rows])
+                    if first < last:
+                        frame = frame_of(pa.Table.from_batches([batch]))[pl.Series(rows[first:last] - at)]
+                        yield json_texts(source, frame, ways)
+                    at += batch.num_rows
 
     def quick_rows(self, source: Input, height: int) -> np.ndarray:  # noqa: ARG002 - the footer has it
         """The first rows of some row groups: pages further in are reached by reading those before."""

@@ -45,15 +45,22 @@ def given(*words: str) -> dict[str, Any]:
     return line.given
 
 
+def value_of(option: Option) -> str:
+    """A value that an option takes which has to be given."""
+    return str((get_args(option.type) or ("needed",))[0])
+
+
 def least(command: Command) -> dict[str, Any]:
     """What a command has to be given."""
-    needed = {name: "needed" for name in command.options if EVERY[name].required}
+    needed = {name: value_of(EVERY[name]) for name in command.options if EVERY[name].required}
     argument = {"inputs": ["in.jsonl"]} if command.argument.type is not str else {command.argument.name: "in.jsonl"}
     return argument | needed
 
 
 def line(command: Command, *more: str) -> list[str]:
-    needed = [word for name in command.options if EVERY[name].required for word in (EVERY[name].flag, "needed")]
+    needed = [
+        word for name in command.options if EVERY[name].required for word in (EVERY[name].flag, value_of(EVERY[name]))
+    ]
     return [command.name, "in.jsonl", *needed, *more]
 
 
@@ -109,7 +116,10 @@ def test_a_large_whole_number_is_exact() -> None:
         ("compute a --mehtod rloo", "no option named '--mehtod'; did you mean '--method'?"),
         ("compute a --zzzzz", "no option named '--zzzzz'; see --help"),
         ("compute a -z", "no option named '-z'; see --help"),
-        ("inspect a --output x", "inspect has no option --output; it is one of compute, report, select, compare"),
+        (
+            "inspect a --output x",
+            "inspect has no option --output; it is one of compute, report, select, export, compare",
+        ),
         ("compute", "INPUT is missing; see --help"),
         ("verify", "OUT is missing; see --help"),
         ("verify a", "--against is missing; see --help"),

@@ -1,0 +1,255 @@
+"""`export` over files: inputs, tables, rows with groups and advantages, the rows of a kind, their texts, one new file."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.engine.plan import Plan
+from grpo_cli.errors import UsageError
+from grpo_cli.files.inputs import MAX_LINE
+from grpo_cli.read.known_names import LIKELY_TOKENS
+from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
+from grpo_cli.read.tables import Binding
+from grpo_cli.read.texts import TextColumns, TextStore, json_texts, text_columns, text_hashes
+from grpo_cli.runs.export_kinds import KINDS, Rollouts, Wanted
+from grpo_cli.runs.select import choose_groups
+from grpo_cli.stats.inspection import View, score_groups
+from grpo_cli.write.outputs import Output, choose_target, identities, refuse_summary
+from grpo_cli.write.records import write_records
+from grpo_cli.write.token_lists import TokenColumns, token_advantages
+from grpo_cli.write.turns import alike, before_response, conversations, divided
+from grpo_cli.write.weave import sink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from grpo_cli.engine.moments import Index
+    from grpo_cli.read.tables import FileTable, Narrow
+    from grpo_cli.runs.export_kinds import Records
+    from grpo_cli.stats.inspection import Inspection
+
+Columns = TextColumns | TokenColumns
+VERSION: Final = 1
+PIECE_BYTES: Final = 8 << 20  # of texts that are taken from the disk at once
+PIECE_ROWS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to read, what to make of it, and where to write that."""
+
+    inputs: Sequence[str]
+    wanted: Wanted
+    plan: Plan = field(default_factory=Plan)
+    binding: Binding = field(default_factory=Binding)
+    output: Output = field(default_factory=Output)
+    summary: Path | None = None
+    skip_broken: bool = False  # lines that are no JSON objects are left out
+    max_line: int = MAX_LINE  # bytes
+
+
+def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
+    """Write the records; the facts say which rows are in none of them, and why."""
+    started = time.perf_counter()
+    wanted, kind = job.wanted, KINDS[job.wanted.to]
+    phase("reading")
+    inputs, skipped = find_inputs(job.inputs)
+    tables = open_tables(inputs, job.binding, skip_broken=job.skip_broken, max_line=job.max_line)
+    target = choose_target(tables, job.output)
+    if job.summary is not None:
+        refuse_summary(job.summary, identities(tables), [target.path], force=job.output.force)
+    columns = _columns(tables, job)
+
+    inspection = score_groups(tables, job.binding, job.plan, View())
+    narrow = inspection.narrow
+    groups, dropped = choose_groups(inspection, wanted.where, wanted.limit, wanted.seed)
+    phase("comparing texts")
+    rollouts, left_out = _rollouts(inspection, columns, groups, wanted)
+    records = kind.records(rollouts, wanted)
+    names = _names(columns, records.rows)
+
+    phase("writing")
+    for table in tables:
+        table.source.check()
+    with sink(target, force=job.output.force) as handle:
+        pieces = _pieces(narrow, columns, records)
+        write_records(pieces, names, records.columns, handle, target.format)
+        for table in tables:
+            table.source.check()
+    left_out += [{"reason": reason, "rows": rows} for reason, rows in records.left_out if rows]
+    height = len(records.columns)
+    return {
+        "version": VERSION,
+        "to": wanted.to,
+        "inputs": [table.name for table in tables],
+        "where": wanted.where.text if wanted.where else None,
+        "rows": sum(narrow.lengths),
+        "groups": len(groups),
+        "group_key": list(narrow.group_names),
+        "reward_columns": list(narrow.reward_names),
+        "texts": columns.words if isinstance(columns, TextColumns) else ", ".join(columns.names),
+        "schema": narrow.schema,
+        "plan": inspection.scored.plan.as_dict() if wanted.to in {"weights", "tokens"} else None,
+        "records": height,
+        "columns": [*names, *records.columns.columns],
+        "dropped": [*dropped, *left_out],
+        **records.facts,
+        "notes": list(narrow.notes),
+        "outputs": [target.name],
+        "warnings": [
+            *narrow.warnings,
+            *records.warnings,
+            *skipped_warnings(skipped),
+            *([] if height else ["no record is left"]),
+        ],
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+
+
+def _columns(tables: Sequence[FileTable], job: Job) -> Columns:
+    """The columns that the texts, or the tokens, are in."""
+    wanted = job.wanted
+    if wanted.to != "tokens":
+        named = TextColumns(prompt=wanted.prompt or "", response=wanted.response or "", messages=wanted.messages or "")
+        return text_columns(tables, named, prompt_only=wanted.to == "prompts")
+    length = job.binding.roles.get("length", "")
+    columns = TokenColumns(
+        tokens=wanted.tokens or "", mask=wanted.mask or "", length=length, prompt_tokens=wanted.prompt_tokens or ""
+    )
+    if columns.mask and length:
+        raise UsageError("--mask and --length-column both say which tokens count", "leave one of them out")
+    if not (columns.tokens or columns.mask or length):
+        likely = [name for name in tables[0].columns() if re.search(LIKELY_TOKENS, name)] or tables[0].columns()
+        flags = "--tokens COL, --mask COL or --length-column COL"
+        raise UsageError(
+            "nothing says how many tokens a response has", f"give {flags}; it could be {', '.join(likely[:20])}"
+        )
+    return columns
+
+
+def _rollouts(
+    inspection: Inspection, columns: Columns, groups: np.ndarray[tuple[int], np.dtype[np.bool_]], wanted: Wanted
+) -> tuple[Rollouts, list[dict[str, Any]]]:
+    """The rows of these groups that have what the kind reads; what is left out for the lack of it."""
+    narrow = inspection.narrow
+    codes = narrow.table["group"].to_numpy().astype(np.int64)
+    rewards = inspection.raw.rows[".reward"].fill_null(float("nan")).to_numpy()
+    rows = np.flatnonzero(groups[codes] & inspection.scored.rows[".kept"].to_numpy())
+    left_out = []
+
+    def leave_out(kept: np.ndarray[tuple[int], np.dtype[np.bool_]], reason: str) -> None:
+        if not kept.all():
+            left_out.append({"reason": reason, "rows": int((~kept).sum())})
+
+    def rollouts(prompts: Any, responses: Any) -> Rollouts:
+        advantages = inspection.scored.rows[".advantage"].fill_null(float("nan")).to_numpy()
+        return Rollouts(
+            rows=rows,
+            codes=codes[rows],
+            rewards=rewards[rows],
+            advantages=advantages[rows],
+            prompts=prompts,
+            responses=responses,
+        )
+
+    nothing = np.zeros(len(codes), np.uint64)
+    if isinstance(columns, TextColumns) and wanted.to == "prompts":
+        column = columns.prompt or columns.messages
+        _, first, of = np.unique(codes[rows], return_index=True, return_inverse=True)
+        in_order = np.sort(rows[first])
+        hashes = text_hashes(narrow, in_order, [column])[column] if wanted.pool else np.ones(len(first), np.uint64)
+        prompts = hashes[np.searchsorted(in_order, rows[first])][of] if len(first) else nothing[rows]
+        leave_out(prompts > 0, f"no {column}")
+        kept = prompts > 0
+        rows, prompts = rows[kept], prompts[kept]
+        return rollouts(prompts, nothing[rows]), left_out
+    finite = np.isfinite(rewards[rows])
+    leave_out(finite, "no finite reward")
+    rows = rows[finite]
+    names = columns.names
+    hashes_of = text_hashes(narrow, rows, names)
+    there = np.logical_and.reduce([found > 0 for found in hashes_of.values()])
+    leave_out(there, f"no {' or '.join(names)}")
+    rows = rows[there]
+    if isinstance(columns, TokenColumns):
+        return rollouts(nothing[rows], nothing[rows]), left_out
+    prompts = hashes_of[columns.prompt][there] if columns.prompt else nothing[rows]
+    return rollouts(prompts, hashes_of[columns.response or columns.messages][there]), left_out
+
+
+# --- texts of records ------------------------------------------------------------------------------------------
+
+
+def _names(columns: Columns, rows: Mapping[str, Index]) -> list[str]:
+    """The columns of text that a record has."""
+    if isinstance(columns, TokenColumns):
+        return [*columns.names, "advantages"]
+    if "response" in rows:
+        return ["messages"] if columns.messages else ["prompt", "completion"]
+    return ["prompt", *(name for name in rows if name != "prompt")]
+
+
+def _pieces(narrow: Narrow, columns: Columns, records: Records) -> Iterator[pl.DataFrame]:
+    """The JSON texts of the records, some at a time."""
+    rows = records.rows
+    if isinstance(columns, TokenColumns):
+        yield from _token_lists(narrow, columns, rows["tokens"], records.columns["advantage"])
+        return
+    if "chosen" in rows:
+        yield from _pairs(narrow, columns, rows["chosen"], rows["rejected"])
+        return
+    (only,) = rows.values()
+    names = (
+        {columns.messages: "messages"}
+        if columns.messages
+        else {columns.prompt: "prompt", columns.response: "completion"}
+    )
+    if "prompt" in rows:
+        names = {columns.prompt or columns.messages: "prompt"}
+    for frame in json_texts(narrow, only, list(names)):
+        found = frame.rename(names)
+        if not columns.messages:
+            yield alike(found)
+        elif "prompt" in rows:
+            yield pl.DataFrame([before_response(found["prompt"])])
+        else:
+            yield pl.DataFrame([conversations(found["messages"])])
+
+
+def _token_lists(narrow: Narrow, columns: TokenColumns, rows: Index, advantages: pl.Series) -> Iterator[pl.DataFrame]:
+    done = 0
+    for frame in json_texts(narrow, rows, columns.names):
+        here = rows[done : done + len(frame)]
+        values = advantages[done : done + len(frame)]
+        done += len(frame)
+        lists = token_advantages(frame, values, columns, lambda at, here=here: narrow.place(int(here[at])))  # type: ignore[misc]
+        yield frame.with_columns(lists)
+
+
+def _pairs(narrow: Narrow, columns: TextColumns, chosen: Index, rejected: Index) -> Iterator[pl.DataFrame]:
+    """The texts of pairs, whose rows may be anywhere in the files: kept on the disk, and taken from there."""
+    with TextStore(narrow, np.union1d(chosen, rejected), columns.names) as store:
+        ends = np.cumsum(store.size(chosen) + store.size(rejected))
+        start = 0
+        while start < len(chosen):
+            base = int(ends[start - 1]) if start else 0
+            end = max(start + 1, int(np.searchsorted(ends, base + PIECE_BYTES, side="right")))
+            some = slice(start, min(end, start + PIECE_ROWS))
+            start = some.stop
+            if columns.messages:
+                one, other = (store.take(rows[some], columns.messages) for rows in (chosen, rejected))
+                yield divided(one, other)
+            else:
+                texts = {
+                    "prompt": store.take(chosen[some], columns.prompt),
+                    "chosen": store.take(chosen[some], columns.response),
+                    "rejected": store.take(rejected[some], columns.response),
+                }
+                yield alike(pl.DataFrame(texts))

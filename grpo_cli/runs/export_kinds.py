@@ -1,0 +1,450 @@
+"""The kinds of export: what each of them makes of rows with groups, rewards and advantages, as pure functions and one table.
+
+None of them sees a text: two rows with the same number have the same text, and 0 is no text.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.errors import UsageError
+from grpo_cli.runs.select import pick_rows
+from grpo_cli.stats.difficulty import USEFUL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from grpo_cli.engine.group_stats import Mask
+    from grpo_cli.engine.moments import Index, Vector
+    from grpo_cli.options.conditions import Filter
+    from grpo_cli.read.texts import Hashes
+
+BETA: Final = 1.0
+MAX_WEIGHT: Final = 20.0
+_TEXTS: Final = ("prompt", "response", "messages")
+BANDS: Final = ("never", "hard", "medium", "easy", "always")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the user said about the export; None where nothing was said."""
+
+    to: str
+    where: Filter | None = None
+    limit: int | None = None
+    seed: int | None = None
+    prompt: str | None = None
+    response: str | None = None
+    messages: str | None = None
+    pick: Literal["best", "all-above"] | None = None
+    per_group: int | None = None
+    min_reward: float | None = None
+    keep_duplicates: bool | None = None
+    pairs: Literal["extremes", "adjacent", "all"] | None = None
+    min_margin: float | None = None
+    max_pairs: int | None = None
+    weight: Literal["exp", "softmax", "positive"] | None = None
+    beta: float | None = None
+    max_weight: float | None = None
+    pool: bool | None = None
+    pass_at: tuple[int, ...] | None = None
+    solved_at: float | None = None
+    tokens: str | None = None
+    mask: str | None = None
+    prompt_tokens: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in sorted({name for kind in KINDS.values() for name in kind.takes}):
+            kinds = [kind.name for kind in KINDS.values() if name in kind.takes]
+            if getattr(self, name) is not None and self.to not in kinds:
+                flag = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{flag} means nothing with --to {self.to}", f"it is for --to {' and '.join(kinds)}")
+        for name, least in (("limit", 1), ("per_group", 1), ("max_pairs", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UsageError(f"--{name.replace('_', '-')} cannot be {value}", f"it takes {least} or more")
+        if any(k < 1 for k in self.pass_at or ()):
+            raise UsageError("--pass-at takes numbers of draws from 1", "as --pass-at 1,4,8")
+        for name in ("beta", "max_weight"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise UsageError(f"--{name.replace('_', '-')} cannot be {value:g}", "it takes a number above 0")
+        if self.mask is not None and self.prompt_tokens is not None:
+            raise UsageError("--mask says of each token whether it counts", "leave out --prompt-tokens")
+        if self.weight == "positive" and (self.beta is not None or self.max_weight is not None):
+            raise UsageError("--weight positive has no --beta and no --max-weight", "it is max(A, 0)")
+        if self.weight == "softmax" and self.max_weight is not None:
+            raise UsageError("--weight softmax has no --max-weight", "its weights add up to 1 in each group")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollouts:
+    """The rows that a kind chooses from, in the order of the input: number of the row, group, reward, advantage, texts."""
+
+    rows: Index
+    codes: Index
+    rewards: Vector
+    advantages: Vector
+    prompts: Hashes
+    responses: Hashes
+
+    def at(self, kept: Mask | Index) -> Rollouts:
+        """Some of them."""
+        return Rollouts(**{name: getattr(self, name)[kept] for name in self.__slots__})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """What will be written, record by record: the rows of each text, and the columns that were computed."""
+
+    rows: Mapping[str, Index]  # by part: of the response, or of the chosen and of the rejected one
+    columns: pl.DataFrame
+    left_out: tuple[tuple[str, int], ...] = ()  # why, and how many rows
+    warnings: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of export: what it is, the options that are its own, and the function that makes its records."""
+
+    name: str
+    help: str
+    takes: frozenset[str]
+    records: Callable[[Rollouts, Wanted], Records]
+
+
+# --- sft -------------------------------------------------------------------------------------------------------
+
+
+def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
+    """The best rows of each group, each text once."""
+    left_out = []
+    if not wanted.keep_duplicates:
+        distinct = _distinct(rollouts)
+        left_out.append(("the same response in its group", len(rollouts.rows) - int(distinct.sum())))
+        rollouts = rollouts.at(distinct)
+    if wanted.min_reward is not None:
+        enough = rollouts.rewards >= wanted.min_reward
+        left_out.append((f"a reward below {wanted.min_reward:g}", int((~enough).sum())))
+        rollouts = rollouts.at(enough)
+    if wanted.pick == "all-above":
+        if wanted.min_reward is None:
+            above = rollouts.rewards > _group_means(rollouts)
+            left_out.append(("not above the mean of its group", int((~above).sum())))
+            rollouts = rollouts.at(above)
+        most = wanted.per_group
+    else:
+        most = wanted.per_group or 1
+    if most is not None:
+        picked = pick_rows(rollouts.codes.astype(np.uint32), rollouts.rewards, most, "best", 0)
+        ties = _tied_groups(rollouts, picked)
+        said = f" ({ties:,} with equal rewards: the first in the file are taken)" if ties else ""
+        left_out.append((f"not among the best {most} of its group{said}", int((~picked).sum())))
+        rollouts = rollouts.at(picked)
+    if not wanted.keep_duplicates:
+        _, first = np.unique(_numbered(rollouts.prompts, rollouts.responses), return_index=True)
+        if len(first) < len(rollouts.rows):
+            left_out.append(("the same prompt and response in another group", len(rollouts.rows) - len(first)))
+            rollouts = rollouts.at(first)
+    return Records(
+        rows={"response": rollouts.rows},
+        columns=pl.DataFrame({"reward": rollouts.rewards}),
+        left_out=tuple(left_out),
+    )
+
+
+def _numbered(*keys: np.ndarray[tuple[int], Any]) -> Index:
+    """A number for every row, equal where all keys are, in the order in which they first appear."""
+    order = np.lexsort(keys)
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = np.logical_or.reduce([key[order][1:] != key[order][:-1] for key in keys])
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.cumsum(new) - 1
+    _, first = np.unique(numbers, return_index=True)
+    place = np.empty(len(first), np.int64)
+    place[np.argsort(first)] = np.arange(len(first))
+    return place[numbers]
+
+
+def _distinct(rollouts: Rollouts) -> Mask:
+    """One row of each response of a group: that of the highest reward, of equal ones the first."""
+    order = np.lexsort((-rollouts.rewards, rollouts.responses, rollouts.codes))
+    codes, responses = rollouts.codes[order], rollouts.responses[order]
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = (codes[1:] != codes[:-1]) | (responses[1:] != responses[:-1])
+    kept = np.zeros(len(order), dtype=bool)
+    kept[order[first]] = True
+    return kept
+
+
+def _group_means(rollouts: Rollouts) -> Vector:
+    """The mean of its group for every row; the sum is taken of distances from the least, so that equal rewards are their mean."""
+    codes, rewards = rollouts.codes, rollouts.rewards
+    groups = int(codes.max(initial=-1)) + 1
+    low = np.full(groups, np.inf)
+    np.minimum.at(low, codes, rewards)
+    away = np.bincount(codes, weights=rewards - low[codes], minlength=groups)
+    means: Vector = (low + away / np.maximum(np.bincount(codes, minlength=groups), 1))[codes]
+    return means
+
+
+def _tied_groups(rollouts: Rollouts, picked: Mask) -> int:
+    """The groups of which a row was left out whose reward is that of a row that was taken."""
+    groups = int(rollouts.codes.max(initial=-1)) + 1
+    least, most = np.full(groups, np.inf), np.full(groups, -np.inf)
+    np.minimum.at(least, rollouts.codes[picked], rollouts.rewards[picked])
+    np.maximum.at(most, rollouts.codes[~picked], rollouts.rewards[~picked])
+    return int((least == most).sum())
+
+
+# --- pairs -----------------------------------------------------------------------------------------------------
+
+
+def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
+    """A better and a worse response to the same prompt of one group in each record; equal rewards make no pair."""
+    warnings = []
+    of_prompts = _numbered(rollouts.prompts, rollouts.codes)
+    if (several := int(of_prompts.max(initial=-1)) + 1 - len(np.unique(rollouts.codes))) > 0:
+        warnings.append(f"{several:,} more prompts than groups: pairs are made inside of each prompt of a group")
+    rollouts = replace(rollouts, codes=of_prompts)
+    distinct = _distinct(rollouts)
+    left_out = [("the same response in its group", len(rollouts.rows) - int(distinct.sum()))]
+    rollouts = rollouts.at(distinct)
+    rollouts = rollouts.at(np.lexsort((-rollouts.rewards, rollouts.codes)))
+    better, worse = _PAIRS[wanted.pairs or "extremes"](rollouts)
+    margins = rollouts.rewards[better] - rollouts.rewards[worse]
+    wide = (margins > 0) & (margins >= (wanted.min_margin or 0.0))
+    narrow = int((margins > 0).sum() - wide.sum())
+    facts: dict[str, Any] = {"narrow_pairs": narrow}
+    better, worse, margins = better[wide], worse[wide], margins[wide]
+    codes = rollouts.codes[better]
+    if wanted.max_pairs is not None:
+        by = -margins if wanted.seed is None else np.random.default_rng(wanted.seed).random(len(margins))
+        kept = np.sort(_first_of_groups(codes, by, wanted.max_pairs))
+        facts["pairs_over_limit"] = len(codes) - len(kept)
+        better, worse, margins, codes = better[kept], worse[kept], margins[kept], codes[kept]
+    order = np.lexsort((worse, better, codes))
+    better, worse, margins = better[order], worse[order], margins[order]
+    grouped = len(np.unique(rollouts.codes))
+    facts["groups_without_pair"] = grouped - len(np.unique(codes))
+    left_out.append(("in no pair", len(rollouts.rows) - len(np.union1d(better, worse))))
+    columns = {
+        "chosen_reward": rollouts.rewards[better],
+        "rejected_reward": rollouts.rewards[worse],
+        "margin": margins,
+    }
+    return Records(
+        rows={"chosen": rollouts.rows[better], "rejected": rollouts.rows[worse]},
+        columns=pl.DataFrame(columns),
+        left_out=tuple(left_out),
+        warnings=tuple(warnings),
+        facts=facts,
+    )
+
+
+def _first_of_groups(codes: Index, by: Vector, most: int) -> Index:
+    """At most so many places of each group, those of the smallest numbers."""
+    order = np.lexsort((by, codes))
+    ordered = codes[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(order) else order
+    inside = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+    first: Index = order[inside < most]
+    return first
+
+
+# Each gets rows in the order of groups and falling rewards, and returns places of better and of worse rows.
+
+
+def _levels(rollouts: Rollouts) -> Index:
+    """The first row of each reward that occurs in a group."""
+    new = np.ones(len(rollouts.rows), dtype=bool)
+    new[1:] = (rollouts.codes[1:] != rollouts.codes[:-1]) | (rollouts.rewards[1:] != rollouts.rewards[:-1])
+    return np.flatnonzero(new)
+
+
+def _extremes(rollouts: Rollouts) -> tuple[Index, Index]:
+    levels = _levels(rollouts)
+    codes = rollouts.codes[levels]
+    ends = codes[1:] != codes[:-1]
+    first = levels[np.concatenate([[True], ends])] if len(levels) else levels
+    last = levels[np.concatenate([ends, [True]])] if len(levels) else levels
+    return first, last
+
+
+def _adjacent(rollouts: Rollouts) -> tuple[Index, Index]:
+    levels = _levels(rollouts)
+    codes = rollouts.codes[levels]
+    same = codes[1:] == codes[:-1]
+    return levels[:-1][same], levels[1:][same]
+
+
+def _all(rollouts: Rollouts) -> tuple[Index, Index]:
+    better, worse = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    places = np.arange(len(rollouts.rows))
+    for away in range(1, len(places)):
+        same = rollouts.codes[:-away] == rollouts.codes[away:]
+        if not same.any():
+            break
+        better.append(places[:-away][same])
+        worse.append(places[away:][same])
+    return np.concatenate(better), np.concatenate(worse)
+
+
+_PAIRS: Final[Mapping[str, Callable[[Rollouts], tuple[Index, Index]]]] = MappingProxyType(
+    {"extremes": _extremes, "adjacent": _adjacent, "all": _all}
+)
+
+
+# --- weights ---------------------------------------------------------------------------------------------------
+
+
+def weights(rollouts: Rollouts, wanted: Wanted) -> Records:
+    """Every row whose weight is above 0."""
+    known = np.isfinite(rollouts.advantages)
+    left_out = [("an advantage that is no number", int((~known).sum()))]
+    rollouts = rollouts.at(known)
+    groups = int(rollouts.codes.max(initial=-1)) + 1
+    weight = _WEIGHTS[wanted.weight or "exp"](
+        rollouts.advantages, rollouts.codes, groups, wanted.beta or BETA, wanted.max_weight or MAX_WEIGHT
+    )
+    positive = weight > 0
+    left_out.append(("a weight of 0", int((~positive).sum())))
+    rollouts = rollouts.at(positive)
+    columns = {"reward": rollouts.rewards, "advantage": rollouts.advantages, "weight": weight[positive]}
+    return Records(rows={"response": rollouts.rows}, columns=pl.DataFrame(columns), left_out=tuple(left_out))
+
+
+def _exp(advantages: Vector, codes: Index, groups: int, beta: float, most: float) -> Vector:
+    weight = np.exp(np.minimum(advantages / beta, math.log(most)))
+    total = np.bincount(codes, weights=weight, minlength=groups)[codes]
+    share: Vector = weight * np.bincount(codes, minlength=groups)[codes] / total
+    return share
+
+
+def _softmax(advantages: Vector, codes: Index, groups: int, beta: float, _: float) -> Vector:
+    most = np.full(groups, -np.inf)
+    np.maximum.at(most, codes, advantages)
+    weight = np.exp((advantages - most[codes]) / beta)
+    share: Vector = weight / np.bincount(codes, weights=weight, minlength=groups)[codes]
+    return share
+
+
+def _positive(advantages: Vector, *_: Any) -> Vector:
+    return np.maximum(advantages, 0.0)
+
+
+_WEIGHTS: Final[Mapping[str, Callable[..., Vector]]] = MappingProxyType(
+    {"exp": _exp, "softmax": _softmax, "positive": _positive}
+)
+
+
+# --- prompts ---------------------------------------------------------------------------------------------------
+
+
+def prompts(rollouts: Rollouts, wanted: Wanted) -> Records:
+    """A row for each group, or with `pool` for each prompt, in the order in which they first appear.
+
+    Rows without a reward count nowhere; the prompt hashes have to be the same in all rows of a group.
+    """
+    of = _numbered(rollouts.prompts if wanted.pool else rollouts.codes)
+    _, first = np.unique(of, return_index=True)
+    scored = np.isfinite(rollouts.rewards)
+    of, rewards = of[scored], rollouts.rewards[scored]
+    height = len(first)
+    n = np.bincount(of, minlength=height)
+    best, worst = np.full(height, -np.inf), np.full(height, np.inf)
+    np.maximum.at(best, of, rewards)
+    np.minimum.at(worst, of, rewards)
+    low = np.where(n > 0, worst, 0.0)
+    mean = low + np.bincount(of, weights=rewards - low[of], minlength=height) / np.maximum(n, 1)
+    squares = np.bincount(of, weights=(rewards - mean[of]) ** 2, minlength=height)
+    std = np.sqrt(np.where(best == worst, 0.0, squares) / np.maximum(n - 1, 1))
+    least, most = (float(rewards.min()), float(rewards.max())) if len(rewards) else (0.0, 0.0)
+    bar = most if wanted.solved_at is None else wanted.solved_at
+    solved = np.bincount(of, weights=rewards >= bar, minlength=height).astype(np.int64)
+    if wanted.solved_at is not None:
+        rate = solved / np.maximum(n, 1)
+    else:
+        rate = np.clip((mean - least) / (most - least), 0.0, 1.0) if most > least else np.full(height, np.nan)
+    none = np.where(n > 0, 0.0, np.nan)  # a prompt without a scored row has no number but its n
+    columns = {
+        "n": n,
+        "solve_rate": rate + none,
+        "mean": mean + none,
+        "std": np.where(n > 1, std, np.nan),
+        "best": best + none,
+        "worst": worst + none,
+    }
+    frame = pl.DataFrame(columns).with_columns(pl.selectors.float().fill_nan(None))
+    passes = [pl.Series(f"pass@{k}", _pass_at(n, solved, k), dtype=pl.Float64) for k in wanted.pass_at or ()]
+    return Records(
+        rows={"prompt": rollouts.rows[first]},
+        columns=frame.with_columns(_band().alias("difficulty"), *passes),
+        facts={"solved_at": bar if wanted.pass_at or wanted.solved_at is not None else None},
+    )
+
+
+def _band() -> pl.Expr:
+    rate = pl.col("solve_rate")
+    low, high = USEFUL
+    never, hard, medium, easy, always = map(pl.lit, BANDS)
+    return (
+        pl.when(rate.is_null()).then(None)
+        .when(rate == 0).then(never)
+        .when(rate < low).then(hard)
+        .when(rate <= high).then(medium)
+        .when(rate < 1).then(easy)
+        .otherwise(always)
+    )  # fmt: skip
+
+
+def _pass_at(n: Index, solved: Index, k: int) -> list[float | None]:
+    """How often k draws of the n rows have a solved one, 1 - C(n - c, k) / C(n, k); None where there are fewer rows than k."""
+    known: dict[tuple[int, int], float | None] = {}
+    for rows, right in {*zip(n.tolist(), solved.tolist(), strict=True)}:
+        known[rows, right] = None if rows < k else 1.0 - math.comb(rows - right, k) / math.comb(rows, k)
+    return [known[pair] for pair in zip(n.tolist(), solved.tolist(), strict=True)]
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------
+
+
+def tokens(rollouts: Rollouts, _: Wanted) -> Records:
+    """Every row that has an advantage."""
+    known = np.isfinite(rollouts.advantages)
+    left_out = (("an advantage that is no number", int((~known).sum())),)
+    rollouts = rollouts.at(known)
+    columns = {"reward": rollouts.rewards, "advantage": rollouts.advantages}
+    return Records(rows={"tokens": rollouts.rows}, columns=pl.DataFrame(columns), left_out=left_out)
+
+
+_KINDS: Final = (
+    Kind(
+        name="sft", records=sft, takes=frozenset({*_TEXTS, "pick", "per_group", "min_reward", "keep_duplicates"}),
+        help="the best rows of each group, with their reward",
+    ),
+    Kind(
+        name="pairs", records=pairs, takes=frozenset({*_TEXTS, "pairs", "min_margin", "max_pairs"}),
+        help="a better and a worse response of one group, with both rewards and their margin",
+    ),
+    Kind(
+        name="weights", records=weights, takes=frozenset({*_TEXTS, "weight", "beta", "max_weight"}),
+        help="every row whose weight is above 0, with reward, advantage and weight",
+    ),
+    Kind(
+        name="prompts", records=prompts, takes=frozenset({"prompt", "messages", "pool", "pass_at", "solved_at"}),
+        help="one row a prompt: n, solve_rate, mean, std, best, worst, difficulty, pass@k",
+    ),
+    Kind(
+        name="tokens", records=tokens, takes=frozenset({"tokens", "mask", "prompt_tokens"}),
+        help="every row with its advantage on each token, as a list",
+    ),
+)  # fmt: skip
+KINDS: Final[Mapping[str, Kind]] = MappingProxyType({kind.name: kind for kind in _KINDS})

@@ -1,0 +1,59 @@
+"""Records that are made of JSON texts and computed columns, written to any format in pieces."""
+
+from __future__ import annotations
+
+import json
+import os
+from types import MappingProxyType
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import polars as pl
+
+from grpo_cli.files.inputs import spooled
+from grpo_cli.formats import registry
+from grpo_cli.formats.convert import convert
+from grpo_cli.formats.interface import Weaving
+from grpo_cli.formats.jsonl.members import spelt
+from grpo_cli.formats.slices import joined
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from grpo_cli.formats.interface import Format
+
+_NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def write_records(
+    pieces: Iterator[pl.DataFrame], names: Sequence[str], columns: pl.DataFrame, sink: BinaryIO, format_: Format
+) -> None:
+    """Write a record for each row of the computed `columns`, behind its JSON texts; of those a piece is in memory at a time.
+
+    `names` are those of the texts. What is no JSON lines gets the types that all texts together have: they are first
+    written to a temporary file.
+    """
+    if format_.same_as(registry.lines()):
+        row = 0
+        for piece in pieces:
+            sink.write(_lines(piece, columns[row : row + len(piece)]))
+            row += len(piece)
+        return
+    if not len(columns):
+        format_.write(pl.DataFrame(schema={**dict.fromkeys(names, pl.String), **columns.schema}), sink, _NO_METADATA)
+        return
+    source = spooled((_lines(piece) for piece in pieces), "the texts of the records")
+    try:
+        weaving = Weaving(added=columns, take=None, replace=False, metadata=_NO_METADATA)
+        convert(source, registry.lines(), sink, format_, weaving, long=False)
+    finally:
+        if source.fd is not None:
+            os.close(source.fd)
+
+
+def _lines(texts: pl.DataFrame, columns: pl.DataFrame | None = None) -> memoryview:
+    members = [column.fill_null("null") for column in texts]
+    members += [spelt(column) for column in (() if columns is None else columns)]
+    parts: list[pl.Expr | pl.Series] = []
+    for at, member in enumerate(members):
+        parts += [pl.lit(f"{',' if at else '{'}{json.dumps(member.name)}:"), member]
+    return joined([*parts, pl.lit("}\n")])

@@ -1,0 +1,513 @@
+"""`export`: what the next training job gets, against plain Python over the same rows, from every format to every format."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import combinations
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.command import adv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+Row = dict[str, Any]
+ROWS: list[Row] = [
+    {"prompt_id": p, "prompt": f'Frage {p} über "x"?', "completion": f"antwort {p}-{k} ✓\n", "reward": r}
+    for p, rewards in {"a": (0.0, 1.0, 1.0, 0.5), "b": (0.0, 0.0), "c": (1.0,), "d": (0.25, -1.0, 0.75)}.items()
+    for k, r in enumerate(rewards)
+]  # fmt: skip
+
+
+def lines(path: Path, rows: Sequence[Row]) -> Path:
+    path.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def exported(path: Path, *options: str) -> list[Row]:
+    done = adv("export", str(path), "-o", "-", *options)
+    assert done.status == 0, done.err
+    return done.rows
+
+
+def groups_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["prompt_id"], []).append(row)
+    return groups
+
+
+def texts_of(row: Row) -> Row:
+    return {"prompt": row["prompt"], "completion": row["completion"]}
+
+
+@pytest.fixture
+def rollouts(tmp_path: Path) -> Path:
+    return lines(tmp_path / "rollouts.jsonl", ROWS)
+
+
+# --- sft ---------------------------------------------------------------------------------------------------
+
+
+def test_the_best_row_of_each_group_is_for_finetuning(rollouts: Path) -> None:
+    best = [max(group, key=lambda row: row["reward"]) for group in groups_of(ROWS).values()]
+    assert exported(rollouts, "--to", "sft") == [{**texts_of(row), "reward": row["reward"]} for row in best]
+
+
+def test_several_best_rows_and_a_least_reward(rollouts: Path) -> None:
+    found = exported(rollouts, "--to", "sft", "--per-group", "2", "--min-reward", "0.5")
+    wanted = [row for group in groups_of(ROWS).values() for row in group if row["reward"] >= 0.5][:2]
+    assert found[:2] == [{**texts_of(row), "reward": row["reward"]} for row in wanted]
+    assert [row["reward"] for row in found] == [1.0, 1.0, 1.0, 0.75]
+
+
+def test_all_above_the_mean_of_the_group_or_above_a_reward(rollouts: Path) -> None:
+    above = exported(rollouts, "--to", "sft", "--pick", "all-above")
+    wanted = [
+        row for group in groups_of(ROWS).values() for row in group if row["reward"] > mean(r["reward"] for r in group)
+    ]
+    assert [row["completion"] for row in above] == [row["completion"] for row in wanted]
+    reaching = exported(rollouts, "--to", "sft", "--pick", "all-above", "--min-reward", "1")
+    assert [row["completion"] for row in reaching] == [row["completion"] for row in ROWS if row["reward"] >= 1]
+
+
+def test_a_text_is_exported_once(tmp_path: Path) -> None:
+    rows = [
+        {"step": s, "prompt": "p", "completion": c, "reward": r}
+        for s, c, r in ((1, "x", 0.0), (1, "x", 1.0), (1, "y", 0.5), (2, "x", 1.0), (2, "z", 0.0))
+    ]
+    path = lines(tmp_path / "steps.jsonl", rows)
+    options = ("--to", "sft", "--per-group", "2", "--group", "prompt,step")
+    assert [(row["completion"], row["reward"]) for row in exported(path, *options)] == [
+        ("x", 1.0),
+        ("y", 0.5),
+        ("z", 0.0),
+    ]
+    everything = exported(path, *options, "--keep-duplicates")
+    assert [row["completion"] for row in everything] == ["x", "y", "x", "z"]
+
+
+def test_rows_without_text_or_reward_are_left_out_and_counted(tmp_path: Path) -> None:
+    rows = [
+        {"prompt_id": 1, "prompt": "p", "completion": c, "reward": r}
+        for c, r in ((None, 1.0), ("", 0.9), ("a", None), ("b", float("nan")), ("c", 0.1), ("d", 0.0))
+    ]
+    path = lines(tmp_path / "odd.jsonl", rows)
+    done = adv("export", str(path), "--to", "sft", "-o", str(tmp_path / "o.jsonl"), "--json")
+    facts = json.loads(done.out)
+    assert [json.loads(line)["completion"] for line in (tmp_path / "o.jsonl").read_text().splitlines()] == ["c"]
+    assert {one["reason"]: one["rows"] for one in facts["dropped"]} == {
+        "no finite reward": 2, "no prompt or completion": 2, "not among the best 1 of its group": 1,
+    }  # fmt: skip
+
+
+def test_equal_rewards_are_said(rollouts: Path, tmp_path: Path) -> None:
+    done = adv("export", str(rollouts), "--to", "sft", "-o", str(tmp_path / "o.jsonl"), "--json")
+    (dropped,) = json.loads(done.out)["dropped"]
+    assert (
+        dropped["reason"] == "not among the best 1 of its group (2 with equal rewards: the first in the file are taken)"
+    )
+
+
+def test_only_groups_of_a_condition(rollouts: Path) -> None:
+    found = exported(rollouts, "--to", "sft", "--where", "std > 0", "--limit", "1")
+    assert [row["completion"] for row in found] == ["antwort a-1 ✓\n"]
+
+
+# --- pairs -------------------------------------------------------------------------------------------------
+
+
+def all_pairs(rows: Sequence[Row], margin: float = 0.0) -> list[tuple[str, str]]:
+    pairs = []
+    for group in groups_of(rows).values():
+        for one, other in combinations(sorted(group, key=lambda row: -row["reward"]), 2):
+            if one["reward"] > other["reward"] and one["reward"] - other["reward"] >= margin:
+                pairs.append((one["completion"], other["completion"]))
+    return pairs
+
+
+def pairs_in(found: Sequence[Row]) -> list[tuple[str, str]]:
+    return [(row["chosen"], row["rejected"]) for row in found]
+
+
+def test_the_extremes_of_each_group_are_a_pair(rollouts: Path) -> None:
+    found = exported(rollouts, "--to", "pairs")
+    assert [*found[0]] == ["prompt", "chosen", "rejected", "chosen_reward", "rejected_reward", "margin"]
+    assert pairs_in(found) == [("antwort a-1 ✓\n", "antwort a-0 ✓\n"), ("antwort d-2 ✓\n", "antwort d-1 ✓\n")]
+    assert [(row["chosen_reward"], row["rejected_reward"], row["margin"]) for row in found] == [
+        (1, 0, 1),
+        (0.75, -1, 1.75),
+    ]
+    assert [row["prompt"] for row in found] == ['Frage a über "x"?', 'Frage d über "x"?']
+
+
+def test_all_pairs_and_a_least_margin(rollouts: Path) -> None:
+    assert sorted(pairs_in(exported(rollouts, "--to", "pairs", "--pairs", "all"))) == sorted(all_pairs(ROWS))
+    wide = exported(rollouts, "--to", "pairs", "--pairs", "all", "--min-margin", "0.75")
+    assert sorted(pairs_in(wide)) == sorted(all_pairs(ROWS, 0.75))
+
+
+def test_neighbours_are_each_reward_and_the_next_lower_one(rollouts: Path) -> None:
+    found = exported(rollouts, "--to", "pairs", "--pairs", "adjacent")
+    assert [(row["chosen_reward"], row["rejected_reward"]) for row in found] == [
+        (1, 0.5),
+        (0.5, 0),
+        (0.75, 0.25),
+        (0.25, -1),
+    ]
+
+
+def test_at_most_so_many_pairs_of_a_group(rollouts: Path) -> None:
+    widest = exported(rollouts, "--to", "pairs", "--pairs", "all", "--max-pairs", "1")
+    assert [row["margin"] for row in widest] == [1, 1.75]
+    drawn = [exported(rollouts, "--to", "pairs", "--pairs", "all", "--max-pairs", "2", "--seed", "3") for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0]) == 4
+
+
+def test_rows_of_a_pair_may_be_far_apart(tmp_path: Path) -> None:
+    rows = [
+        {"prompt_id": p, "prompt": f"p{p}", "completion": f"{p}-{k} " * 200, "reward": float(k)}
+        for k in range(3) for p in range(500)
+    ]  # fmt: skip
+    found = exported(lines(tmp_path / "far.jsonl", rows), "--to", "pairs")
+    assert pairs_in(found) == [(f"{p}-2 " * 200, f"{p}-0 " * 200) for p in range(500)]
+
+
+def test_a_pair_answers_one_prompt(tmp_path: Path) -> None:
+    rows = [
+        {"uid": 1, "prompt": p, "completion": c, "reward": r}
+        for p, c, r in (("turn one", "a", 0.0), ("turn two", "b", 1.0), ("turn two", "c", 0.0))
+    ]
+    done = adv("export", str(lines(tmp_path / "turns.jsonl", rows)), "--to", "pairs", "-g", "uid", "-o", "-")
+    assert pairs_in(done.rows) == [("b", "c")]
+    assert "1 more prompts than groups" in done.err
+
+
+# --- weights -----------------------------------------------------------------------------------------------
+
+
+def test_exponential_weights_are_clipped_and_have_mean_one_in_their_group(rollouts: Path) -> None:
+    options = ("--method", "dr-grpo", "--beta", "0.5", "--max-weight", "2")
+    found = exported(rollouts, "--to", "weights", *options)
+    at = 0
+    for group in groups_of(ROWS).values():
+        centre = mean(row["reward"] for row in group)
+        raw = [min(math.exp((row["reward"] - centre) / 0.5), 2.0) for row in group]
+        wanted = [weight * len(group) / sum(raw) for weight in raw]
+        here = found[at : at + len(group)]
+        assert [row["weight"] for row in here] == pytest.approx(wanted, rel=1e-12)
+        assert [row["completion"] for row in here] == [row["completion"] for row in group]
+        at += len(group)
+    assert at == len(found)
+
+
+def test_softmax_weights_add_up_to_one(rollouts: Path) -> None:
+    found = exported(rollouts, "--to", "weights", "--weight", "softmax", "--method", "dr-grpo", "--beta", "2")
+    exponents = [math.exp(row["reward"] / 2) for row in ROWS[:4]]
+    assert [row["weight"] for row in found[:4]] == pytest.approx([one / sum(exponents) for one in exponents])
+
+
+def test_positive_weights_are_the_positive_advantages(rollouts: Path) -> None:
+    found = exported(rollouts, "--to", "weights", "--weight", "positive")
+    wanted = []
+    for group in groups_of(ROWS).values():
+        rewards = [row["reward"] for row in group]
+        spread = stdev(rewards) if len(rewards) > 1 else 0.0
+        wanted += [(r - mean(rewards)) / (spread + 1e-6) for r in rewards if r > mean(rewards)]
+    assert [row["weight"] for row in found] == pytest.approx(wanted)
+    assert [row["weight"] for row in found] == [row["advantage"] for row in found]
+
+
+# --- prompts -----------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_has_its_solve_rate_and_its_band(rollouts: Path) -> None:
+    found = exported(rollouts, "--to", "prompts")
+    for row, group in zip(found, groups_of(ROWS).values(), strict=True):
+        rewards = [one["reward"] for one in group]
+        assert (row["prompt"], row["n"], row["best"], row["worst"]) == (
+            group[0]["prompt"], len(rewards), max(rewards), min(rewards),
+        )  # fmt: skip
+        assert row["mean"] == pytest.approx(mean(rewards))
+        assert row["solve_rate"] == pytest.approx((mean(rewards) + 1) / 2)
+        assert row["std"] == (pytest.approx(stdev(rewards)) if len(rewards) > 1 else None)
+    assert [row["difficulty"] for row in found] == ["easy", "medium", "always", "medium"]
+
+
+def test_pass_at_k_is_the_share_of_draws_that_hold_a_solved_row(rollouts: Path) -> None:
+    found = exported(rollouts, "--to", "prompts", "--pass-at", "1,2,3", "--solved-at", "0.5")
+    for row, group in zip(found, groups_of(ROWS).values(), strict=True):
+        solved = [one["reward"] >= 0.5 for one in group]
+        for k in (1, 2, 3):
+            draws = [*combinations(solved, k)]
+            assert row[f"pass@{k}"] == (pytest.approx(mean(map(any, draws))) if draws else None)
+
+
+def test_runs_of_the_same_prompts_are_pooled(tmp_path: Path) -> None:
+    rows = [
+        {"step": s, "prompt": p, "completion": "c", "reward": float(r)}
+        for s, p, r in ((1, "x", 1), (1, "x", 0), (1, "y", 0), (2, "y", 1), (2, "x", 1), (2, "x", 1))
+    ]
+    path = lines(tmp_path / "steps.jsonl", rows)
+    apart = exported(path, "--to", "prompts", "-g", "prompt,step")
+    assert [(row["prompt"], row["n"]) for row in apart] == [("x", 2), ("y", 1), ("y", 1), ("x", 2)]
+    pooled = exported(path, "--to", "prompts", "-g", "prompt,step", "--pool")
+    assert [(row["prompt"], row["n"], row["solve_rate"]) for row in pooled] == [("x", 4, 0.75), ("y", 2, 0.5)]
+
+
+# --- tokens ------------------------------------------------------------------------------------------------
+
+TOKENS: list[Row] = [
+    {
+        "prompt_id": at // 2, "reward": float(at % 2), "prompt_ids": [5] * (at + 1), "completion_ids": [7] * at,
+        "all_ids": [5] * (at + 1) + [7] * at, "n": at, "loss_mask": [0] * (at + 1) + [1] * at,
+        "labels": [-100] * (at + 1) + [7] * at,
+    }
+    for at in range(1, 7)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "zeros"),
+    [
+        (("--tokens", "completion_ids"), False),
+        (("--length-column", "n"), False),
+        (("--tokens", "completion_ids", "--prompt-tokens", "prompt_ids"), True),
+        (("--tokens", "all_ids", "--length-column", "n"), True),
+        (("--mask", "loss_mask"), True),
+        (("--mask", "labels", "--tokens", "all_ids"), True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_the_advantage_stands_on_every_token_of_the_response(
+    options: tuple[str, ...], *, zeros: bool, suffix: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"in.{suffix}"
+    FORMATS[suffix](path, TOKENS)
+    found = exported(path, "--to", "tokens", "--method", "dr-grpo", *options)
+    assert len(found) == len(TOKENS)
+    for row, written in zip(TOKENS, found, strict=True):
+        group = [one["reward"] for one in TOKENS if one["prompt_id"] == row["prompt_id"]]
+        value = row["reward"] - mean(group)
+        before = len(row["prompt_ids"]) if zeros else 0
+        assert written["advantages"] == [0.0] * before + [value] * row["n"]
+        assert all(written[name] == row[name] for name in written if name in row)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"n": 9}, ("--tokens", "completion_ids", "--length-column", "n"), "rows.jsonl:2: n is 9, completion_ids has 2 tokens"),
+        ({"loss_mask": [1]}, ("--tokens", "all_ids", "--mask", "loss_mask"), "rows.jsonl:2: loss_mask has 1 entries, all_ids 5"),
+        ({"n": -1}, ("--length-column", "n"), "rows.jsonl:2: n is -1, expected a number of tokens"),
+        ({"completion_ids": [[1]]}, ("--tokens", "completion_ids"), "rows.jsonl:2: completion_ids is no flat list"),
+        ({}, (), "give --tokens COL, --mask COL or --length-column COL; it could be prompt_ids, completion_ids"),
+        ({}, ("--mask", "loss_mask", "--length-column", "n"), "leave one of them out"),
+    ],
+)  # fmt: skip
+def test_lengths_that_do_not_fit_are_an_error(
+    change: Row, options: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    path = lines(tmp_path / "rows.jsonl", [TOKENS[0], {**TOKENS[1], **change}, *TOKENS[2:]])
+    done = adv("export", str(path), "--to", "tokens", "-o", str(tmp_path / "out.jsonl"), *options)
+    assert done.status in {1, 2}
+    assert message in done.err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_advantages_on_tokens_are_a_list_column(tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    path = lines(tmp_path / "rows.jsonl", TOKENS)
+    assert adv("export", str(path), "--to", "tokens", "--tokens", "completion_ids", "-o", str(out)).status == 0
+    assert pl.read_parquet_schema(out)["advantages"] == pl.List(pl.Float64)
+
+
+# --- messages ----------------------------------------------------------------------------------------------
+
+
+def chat(*turns: str) -> list[Row]:
+    return [{"role": "assistant" if at % 2 else "user", "content": text} for at, text in enumerate(turns)]
+
+
+def test_conversations_stay_as_they_are(tmp_path: Path) -> None:
+    tool = '[{"role": "user",  "content": "2+2?"}, {"role": "assistant", "content": null, "tool_calls": [{"id": 1e2}]}]'
+    path = tmp_path / "chat.jsonl"
+    path.write_text(f'{{"task_id": 1, "messages": {tool}, "reward": 1.0}}\n')
+    out = adv("export", str(path), "--to", "sft", "-o", "-").out
+    assert out == f'{{"messages":{tool},"reward":1.0}}\n'
+
+
+def test_pairs_of_conversations_share_the_turns_that_are_equal(tmp_path: Path) -> None:
+    good, bad = (chat("q", "a", "again", last) for last in ("good", "bad"))
+    rows = [{"task_id": 1, "messages": one, "reward": reward} for one, reward in ((good, 1.0), (bad, 0.0))]
+    (pair,) = exported(lines(tmp_path / "chat.jsonl", rows), "--to", "pairs")
+    assert (pair["prompt"], pair["chosen"], pair["rejected"]) == (chat("q", "a", "again"), good[3:], bad[3:])
+
+
+def test_the_prompt_of_a_conversation_ends_before_the_response(tmp_path: Path) -> None:
+    rows = [{"task_id": 1, "messages": chat("q", "a", "b", "c"), "reward": 1.0}]
+    (row,) = exported(lines(tmp_path / "chat.jsonl", rows), "--to", "prompts")
+    assert row["prompt"] == chat("q")
+
+
+def test_a_text_beside_messages_becomes_a_turn(tmp_path: Path) -> None:
+    rows = [
+        {"prompt_id": 1, "prompt": chat("q"), "completion": "a", "reward": 1.0},
+        {"prompt_id": 2, "prompt": "q", "completion": {"role": "assistant", "content": "a"}, "reward": 1.0},
+        {"prompt_id": 3, "prompt": "q", "completion": "a", "reward": 1.0},
+    ]
+    found = exported(lines(tmp_path / "mixed.jsonl", rows), "--to", "sft")
+    assert [row["prompt"] for row in found] == [chat("q"), chat("q"), "q"]
+    assert [row["completion"] for row in found] == [[{"role": "assistant", "content": "a"}]] * 2 + ["a"]
+
+
+def test_messages_that_are_kept_as_text_become_messages(tmp_path: Path) -> None:
+    rows = [{"prompt_id": 1, "prompt": json.dumps(chat("q"), indent=1), "completion": "[{not json", "reward": 1.0}]
+    (row,) = exported(lines(tmp_path / "text.jsonl", rows), "--to", "sft")
+    assert row["prompt"] == chat("q")
+    assert row["completion"] == [{"role": "assistant", "content": "[{not json"}]
+
+
+def test_what_is_no_conversation_is_an_error(tmp_path: Path) -> None:
+    path = lines(tmp_path / "text.jsonl", [{"task_id": 1, "messages": "just text", "reward": 1.0}])
+    done = adv("export", str(path), "--to", "sft", "-o", "-")
+    assert (done.status, done.out) == (1, "")
+    assert 'a conversation is no list of messages: "just text"; name --prompt and --response' in done.err
+
+
+# --- formats -----------------------------------------------------------------------------------------------
+
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8).map(lambda text: f"t{text}")
+drawn = st.lists(st.tuples(st.integers(0, 3), texts, st.sampled_from([0.0, 0.25, 1.0])), min_size=2, max_size=12)
+
+
+def write_jsonl(path: Path, rows: Sequence[Row]) -> None:
+    lines(path, rows)
+
+
+def write_document(path: Path, rows: Sequence[Row]) -> None:
+    path.write_text(json.dumps(rows, indent=2), encoding="utf-8")
+
+
+FORMATS: dict[str, Callable[[Path, list[Row]], Any]] = {
+    "jsonl": write_jsonl,
+    "json": write_document,
+    "parquet": lambda path, rows: pl.DataFrame(rows).write_parquet(path, row_group_size=3),
+    "arrow": lambda path, rows: pl.DataFrame(rows).write_ipc(path),
+    "csv": lambda path, rows: pl.DataFrame(rows).write_csv(path),
+}
+
+
+@pytest.mark.parametrize("kind", ["sft", "pairs", "weights", "prompts"])
+@given(rows=drawn)
+def test_every_format_gives_the_same_records(
+    kind: str, rows: list[Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("formats")
+    table = [{"prompt_id": f"p{p}", "prompt": f"prompt {p}", "completion": c, "reward": r} for p, c, r in rows]
+    found = {}
+    for suffix, write in FORMATS.items():
+        path = folder / f"in.{suffix}"
+        write(path, table)
+        found[suffix] = exported(path, "--to", kind, "--group", "prompt_id")
+    assert all(records == found["jsonl"] for records in found.values())
+    if kind == "pairs":
+        best = {p: max(r for q, _, r in rows if q == p) for p, _, _ in rows}
+        worst = {p: min(r for q, _, r in rows if q == p) for p, _, _ in rows}
+        # Of a response that occurs twice the better reward counts, so there may be fewer pairs.
+        assert len(found["jsonl"]) <= sum(best[p] > worst[p] for p in best)
+
+
+@pytest.mark.parametrize("kind", ["sft", "pairs", "weights", "prompts"])
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_columnar_outputs_have_types(kind: str, suffix: str, rollouts: Path, tmp_path: Path) -> None:
+    out = tmp_path / f"out.{suffix}"
+    assert adv("export", str(rollouts), "--to", kind, "-o", str(out)).status == 0
+    frame = pl.read_parquet(out) if suffix == "parquet" else pl.read_ipc(out)
+    assert frame.to_dicts() == exported(rollouts, "--to", kind)
+    computed = [
+        dtype for name, dtype in frame.schema.items() if name not in {"prompt", "completion", "chosen", "rejected"}
+    ]
+    assert set(computed) <= {pl.Float64, pl.Int64, pl.String}
+
+
+def test_nested_messages_are_nested_in_parquet(tmp_path: Path) -> None:
+    rows = [{"task_id": p, "messages": chat("q", str(k)), "reward": float(k)} for p in range(2) for k in range(2)]
+    source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    pl.DataFrame(rows).write_parquet(source)
+    assert adv("export", str(source), "--to", "pairs", "-o", str(out)).status == 0
+    frame = pl.read_parquet(out)
+    turn = pl.List(pl.Struct({"role": pl.String, "content": pl.String}))
+    assert [frame.schema[name] for name in ("prompt", "chosen", "rejected")] == [turn] * 3
+    assert frame["chosen"].to_list() == [chat("q", "1")[1:]] * 2
+
+
+def test_an_export_of_nothing_has_its_columns(rollouts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    done = adv("export", str(rollouts), "--to", "sft", "--min-reward", "9", "-o", str(out))
+    assert done.status == 0
+    assert "no record is left" in done.out
+    assert pl.read_parquet(out).columns == ["prompt", "completion", "reward"]
+
+
+def test_several_files_become_one(tmp_path: Path) -> None:
+    for name, part in (("a", ROWS[:4]), ("b", ROWS[4:])):
+        lines(tmp_path / f"{name}.jsonl", part)
+    pl.DataFrame(ROWS[4:]).write_parquet(tmp_path / "c.parquet")
+    whole = exported(tmp_path / "*.jsonl", "--to", "sft")
+    done = adv("export", str(tmp_path / "a.jsonl"), str(tmp_path / "c.parquet"), "--to", "sft", "-o", "-")
+    assert whole == done.rows
+    assert len(whole) == 4
+
+
+# --- refusals ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--to", "sft", "--beta", "2"), "--beta means nothing with --to sft; it is for --to weights"),
+        (("--to", "prompts", "--response", "x"), "--response means nothing with --to prompts"),
+        (("--to", "weights", "--beta", "0"), "--beta cannot be 0"),
+        (("--to", "weights", "--weight", "positive", "--beta", "1"), "--weight positive has no --beta"),
+        (("--to", "pairs", "--max-pairs", "0"), "--max-pairs cannot be 0; it takes 1 or more"),
+        (("--to", "prompts", "--pass-at", "0"), "--pass-at takes numbers of draws from 1"),
+        (("--to", "prompts", "--pass-at", "x"), "--pass-at"),
+        (("--to", "dpo"), "--to"),
+        ((), "--to is missing"),
+        (("--to", "sft", "--messages", "m", "--prompt", "p"), "leave out --prompt and --response"),
+        (("--to", "sft", "--prompt", "nothing"), "no row has a text in the column 'nothing'; the columns are prompt_id"),
+    ],
+)  # fmt: skip
+def test_what_means_nothing_is_refused(options: tuple[str, ...], message: str, rollouts: Path, tmp_path: Path) -> None:
+    done = adv("export", str(rollouts), "-o", str(tmp_path / "out.jsonl"), *options)
+    assert done.status in {1, 2}
+    assert message in done.err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_an_output_is_a_file_of_its_own(rollouts: Path, tmp_path: Path) -> None:
+    assert "-o is missing" in adv("export", str(rollouts), "--to", "sft").err
+    assert "is a directory" in adv("export", str(rollouts), "--to", "sft", "-o", str(tmp_path)).err
+    assert "is an input" in adv("export", str(rollouts), "--to", "sft", "-o", str(rollouts), "--force").err
+    out = lines(tmp_path / "out.jsonl", [])
+    assert "exists" in adv("export", str(rollouts), "--to", "sft", "-o", str(out)).err
+    assert adv("export", str(rollouts), "--to", "sft", "-o", str(out), "--force").status == 0
+
+
+def test_columns_that_are_not_known_are_asked_for(tmp_path: Path) -> None:
+    path = lines(tmp_path / "odd.jsonl", [{"prompt_id": 1, "ask": "p", "my_output": "c", "reward": 1.0}])
+    done = adv("export", str(path), "--to", "sft", "-o", "-")
+    assert done.status == 1
+    assert "no column is known as the prompt; give --prompt NAME and --response NAME" in done.err
+    assert "my_output" in done.err
