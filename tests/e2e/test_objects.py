@@ -20,7 +20,7 @@ from grpo_cli.errors import InputChanged, UsageError
 from grpo_cli.files import stores
 from grpo_cli.runs import compute_files
 from tests.support.command import adv
-from tests.support.s3_server import Proxy, proxied, running
+from tests.support.s3_server import PAGE, Proxy, proxied, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,7 +171,7 @@ def test_a_prefix_and_a_glob_are_read_in_natural_order_without_own_outputs(s3: A
 
 
 def test_many_pages_of_a_listing_are_read(s3: Any, tmp_path: Path) -> None:
-    for at in range(1100):  # a page has 1,000
+    for at in range(2 * PAGE):
         put(s3, f"many/{at}.txt", b"x")
     put(s3, "many/zz.jsonl", LINES)
     done = adv("inspect", "s3://bucket/many/", "--json", cwd=tmp_path)
@@ -244,7 +244,7 @@ def test_an_object_that_changes_between_the_readings_stops_the_run(
 def test_an_upload_of_many_parts_is_completed_or_forgotten(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [{**row, "text": "y" * MB} for row in ROWS]
+    rows = [{**row, "text": "y" * (MB // 2)} for row in ROWS]
     data = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
     url = put(s3, "in.jsonl", data)
     (tmp_path / "in.jsonl").write_bytes(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import socketserver
 import subprocess
@@ -22,6 +23,7 @@ _SERVER: Final = (
     "print(server.get_host_and_port()[1], flush=True)\n"
     "sys.stdin.read()\n"  # until the tests close it, or end
 )
+PAGE: Final = 20  # objects of a page of a listing
 _BLOCK: Final = 1 << 16
 
 
@@ -30,7 +32,12 @@ def running() -> Iterator[int]:
     """The port of a server that ends with the block."""
     command = [sys.executable, "-W", "ignore", "-c", _SERVER]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE)},
     ) as process:
         assert process.stdout is not None
         try:
