@@ -22,6 +22,6 @@ bench: ## needs about 20 GB below build/ and most of an hour; see benchmarks/REA
 	mkdir -p build/bench
 	$(BIN)python -m benchmarks.run --scratch build/bench
 
-nightly: ## everything, with thirty times the examples, fuzz, large files and all other readers; needs Java and a Chromium
+nightly: ## everything, with forty times the examples, fuzz, large files and all other readers; needs Java and a Chromium
 	$(BIN)pip install -q -e '.[nightly]'
 	$(BIN)pytest tests --nightly

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 # Tests say `@given` and leave the number of examples to these. A machine that does other work is no defect of an example.
 PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("everyday", max_examples=25, **PATIENT)
+settings.register_profile("everyday", max_examples=20, **PATIENT)
 settings.register_profile("nightly", max_examples=800, **PATIENT)
 settings.load_profile("everyday")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--nightly", action="store_true", help="thirty times as many examples; a skipped test fails")
+    parser.addoption("--nightly", action="store_true", help="forty times as many examples; a skipped test fails")
 
 
 def pytest_configure(config: pytest.Config) -> None:

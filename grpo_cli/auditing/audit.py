@@ -37,6 +37,7 @@ VERSION: Final = 1
 LISTED: Final = 10
 PARTS: Final = (2, 4, 8)  # rounds that a key may hold where all keys have one size
 DIVISORS: Final = 4  # of formulas that the rows cannot tell apart, of which the causes are looked for
+UNEQUAL: Final = 0.01  # of max(1, |A|): two equal advantages differ by less, however few bits or decimals they have
 ODD: Final = 0.01  # of the rows: fewer that differ do not speak against the key
 GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
 
@@ -125,8 +126,11 @@ class Trials:
     tried: set[int] = field(default_factory=set)  # hashes of the groups and batches so far
 
     def best(self, ways: Iterator[tuple[str, Binding]], best: Result | None) -> tuple[Result | None, DataError | None]:
-        """The result with the best formula (None where no way can be read), and the first refusal."""
-        refusal: DataError | None = None
+        """The result with the best formula (None where no way can be read), and the first refusal.
+
+        Where there is a result before, only one that gives every row is better.
+        """
+        refusal, exact = None, best is not None
         for note, binding in ways:
             try:
                 reading = self._read(binding, note)
@@ -137,6 +141,8 @@ class Trials:
             if (way := hash(b"".join(column.to_numpy().tobytes() for column in codes))) in self.tried:
                 continue  # one step only, for instance: the same groups and batches under another name
             self.tried.add(way)
+            if exact and not _may_explain_all(reading):
+                continue
             self.phase(f"trying formulas on {len(reading.logged):,} rows{f', {note}' if note else ''}")
             result = Result(reading, *search(reading.narrow, reading.logged, self.weights, self.claim, self.shape))
             if best is None or result.fits[0].rank < best.fits[0].rank:
@@ -184,6 +190,18 @@ def _ways_to_cut(best: Result, binding: Binding) -> Iterator[tuple[str, Binding]
         note = f"blocks of {size} rows inside each key (--group-size {size})"
         cut = replace(best.reading.binding, group=narrow.group_names, group_size=size, partial="keep")
         yield ", ".join(filter(None, [best.reading.note, note])), cut
+
+
+def _may_explain_all(reading: Reading) -> bool:
+    """Whether rows of a group that are equal in all that formulas read have equal advantages, as far as a log can tell.
+
+    Where they have not, no formula gives every row, and blocks that nobody named need not be tried.
+    """
+    columns = reading.narrow.table.columns
+    rows = reading.narrow.table.with_columns(logged=pl.Series(reading.logged)).filter(pl.col("logged").is_finite())
+    ends = rows.group_by(columns).agg(low=pl.col("logged").min(), high=pl.col("logged").max())
+    size = pl.max_horizontal(pl.col("low").abs(), pl.col("high").abs())
+    return bool(ends.select((pl.col("high") - pl.col("low") <= UNEQUAL * (1 + size)).all()).item())
 
 
 def _logged_values(table: Table, name: str) -> Floats:

@@ -83,7 +83,8 @@ class Arrow(Format):
         if not source.is_local:
             return None
         with _opened(source) as reader:
-            return int(reader.count_rows()) if _is_file(reader) else None
+            # Of pyarrow 26; an older one has to read every batch to know.
+            return int(reader.count_rows()) if hasattr(reader, "count_rows") else None
 
     def values(self, source: Input, rows: np.ndarray, column: str, height: int) -> list[Any] | None:
         """The values of a top-level column, out of the record batches up to the last that the rows are in."""

@@ -55,7 +55,6 @@ _TOKEN: Final = re.compile(
     )""",
     re.VERBOSE,
 )
-_WHOLE_NUMBERS: Final = re.compile(r"\bIN\s*\((?:[-+\s\d,]|NULL)*\)", re.IGNORECASE)
 
 
 def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
@@ -105,10 +104,8 @@ def parsed(sql: str) -> pl.Expr:
     import polars as pl
 
     _refuse_more_than_arithmetic(sql)
-    # A list of whole numbers alone is one of integers, and polars 2.0 compares no float with these.
-    floats = _WHOLE_NUMBERS.sub(lambda found: re.sub(r"\d+", r"\g<0>.0", found[0]), sql)
     try:
-        return pl.sql_expr(floats)
+        return pl.sql_expr(sql)
     except pl.exceptions.PolarsError as error:
         reason = shortened(str(error).splitlines()[0])
         raise UsageError(f"--expr {shortened(sql)!r} is not a formula ({reason})", EXAMPLE) from None
