@@ -85,7 +85,7 @@ def test_a_file_of_datasets_keeps_its_values_and_its_features(tmp_path: Path) ->
     columns = {
         "prompt_id": [f"p{row // 4}" for row in range(400)],
         "reward": [row % 3 for row in range(400)],
-        "messages": [[{"role": "user", "content": "x" * row}] for row in range(400)],
+        "messages": [[{"role": "user", "content": "x" * (row // 4)}] for row in range(400)],
         "label": [row % 2 for row in range(400)],
     }
     was = datasets.Dataset.from_dict(columns).cast_column("label", datasets.ClassLabel(names=["bad", "good"]))
