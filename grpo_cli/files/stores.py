@@ -283,10 +283,8 @@ def _place(url: str) -> tuple[Any, str]:
 @cache
 def _store(root: str) -> Any:
     """The client of a store, made once."""
-    try:
-        from obstore import store
-    except ImportError:
-        raise UsageError("objects in stores are read with obstore and boto3", "pip install obstore boto3") from None
+    from obstore import store
+
     scheme, _, place = root.partition("://")
     if scheme == "s3":
         return store.S3Store(place, retry_config=_RETRY, **_s3_options())
@@ -326,11 +324,9 @@ def _s3_options() -> dict[str, Any]:
 
 @cache
 def _boto3() -> tuple[Any, Any]:
-    try:
-        import boto3
-        from botocore.config import Config
-    except ImportError:
-        raise UsageError("objects in stores are read with obstore and boto3", "pip install obstore boto3") from None
+    import boto3
+    from botocore.config import Config
+
     session = boto3.Session()
     settings = Config(retries={"max_attempts": 5, "mode": "standard"}, connect_timeout=10, read_timeout=60)
     return session, session.client("s3", config=settings, region_name=session.region_name or "us-east-1")
@@ -347,6 +343,8 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except (DataError, UsageError):
         raise
+    except ModuleNotFoundError:
+        raise UsageError(f"{name} is read and written with obstore and boto3", "pip install obstore boto3") from None
     except Exception as error:
         explained = _refusal(name, error)
         if explained is None:
@@ -405,7 +403,8 @@ def uploading(url: str, *, force: bool) -> Iterator[BinaryIO]:
 
     Without `force` an object that was made meanwhile is not replaced, where the store can promise that.
     """
-    sink: _Upload | _Spooled = _Upload(url, force=force) if url.startswith("s3://") else _Spooled(url, force=force)
+    with _explained(url):
+        sink: _Upload | _Spooled = _Upload(url, force=force) if url.startswith("s3://") else _Spooled(url, force=force)
     try:
         yield cast("BinaryIO", sink)
         with _explained(url):

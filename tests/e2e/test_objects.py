@@ -6,6 +6,7 @@ import gzip
 import http.server
 import json
 import os
+import sys
 import threading
 from contextlib import contextmanager
 from functools import partial
@@ -350,6 +351,21 @@ def test_a_bucket_or_credentials_that_are_missing_are_said(
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
     forget()
     assert adv("inspect", "s3://bucket/in.jsonl", cwd=tmp_path).status == 0
+
+
+@pytest.mark.parametrize("library", ["obstore", "boto3"])
+@pytest.mark.parametrize("output", ["s3://bucket/out.jsonl", "gs://bucket/out.jsonl"])
+def test_a_library_that_is_missing_is_named(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, output: str
+) -> None:
+    url = put(s3, "in.jsonl", LINES)
+    (tmp_path / "in.jsonl").write_bytes(LINES)
+    monkeypatch.setitem(sys.modules, library, None)
+    lines = [["inspect", url], ["compute", "in.jsonl", "-o", output]]
+    for line in lines if library == "obstore" else lines[: 1 + output.startswith("s3")]:
+        done = adv(*line, cwd=tmp_path)
+        assert (done.status, done.err.count("\n")) == (2, 1)
+        assert "is read and written with obstore and boto3; pip install obstore boto3" in done.err
 
 
 def test_what_only_a_file_can_be_is_refused(s3: Any, tmp_path: Path) -> None:
