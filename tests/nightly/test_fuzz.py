@@ -1,6 +1,7 @@
 """A minute each of files that nobody has thought of: every answer is right or one line of refusal, never a traceback.
 
-FUZZ_SECONDS is how long each test goes on; a failure names the seed that repeats it: FUZZ_SEED.
+FUZZ_SECONDS is how long each test goes on, FUZZ_SEED where it begins (1, unless given): the same files each time, and more
+of them the longer it runs. A failure names the seed of its file.
 """
 
 from __future__ import annotations
@@ -46,17 +47,14 @@ NAMES = ["text", "reward ", "Reward", "a.b", "messages", "ünïcode", 'q"', "rew
 
 
 def seeds() -> Iterator[random.Random]:
-    """One generator after the other until the time is up; FUZZ_SEED alone where it is given."""
-    given = os.environ.get("FUZZ_SEED")
-    seed, end = int(given or time.time_ns()), time.monotonic() + SECONDS
+    """One generator after the other until the time is up."""
+    seed, end = int(os.environ.get("FUZZ_SEED", "1")), time.monotonic() + SECONDS
     while time.monotonic() < end:
         try:
             yield random.Random(seed)  # noqa: S311 - any numbers do
         except GeneratorExit:
             print(f"FUZZ_SEED={seed}")  # noqa: T201 - pytest shows it where the test has failed
             raise
-        if given:
-            return
         seed += 1
 
 

@@ -17,7 +17,7 @@ from grpo_cli.files.in_place import ELSEWHERE, append
 from grpo_cli.formats import cells
 from grpo_cli.formats.columnar import frame_of, json_texts, panics_unprinted, place, reach, readable, row_of, steps
 from grpo_cli.formats.interface import Field, Format
-from grpo_cli.formats.parquet import footer, rewrite, splice
+from grpo_cli.formats.parquet import footer, pages, rewrite, splice
 from grpo_cli.formats.parquet.compare import same_chunks
 from grpo_cli.formats.parquet.footer import Unspliceable
 
@@ -50,6 +50,7 @@ def _opened(source: Input) -> Iterator[BinaryIO]:
 def _top_columns(source: Input, handle: BinaryIO, names: list[str]) -> pl.DataFrame:
     if not source.is_local:  # what is read of several row groups is fetched at once
         return frame_of(pq.ParquetFile(handle, pre_buffer=True).read(columns=names, use_threads=False))
+    pages.check(handle, pq.read_metadata(handle), names)
     try:
         source.path.encode()
         with panics_unprinted():

@@ -1,0 +1,91 @@
+"""Counts in page headers are checked before polars asks for memory for so many values."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from grpo_cli.errors import DataError
+from grpo_cli.files.inputs import spool
+from grpo_cli.formats.interface import Field
+from grpo_cli.formats.parquet import thrift
+from grpo_cli.formats.parquet.pages import BrokenPage, check
+from grpo_cli.formats.registry import FORMATS
+
+TABLE = pa.table(
+    {
+        "k": ["p", "q", None] * 10,
+        "r": [0.5, None, 2.0] * 10,
+        "l": [[1, 2], [], None] * 10,
+        "s": [{"x": 1}, None, {}] * 10,
+    }
+)
+
+
+def written(**options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(TABLE, sink, **options)
+    return sink.getvalue()
+
+
+def counts(data: bytes) -> list[int]:
+    """Where the number of values of each page of the columns k and r stands."""
+    found = []
+    metadata = pq.read_metadata(io.BytesIO(data))
+    for number in range(metadata.num_row_groups):
+        for column in range(2):
+            chunk = metadata.row_group(number).column(column)
+            at = chunk.dictionary_page_offset or chunk.data_page_offset
+            end = at + chunk.total_compressed_size
+            while at < end:
+                fields, behind = thrift.fields(data, at)
+                found += [thrift.by_id(data, one.start)[1].start for one in fields if one.id in {5, 7, 8}]
+                at = behind + next(thrift.number(data, one.start) for one in fields if one.id == 3)
+    return found
+
+
+SHAPES: list[dict[str, Any]] = [
+    {},
+    {"use_dictionary": False},
+    {"data_page_version": "2.0"},
+    {"row_group_size": 7, "compression": "none"},
+    {"max_rows_per_page": 4, "write_page_index": True},
+]
+
+
+@pytest.mark.parametrize("options", SHAPES)
+def test_an_intact_file_passes(options: dict[str, Any]) -> None:
+    data = written(**options)
+    check(io.BytesIO(data), pq.read_metadata(io.BytesIO(data)), TABLE.column_names)
+
+
+def test_a_file_by_polars_passes() -> None:
+    sink = io.BytesIO()
+    pl.DataFrame(pl.from_arrow(TABLE)).write_parquet(sink, row_group_size=8)
+    check(sink, pq.read_metadata(sink), TABLE.column_names)
+
+
+@pytest.mark.parametrize("options", SHAPES)
+def test_each_count_that_cannot_be_is_one_line_and_no_abort(options: dict[str, Any]) -> None:
+    data = written(**options)
+    places = counts(data)
+    assert len(places) >= 2
+    for at in places:
+        for byte in (0x71, 0x7E):  # -57 and 63, in the one byte that the number has
+            broken = data[:at] + bytes([byte]) + data[at + 1 :]
+            with pytest.raises(DataError, match=r"^in: not Parquet that can be read: [kr]: "):
+                FORMATS["parquet"].scan(spool(io.BytesIO(broken), "in"), [Field("k", "key"), Field("r", "number")])
+
+
+def test_other_columns_are_not_looked_at() -> None:
+    data = written()
+    broken = data[: counts(data)[0]] + b"\x71" + data[counts(data)[0] + 1 :]
+    metadata = pq.read_metadata(io.BytesIO(broken))
+    check(io.BytesIO(broken), metadata, ["r", "l", "s"])
+    with pytest.raises(BrokenPage):
+        check(io.BytesIO(broken), metadata, ["k"])
