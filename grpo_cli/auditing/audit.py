@@ -13,10 +13,10 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import untried
 from grpo_cli.auditing.causes import causes, noise_cause
-from grpo_cli.auditing.search import FAR, FLOAT32_ERROR, Fit, Tolerance, advantages, differences, search
+from grpo_cli.auditing.search import FAR, FLOAT32_ERROR, Fit, Tolerance, differences, search
 from grpo_cli.engine import presets
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import score
+from grpo_cli.engine.score import advantages, score
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.formats.interface import Field
 from grpo_cli.read import build_table

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.search import kept_advantages
 from grpo_cli.engine.column_stats import Numbers
-from grpo_cli.engine.score import Scored, score
+from grpo_cli.engine.score import Scored, kept_advantages, score
 from grpo_cli.errors import UsageError
 from grpo_cli.read.build_table import read, refuse_singletons, refuse_unscorable
 from grpo_cli.read.choose_columns import columns_of_roles
@@ -57,7 +56,7 @@ def compare(tables: Sequence[Table], binding: Binding, plans: Mapping[str, Plan]
     for result in scored.values():
         refuse_unscorable(result.plan, result.frame[".scorable"], narrow)
         refuse_singletons(result.plan, result.frame[".n"], narrow)
-    values = {name: kept_advantages(result) for name, result in scored.items()}
+    values = {name: kept_advantages(result.rows) for name, result in scored.items()}
     first, *others = scored
     facts = {
         "version": VERSION,

@@ -16,11 +16,9 @@ import polars as pl
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Whiten
-from grpo_cli.engine.score import weights
+from grpo_cli.engine.score import advantages, weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from grpo_cli.engine.plan_parts import Divisor
@@ -68,7 +66,6 @@ def noisy_groups(
     table: pl.DataFrame,
     logged: Floats,
     tolerance: Floats,
-    advantages: Callable[[Plan, pl.DataFrame], Floats],
     *,
     sampled: bool = False,
 ) -> NDArray[np.bool_] | None:

@@ -16,7 +16,7 @@ from grpo_cli.auditing.candidates import DDOFS, Candidate, candidates, refined
 from grpo_cli.auditing.float32 import noisy_groups
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan_parts import Clip, Divisor
-from grpo_cli.engine.score import score
+from grpo_cli.engine.score import advantages
 from grpo_cli.schemas.table import schemas
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from grpo_cli.engine.plan import Plan
     from grpo_cli.engine.plan_parts import ShapeOp
-    from grpo_cli.engine.score import Scored
     from grpo_cli.read.tables import Narrow
 
     Floats = NDArray[np.float64]
@@ -185,7 +184,7 @@ def _noisy_fit(tried: Sequence[Candidate], trials: Sequence[Trial]) -> list[Fit]
     for candidate in (one for one in tried if one.presets and one.plan.post):
         for trial in trials:
             allowed = trial.tolerance.of(trial.logged)
-            noisy = noisy_groups(candidate.plan, trial.table, trial.logged, allowed, advantages, sampled=trial.rescaled)
+            noisy = noisy_groups(candidate.plan, trial.table, trial.logged, allowed, sampled=trial.rescaled)
             if noisy is None:
                 break
         else:
@@ -334,17 +333,6 @@ def _part(table: pl.DataFrame, rows: NDArray[np.int64]) -> pl.DataFrame:
     """Some rows, with codes that have no gaps."""
     part = table[pl.Series(rows)]
     return part.with_columns(pl.col(name).rank("dense").cast(table[name].dtype) - 1 for name in ("group", "batch"))
-
-
-def advantages(plan: Plan, table: pl.DataFrame) -> Floats:
-    """The advantages that a plan gives to these rows, see `kept_advantages`."""
-    return kept_advantages(score(plan, table))
-
-
-def kept_advantages(scored: Scored) -> Floats:
-    """One advantage a row; NaN where there is none, or the plan drops the row."""
-    kept = scored.frame.select(pl.when(pl.col(".kept")).then(".advantage")).to_series()
-    return kept.to_numpy().astype(np.float64)
 
 
 def _measure(candidate: Candidate, computed: Floats, logged: Floats, tolerance: Tolerance) -> Fit:

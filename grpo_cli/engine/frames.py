@@ -72,7 +72,8 @@ class Frames:
         if len(known) < len(sizes):  # a part of a table has some of its groups
             codes = (np.cumsum(sizes > 0) - 1).astype(np.uint32)[codes]
         self._codes = codes
-        self.groups = pl.DataFrame({"code": pl.Series(known, dtype=pl.UInt32), "size": sizes[known]})
+        self._facts = pl.DataFrame({"code": pl.Series(known, dtype=pl.UInt32), "size": sizes[known]})
+        self._later_facts: dict[str, pl.Expr] = {}  # columns of groups, which are computed together
         batch = table[BATCH].to_numpy()
         self._batches = int(batch.max(initial=0)) + 1
         of_group = np.zeros(len(known), np.uint32)
@@ -80,6 +81,15 @@ class Frames:
             of_group[codes] = batch
         self.batch_of_group = of_group
         self._batches_hold_groups = self._batches == 1 or bool((of_group[codes] == batch).all())
+
+    @property
+    def groups(self) -> pl.DataFrame:
+        """A line for each group."""
+        if self._later_facts:
+            steps = [value.alias(name) for name, value in self._later_facts.items()]
+            self._facts = _of_lines(self._facts, steps, [*self._facts.columns, *self._later_facts])
+            self._later_facts.clear()
+        return self._facts
 
     @property
     def codes(self) -> pl.Series:
@@ -94,8 +104,9 @@ class Frames:
             whole = self.select({GROUP, *reads}).select(value.alias(name)).to_series()
             self._forget(name)
             self._rows = self._rows.with_columns(whole)
-        elif reads <= {*self.groups.columns}:
-            self._fact(name, _of_lines(self.groups, [value.alias(name)], [name]).to_series())
+        elif reads <= {*self._facts.columns, *self._later_facts}:
+            self._forget(name)
+            self._later_facts[name] = value
         else:
             self._forget(name)
             self._later[name] = value
@@ -122,11 +133,11 @@ class Frames:
                 f"after weights and shaping a reward is as large as {reached}, and its square no number",
                 "give smaller weights, or a smaller --reward-scale",
             )
-        names = {name: self._fact(self._named(f"{prefix}{name}"), pl.Series(one)) for name, one in found.items()}
+        facts = {name: pl.Series(one) for name, one in found.items()}
         if (found["n"] == 0).any():
-            for name in ("min", "max", "mean_d"):
-                self.let(pl.when(names["n"] > 0).then(names[name]), f"{prefix}{name}")
-        return names
+            empty = pl.Series(found["n"] == 0)
+            facts |= {name: facts[name].set(empty, None) for name in ("min", "max", "mean_d")}
+        return {name: self._fact(self._named(f"{prefix}{name}"), one) for name, one in facts.items()}
 
     def of_groups(self, function: Callable[..., Iterable[pl.Series]], *facts: pl.Expr) -> list[pl.Expr]:
         """Facts that a function makes of facts: columns with a line for each group."""
@@ -223,7 +234,7 @@ class Frames:
 
     def _fact(self, name: str, values: pl.Series) -> pl.Expr:
         self._forget(name)
-        self.groups = self.groups.hstack([values.alias(name)])
+        self._facts = self._facts.hstack([values.alias(name)])
         return pl.col(name)
 
     def _named(self, name: str) -> str:
@@ -237,8 +248,8 @@ class Frames:
         self._later.pop(name, None)
         if name in self._rows.columns:
             self._rows = self._rows.drop(name)
-        if name in self.groups.columns:
-            self.groups = self.groups.drop(name)
+        if name in self._later_facts or name in self._facts.columns:
+            self._facts = self.groups.drop(name)
 
 
 def _of_lines(frame: pl.DataFrame, steps: Iterable[pl.Expr], names: Iterable[str]) -> pl.DataFrame:
@@ -253,6 +264,8 @@ def _of_lines(frame: pl.DataFrame, steps: Iterable[pl.Expr], names: Iterable[str
 
 def _row_by_row(value: pl.Expr) -> bool:
     """Whether each row can be computed by itself; not where polars cannot say so before it knows the types."""
+    if value.meta.is_column():
+        return True
     try:
         separable = value.meta.is_row_separable()  # says nothing of the inputs
     except pl.exceptions.PolarsError:

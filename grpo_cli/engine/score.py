@@ -29,6 +29,8 @@ from grpo_cli.engine.shape import shape
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
     from grpo_cli.engine.frames import Merge
     from grpo_cli.engine.moments import Moments
     from grpo_cli.engine.plan import Plan
@@ -91,6 +93,20 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, merge:
         first[frames.codes.to_numpy()[::-1]] = np.arange(len(rows) - 1, -1, -1, dtype=np.uint32)
         groups = groups.with_columns(found[".status"].gather(pl.Series(first)))
     return Scored(plan, table.hstack(found), groups)
+
+
+def advantages(plan: Plan, table: pl.DataFrame) -> NDArray[np.float64]:
+    """The advantage of every row alone, see `kept_advantages`."""
+    frames = Frames(table, _itself)
+    arithmetic(frames, plan, table)
+    return kept_advantages(frames.select([".advantage", ".kept"]))
+
+
+def kept_advantages(rows: pl.DataFrame) -> NDArray[np.float64]:
+    """One advantage a row; NaN where there is none, or the plan drops the row."""
+    values = rows[".advantage"].to_numpy()
+    kept = rows[".kept"]
+    return values if kept.all() else np.where(kept.to_numpy(), values, NAN)
 
 
 def arithmetic(frames: Frames, plan: Plan, table: pl.DataFrame) -> None:
