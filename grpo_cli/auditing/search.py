@@ -16,7 +16,7 @@ from grpo_cli.auditing.candidates import DDOFS, Candidate, candidates, refined
 from grpo_cli.auditing.float32 import noisy_groups
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan_parts import Clip, Divisor
-from grpo_cli.engine.score import advantages
+from grpo_cli.engine.score import Begun, advantages
 from grpo_cli.schemas.table import schemas
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class Trial:
     rescaled: bool = False
     tolerance: Tolerance = Tolerance()
     computed: dict[Any, Floats] = field(default_factory=dict)
+    begun: dict[Any, Begun] = field(default_factory=dict)
     odd_rows: dict[str, bool] = field(default_factory=dict)
 
     def fits(self, tried: Iterable[Candidate]) -> list[Fit]:
@@ -129,7 +130,12 @@ class Trial:
             return advantages(plan, self.table)
         formula = self.formula_key(plan)
         if formula not in self.computed:
-            self.computed[formula] = advantages(plan, self.table)
+            # Most plans differ from the one before in the divisor and what comes after it.
+            key = self.formula_key(replace(plan, divisor=Divisor(level="none", ddof=plan.divisor.ddof), post=()))
+            if key not in self.begun:
+                self.begun.clear()
+                self.begun[key] = Begun.of(plan, self.table)
+            self.computed[formula] = self.begun[key].advantages(plan)
         return self.computed[formula]
 
     def formula_key(self, plan: Plan) -> Any:

@@ -10,6 +10,7 @@ recursion) is computed at once and kept. See docs/engine.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -81,6 +82,12 @@ class Frames:
             of_group[codes] = batch
         self.batch_of_group = of_group
         self._batches_hold_groups = self._batches == 1 or bool((of_group[codes] == batch).all())
+
+    def copy(self) -> Frames:
+        """The same columns; what is named from now on in one of them is not in the other."""
+        other = copy(self)
+        vars(other).update(names=[*self.names], _later={**self._later}, _later_facts={**self._later_facts})
+        return other
 
     @property
     def groups(self) -> pl.DataFrame:

@@ -95,11 +95,38 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, merge:
     return Scored(plan, table.hstack(found), groups)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One reward column that the estimator sees, by its name: its base quantities, and what the estimator made of it."""
+
+    name: str
+    own: Terms
+    residual: pl.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A plan up to its divisor, from where plans that differ in the divisor and the post operations only can go on."""
+
+    frames: Frames
+    parts: Sequence[Part]
+
+    @classmethod
+    def of(cls, plan: Plan, table: pl.DataFrame) -> Begun:
+        """Compute it."""
+        frames = Frames(table, _itself)
+        return cls(frames, _residuals(frames, plan, table))
+
+    def advantages(self, plan: Plan) -> NDArray[np.float64]:
+        """The advantage of every row under such a plan, see `kept_advantages`."""
+        frames = self.frames.copy()
+        _finish(frames, plan, [replace(part, own=replace(part.own, frames=frames)) for part in self.parts])
+        return kept_advantages(frames.select([".advantage", ".kept"]))
+
+
 def advantages(plan: Plan, table: pl.DataFrame) -> NDArray[np.float64]:
     """The advantage of every row alone, see `kept_advantages`."""
-    frames = Frames(table, _itself)
-    arithmetic(frames, plan, table)
-    return kept_advantages(frames.select([".advantage", ".kept"]))
+    return Begun.of(plan, table).advantages(plan)
 
 
 def kept_advantages(rows: pl.DataFrame) -> NDArray[np.float64]:
@@ -111,24 +138,33 @@ def kept_advantages(rows: pl.DataFrame) -> NDArray[np.float64]:
 
 def arithmetic(frames: Frames, plan: Plan, table: pl.DataFrame) -> None:
     """Name all columns of a plan, the last of them `.advantage`, `.status` and `.kept`."""
+    _finish(frames, plan, _residuals(frames, plan, table))
+
+
+def _residuals(frames: Frames, plan: Plan, table: pl.DataFrame) -> list[Part]:
+    """From the rewards to the residual of each column that the estimator sees."""
     components = sum(name.startswith("reward.") for name in table.columns)
     columns = frozenset(table.columns)
     rewards(frames, plan, components)
     if plan.rewards.combine == "normalize":
-        parts = [_component(frames, plan, k, columns) for k in range(components)]
-        # What enters the estimator is each column: only where all of them are constant is there nothing to learn.
-        constant = pl.all_horizontal(part.constant | (part.n == 0) for part in parts)
-        base(frames, plan, shape(frames, plan, pl.col(".reward")), columns, constant)
         names = [f".component.{k}" for k in range(components)]
-        scored = [estimate(frames, plan, part, pl.col(name), name) for part, name in zip(parts, names, strict=True)]
-        value = weighted(scored, weights(plan, components))
+        owns = [_component(frames, plan, k, columns) for k in range(components)]
+        # What enters the estimator is each column: only where all of them are constant is there nothing to learn.
+        constant = pl.all_horizontal(own.constant | (own.n == 0) for own in owns)
+        base(frames, plan, shape(frames, plan, pl.col(".reward")), columns, constant)
     else:
-        own = base(frames, plan, shape(frames, plan, pl.col(".reward")), columns)
-        value = estimate(frames, plan, own, pl.col(".reward"), ".reward")
+        names, owns = [".reward"], [base(frames, plan, shape(frames, plan, pl.col(".reward")), columns)]
+    return [Part(name, own, _residual(frames, plan, own, name)) for name, own in zip(names, owns, strict=True)]
+
+
+def _finish(frames: Frames, plan: Plan, parts: Sequence[Part]) -> None:
+    """From the residuals to the answer."""
+    scaled = [_scaled(frames, plan, part) for part in parts]
+    value = weighted(scaled, weights(plan, len(parts))) if plan.rewards.combine == "normalize" else scaled[0]
     value = frames.let(_select(frames, plan, frames.let(value)))
     for place, op in enumerate(plan.post):
         value = frames.let(_post(frames, op, place, value))
-    _finish(frames, plan, value)
+    _answer(frames, plan, value)
 
 
 def weights(plan: Plan, components: int) -> tuple[float, ...]:
@@ -218,11 +254,9 @@ def _variance(t: Terms, ddof: int) -> pl.Expr:
     return pl.when(t.n > ddof).then(t.squares / (t.n - ddof)).otherwise(NAN)
 
 
-def estimate(frames: Frames, plan: Plan, own: Terms, raw: pl.Expr, name: str) -> pl.Expr:
-    """The scaled advantage of one reward column, before the post operations.
-
-    `own` speaks of the shaped reward, `raw` is the column before it was shaped.
-    """
+def _residual(frames: Frames, plan: Plan, own: Terms, name: str) -> pl.Expr:
+    """What the estimator makes of one reward column; `own` speaks of the shaped reward, `name` is the column before."""
+    raw = pl.col(name)
     t = own if plan.baseline_level == "group" else _of_batch(own)
     residual = plan.estimator.build(t, **_arguments(plan))
     if plan.raw_rank is not None:
@@ -232,9 +266,15 @@ def estimate(frames: Frames, plan: Plan, own: Terms, raw: pl.Expr, name: str) ->
     if plan.alone.baseline != "formula":
         singleton = _of_singleton(plan, own) if plan.alone.baseline == "zero" else 0.0 * raw
         residual = pl.when(frames.let(own.n == 1)).then(singleton).otherwise(residual)
-    residual = frames.let(residual, f"{name}.residual")
-    divisor = frames.let(_divisor(frames, plan, own, residual, raw), f"{name}.divisor")
-    return frames.let(_singleton_result(plan, own, raw, _divided(plan, residual, divisor)), f"{name}.scaled")
+    return frames.let(residual, f"{name}.residual")
+
+
+def _scaled(frames: Frames, plan: Plan, part: Part) -> pl.Expr:
+    """The residual divided, before the post operations."""
+    raw = pl.col(part.name)
+    divisor = frames.let(_divisor(frames, plan, part.own, part.residual, raw), f"{part.name}.divisor")
+    quotient = _singleton_result(plan, part.own, raw, _divided(plan, part.residual, divisor))
+    return frames.let(quotient, f"{part.name}.scaled")
 
 
 def _of_singleton(plan: Plan, t: Terms) -> pl.Expr:
@@ -376,7 +416,7 @@ def _whitened(frames: Frames, op: Whiten, name: str, value: pl.Expr) -> pl.Expr:
     return pl.when(sd == 0).then(0.0 * centred).otherwise(centred / sd)
 
 
-def _finish(frames: Frames, plan: Plan, value: pl.Expr) -> None:
+def _answer(frames: Frames, plan: Plan, value: pl.Expr) -> None:
     """Copy a rollout's value to its rows, add the step part, say what became of every row."""
     if plan.unit.take != "each":
         value = frames.let(value.max().over(ROLLOUT))

@@ -41,17 +41,17 @@ def remembered() -> Iterator[None]:
     """A plan on the same rows is computed once for all tests: each of them tries some hundred plans."""
     known: dict[Any, Any] = {}
 
-    def advantages(plan: Plan, table: pl.DataFrame) -> Any:
-        rows = b"".join(table[name].to_numpy().tobytes() for name in table.columns)
-        key = repr(plan), *table.columns, sha256(rows).digest()
-        return known[key] if key in known else known.setdefault(key, actual(plan, table))
+    def advantages(self: search.Trial, plan: Plan) -> Any:
+        rows = b"".join(self.table[name].to_numpy().tobytes() for name in self.table.columns)
+        key = repr(plan), *self.table.columns, sha256(rows).digest()
+        return known[key] if key in known else known.setdefault(key, actual(self, plan))
 
     def candidates(*facts: Any) -> Any:
         return known[repr(facts)] if repr(facts) in known else known.setdefault(repr(facts), tried(*facts))
 
-    actual, tried = search.advantages, grpo_cli.auditing.candidates.candidates
+    actual, tried = search.Trial.advantages, grpo_cli.auditing.candidates.candidates
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "advantages", advantages)
+        patch.setattr(search.Trial, "advantages", advantages)
         patch.setattr(search, "candidates", candidates)
         yield
 
