@@ -6,12 +6,15 @@ The verdicts are kept in a small file, of which the table in the documents is ma
 from __future__ import annotations
 
 import json
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from tests.reference.audit_corpus import LOGS, RECORDED, counted, verdict
 
 
 def test_no_match_is_wrong_library_formulas_are_named_and_the_table_of_verdicts_is_the_recorded_one() -> None:
-    verdicts = [verdict(at) for at in range(len(LOGS))]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # a log takes some seconds
+        verdicts = list(pool.map(verdict, range(len(LOGS)), chunksize=4))
     odd = [
         (one, log.kind, log.rewards, log.logger)
         for one, log in zip(verdicts, LOGS, strict=True)
