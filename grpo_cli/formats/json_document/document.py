@@ -53,6 +53,9 @@ class _Text:
     rows: Sequence[Row]
 
 
+_AT_HAND: Final[dict[tuple[Documents, Input], _Text]] = {}  # the last file that was parsed
+
+
 @dataclass(frozen=True)
 class Documents(Format):
     """JSON with its rollouts at a path (`traces[]`) of each document: the file is one, or each of its lines."""
@@ -162,8 +165,8 @@ class Documents(Format):
         return f"{source.name}:{next(islice(lines, row, None), row + 1)}"
 
     def values(self, source: Input, rows: np.ndarray, column: str, height: int) -> list[Any] | None:
-        """The values of a column at some rollouts; of a large document only a scan returns them."""
-        if not self.lined and source.pin.size > _AGAIN:
+        """The values of a column at some rollouts; of a large document that is no longer at hand only a scan returns them."""
+        if not self._is_quick(source):
             return None
         wanted, found = frozenset(rows.tolist()), []
         every = (row for one in self.texts(source) for row in one.rows)
@@ -189,10 +192,13 @@ class Documents(Format):
                 raise DataError(f"{source.name}: {error}") from None
 
     def quick_rows(self, source: Input, height: int) -> range:
-        """The first rollouts of lines, and all of a small document, which is parsed once more."""
+        """The first rollouts of lines, and all of a document that is at hand or small enough to be parsed once more."""
         if self.lined:
             return range(min(height, _FIRST))
-        return range(height if source.pin.size <= _AGAIN else 0)
+        return range(height if self._is_quick(source) else 0)
+
+    def _is_quick(self, source: Input) -> bool:
+        return self.lined or source.pin.size <= _AGAIN or (self, source) in _AT_HAND
 
     def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
         """Put the new members into the rollouts; every other byte is the input's."""
@@ -275,12 +281,15 @@ def _json_text(text: str, row: Row, name: str) -> str | None:
     return None if found is None else members.on_one_line(found)
 
 
-@lru_cache(maxsize=1)
 def _document(documents: Documents, source: Input) -> _Text:
     """The document that a file is, parsed once for its names, its columns and the weave: of one file, not of many."""
-    with unpacked(source) as handle:
-        mark, text = _decoded(handle.read())
-    return _Text(text, mark, 1, documents.rows(source, text, 1))
+    key = (documents, source)
+    if key not in _AT_HAND:
+        _AT_HAND.clear()  # before the next one takes its memory
+        with unpacked(source) as handle:
+            mark, text = _decoded(handle.read())
+        _AT_HAND[key] = _Text(text, mark, 1, documents.rows(source, text, 1))
+    return _AT_HAND[key]
 
 
 def _decoded(raw: bytes) -> tuple[bytes, str]:

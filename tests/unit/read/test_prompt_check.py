@@ -11,6 +11,7 @@ import pytest
 
 import grpo_cli
 from grpo_cli.errors import DataError
+from grpo_cli.formats.json_document import document
 from grpo_cli.read.prompt_check import prompt_of
 from tests.support.jobs import look, write
 
@@ -72,6 +73,15 @@ def test_an_id_that_was_found_and_holds_several_prompts_stops_the_run(suffix: st
         "--group=prompt makes a group of each prompt (--group=task_id,prompt: inside each task_id), "
         "--group-size N cuts blocks where the samples of a prompt follow each other, --group=task_id keeps them together"
     )
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_of_large_documents_the_last_is_compared(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "_AGAIN", 100)
+    rows = by_level()
+    paths = [saved([{**row, "step": at} for row in rows], tmp_path / f"{at}.json") for at in range(count)]
+    with pytest.raises(DataError, match="hold several prompts"):
+        look(*paths, group_within="step")
 
 
 def test_each_cure_that_is_named_cures(tmp_path: Path) -> None:
