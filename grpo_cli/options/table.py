@@ -120,7 +120,7 @@ _ROWS: Final = (
     Option(name="rollout_reward", type=Literal["first", "last", "mean", "each"], panel=GROUPS, sets="unit.take",
            help="Which reward a rollout counts with (default with --rollout: last)."),
     Option(name="reward", short="-r", type=list[str], metavar="COL[=WEIGHT]", panel=REWARDS,
-           help="Reward column; repeat it for several. Without it: found by name, and said."),
+           help="Reward column, or in objects of a list by its path, as 'rollouts[].correct'; repeat it for several. Without it: found by name, and said."),
     Option(name="combine", type=Literal["sum", "normalize"], panel=REWARDS, sets="rewards.combine",
            help="Add the columns, or estimate for each and add the advantages (GDPO)."),
     Option(name="missing", type=Missing, metavar="RULE", panel=REWARDS, sets="rewards.missing",

@@ -55,12 +55,17 @@ class DerivedColumns:
         made = self.schema.derive.get(field.name)
         if made is not None:
             return Field(made.source, "numbers" if made.total else "key")
-        return Field(field.name, "key") if field.kind == "number" and self.schema.letters else field
+        name = field.name.removeprefix(f"{self.schema.rows}.") if self.schema.rows else field.name
+        return Field(name, "key" if field.kind == "number" and self.schema.letters else field.kind)
 
     def _column(self, field: Field, values: pl.Series) -> pl.Series:
         made = self.schema.derive.get(field.name)
         if made is None:
-            return self._each(field.name, values, self._number) if self._source(field) != field else values
+            return (
+                self._each(field.name, values, self._number)
+                if field.kind == "number" and self.schema.letters
+                else values
+            )
         if made.total:  # of a list that is not null, not empty and holds no null
             whole = (values.list.len() > 0) & (values.list.len() == values.list.drop_nulls().list.len())
             return pl.select(pl.when(whole).then(values.list.sum())).to_series().cast(pl.Float64)
