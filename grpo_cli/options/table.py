@@ -121,6 +121,8 @@ _ROWS: Final = (
            help="Which reward a rollout counts with (default with --rollout: last)."),
     Option(name="reward", short="-r", type=list[str], metavar="COL[=WEIGHT]", panel=REWARDS,
            help="Reward column, or in objects of a list by its path, as 'rollouts[].correct'; repeat it for several. Without it: found by name, and said."),
+    Option(name="map", type=list[str], metavar="TEXT=NUMBER,...", panel=REWARDS,
+           help="What a text in the place of a reward counts as, as 'pass=1,fail=0'; any other text stops the run."),
     Option(name="combine", type=Literal["sum", "normalize"], panel=REWARDS, sets="rewards.combine",
            help="Add the columns, or estimate for each and add the advantages (GDPO)."),
     Option(name="missing", type=Missing, metavar="RULE", panel=REWARDS, sets="rewards.missing",

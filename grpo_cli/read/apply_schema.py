@@ -86,7 +86,7 @@ def _at_path(table: FileTable, path: str) -> FileTable:
 
 def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
     """A schema made for a file of no known one, each record of which has a list of rewards; None where rewards are numbers."""
-    names = binding.rewards or next(([name] for tier in REWARD_TIERS for name in tier if name in table.columns()), [])
+    names = binding.rewards or next(((name,) for tier in REWARD_TIERS for name in tier if name in table.columns()), ())
     if not names or not table.format.holds_lists:
         return None
     sample = Sample.of(table.source, table.format, table.columns())

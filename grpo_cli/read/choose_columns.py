@@ -67,7 +67,7 @@ def choose_columns(layout: Layout, plan: Plan, names: Sequence[str], *, warn: bo
     named = named_columns(binding)
     kinds: dict[str, Kind] = dict.fromkeys((*group, *by_name, *named), "key")
     kinds |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
-    kinds |= dict.fromkeys(rewards, "number")
+    kinds |= dict.fromkeys(rewards, "key" if binding.outcomes else "number")
     # Columns that come along, and the trainer's own advantage where it says something of the groups.
     carried: dict[str, Kind] = {**binding.carried, **({layout.logged: "number"} if layout.logged else {})}
     extra = {name: kind for name, kind in carried.items() if name not in kinds}

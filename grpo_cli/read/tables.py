@@ -36,6 +36,7 @@ class Binding:
     group_within: str | None = None
     batch_by: str | None = None
     rewards: tuple[str, ...] = ()
+    outcomes: Mapping[str, float] = field(default_factory=dict)  # what texts in the place of a reward count as
     roles: Mapping[str, str] = field(default_factory=dict)
     carried: Mapping[str, Kind] = field(default_factory=dict)  # columns that come along, without a part to play
     singletons_meant: bool = False

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import grpo_cli
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.write.verify import verify
-from tests.support.jobs import compute, look, rows_of, selected, write
+from tests.support.jobs import compute, look, near, rows_of, selected, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -186,3 +187,53 @@ def test_lists_of_rewards_are_read_at_a_path_as_well(tmp_path: Path) -> None:
     compute(tmp_path / "a.json", reward=["instances[].rewards"], method="dr-grpo", output=str(tmp_path / "o.json"))
     made = json.loads((tmp_path / "o.json").read_text(encoding="utf-8"))
     assert [one["advantage"] for one in made["instances"]] == [[0.5, -0.5], [-1, -1, 2]]
+
+
+# --- texts in the place of numbers ---------------------------------------------------------------------------------
+
+OUTCOMES = ["pass", "fail", "pass", "timeout", None, "fail", "0.25", "pass"]
+WORTH: dict[str | None, float] = {"pass": 1.0, "fail": 0.0, "timeout": -1.0, "0.25": 0.25}
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "json"])
+def test_texts_count_as_the_map_says(suffix: str, tmp_path: Path) -> None:
+    path, rows = tmp_path / f"a.{suffix}", [{"uid": 1, "result": text} for text in OUTCOMES]
+    frame = pl.DataFrame(rows)
+    match suffix:
+        case "jsonl":
+            write(path, rows)
+        case "json":
+            path.write_text(json.dumps(rows), encoding="utf-8")
+        case _:
+            (frame.write_csv if suffix == "csv" else frame.write_parquet)(path)
+    words = ["pass=1,fail=0", "timeout=-1"]
+    found = look(path, reward=["result"], map=words, missing="exclude", method="dr-grpo")
+    known = [WORTH[text] for text in OUTCOMES if text is not None]
+    wanted = iter([value - sum(known) / len(known) for value in known])
+    assert found.scored.rows[".advantage"].to_list() == near([0.0 if text is None else next(wanted) for text in OUTCOMES])  # fmt: skip
+
+
+def test_a_map_is_for_all_rewards_and_numbers_stay(tmp_path: Path) -> None:
+    rows = [{"uid": 1, "result": text, "bonus": k / 2, "ok": text == "pass"} for k, text in enumerate(["pass", "fail"])]
+    options: dict[str, Any] = {"reward": ["result", "bonus=2", "ok"], "map": {"pass": 3, "fail": 0}, "method": "rloo"}
+    for table in (write(tmp_path / "a.jsonl", rows), pl.DataFrame(rows)):
+        got = grpo_cli.advantages(table, **options) if isinstance(table, pl.DataFrame) else look(table, **options).scored.rows[".advantage"]  # fmt: skip
+        assert list(got) == [3, -3]
+
+
+def test_outcomes_in_objects_of_a_list_are_mapped(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"tries": [{"result": "pass"}, {"result": "fail"}]}])
+    found = look(path, reward=["tries[].result"], map="pass=1,fail=0", method="rloo")
+    assert found.scored.rows[".advantage"].to_list() == [1, -1]
+
+
+def test_a_text_that_the_map_does_not_name_is_refused_with_row_and_flag(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"uid": 1, "result": text} for text in ("pass", "fail", "crash", "crash")])
+    with pytest.raises(DataError, match=r"a\.jsonl:3: result is 'crash', which --map does not name; add .*--map 'crash=NUMBER'"):  # fmt: skip
+        look(path, reward=["result"], map="pass=1,fail=0")
+    with pytest.raises(
+        DataError, match=r"a\.jsonl:1: result is 'pass', expected a number; .*--map 'pass=NUMBER,\.\.\.'"
+    ):
+        look(path, reward=["result"])
+    with pytest.raises(UsageError, match="--map 'pass' gives no number; write --map TEXT=NUMBER"):
+        look(path, reward=["result"], map="pass,fail=0")
