@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats.cells import as_number, canonical
+from grpo_cli.formats.cells import as_number, canonical, key_series, number_series
 from grpo_cli.formats.interface import Field
+from grpo_cli.formats.jsonl.exact import ABSENT, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -133,6 +134,25 @@ class DerivedColumns:
                 "name the key with --group, or read the file without a schema: --schema none",
             )
         return part
+
+
+def inside_of_texts(field: Field, head: str, texts: pl.Series, place: Place) -> pl.Series | None:
+    """The column at a dotted path into texts that are JSON objects; None where they are none, or no object has it."""
+    if texts.dtype != pl.String:
+        return None
+    found: dict[str, Any] = {}
+    for text in texts.drop_nulls().unique():
+        try:
+            parsed = json.loads(text or "{}")
+        except ValueError:
+            return None
+        if not isinstance(parsed, dict):
+            return None
+        found[text] = value_of(parsed, field.name.removeprefix(f"{head}."))
+    if all(value is ABSENT for value in found.values()):
+        return None
+    values = [None if text is None or found[text] is ABSENT else found[text] for text in texts]
+    return key_series(field.name, values) if field.kind == "key" else number_series(field, values, place)
 
 
 def _distinct(fields: Sequence[Field]) -> list[list[Field]]:

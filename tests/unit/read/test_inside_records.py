@@ -237,3 +237,42 @@ def test_a_text_that_the_map_does_not_name_is_refused_with_row_and_flag(tmp_path
         look(path, reward=["result"])
     with pytest.raises(UsageError, match="--map 'pass' gives no number; write --map TEXT=NUMBER"):
         look(path, reward=["result"], map="pass,fail=0")
+
+
+# --- JSON as text --------------------------------------------------------------------------------------------------
+
+PACKED = [{"meta": json.dumps({"id": k // 2, "of": {"r": k % 2 / 2}}), "other": k} for k in range(6)]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "arrow", "json", "frame"])
+def test_a_path_leads_into_texts_that_are_json(suffix: str, tmp_path: Path) -> None:
+    path, frame = tmp_path / f"a.{suffix}", pl.DataFrame(PACKED)
+    options: dict[str, Any] = {"group": ["meta.id"], "reward": ["meta.of.r"], "method": "rloo"}
+    if suffix == "frame":
+        assert list(grpo_cli.advantages(frame, **options)) == [-0.5, 0.5] * 3
+        return
+    writers = {"jsonl": frame.write_ndjson, "csv": frame.write_csv, "json": frame.write_json, "arrow": frame.write_ipc}
+    writers.get(suffix, frame.write_parquet)(path)
+    found = compute(path, **options, output=str(tmp_path / f"o.{suffix}"))
+    assert found.scored.rows[".advantage"].to_list() == [-0.5, 0.5] * 3
+    assert verify(tmp_path / f"o.{suffix}", path).added == ("advantage",)
+
+
+def test_a_member_that_some_texts_lack_is_missing_there(tmp_path: Path) -> None:
+    rows = [{"uid": 1, "meta": text} for text in ('{"r": 1}', '{"r": 0}', "{}", None, "")]
+    found = look(write(tmp_path / "a.jsonl", rows), reward=["meta.r"], missing="exclude", method="rloo")
+    assert found.scored.rows[".advantage"].to_list() == [1, -1, None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "reward", "message"),
+    [
+        ("plain", "meta.r", "no column 'meta.r'"),
+        ("[1]", "meta.r", "no column 'meta.r'"),
+        ('{"q": 1}', "meta.r", "no column 'meta.r'"),
+        ('{"r": {"a": 1}}', "meta.r", r"a\.jsonl:1: meta\.r is {'a': 1}, expected a number; .*--reward meta\.r\.a"),
+    ],
+)
+def test_a_text_that_has_no_such_member_is_a_missing_column(text: str, reward: str, message: str, tmp_path: Path) -> None:  # fmt: skip
+    with pytest.raises(DataError, match=message):
+        look(write(tmp_path / "a.jsonl", [{"uid": 1, "meta": text}]), reward=[reward])
