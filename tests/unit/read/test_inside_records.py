@@ -251,7 +251,12 @@ def test_a_path_leads_into_texts_that_are_json(suffix: str, tmp_path: Path) -> N
     if suffix == "frame":
         assert list(grpo_cli.advantages(frame, **options)) == [-0.5, 0.5] * 3
         return
-    writers = {"jsonl": frame.write_ndjson, "csv": frame.write_csv, "json": frame.write_json, "arrow": frame.write_ipc}
+    writers: dict[str, Any] = {
+        "jsonl": frame.write_ndjson,
+        "csv": frame.write_csv,
+        "json": frame.write_json,
+        "arrow": frame.write_ipc,
+    }
     writers.get(suffix, frame.write_parquet)(path)
     found = compute(path, **options, output=str(tmp_path / f"o.{suffix}"))
     assert found.scored.rows[".advantage"].to_list() == [-0.5, 0.5] * 3
