@@ -31,6 +31,9 @@ MAX_LINE: Final = (
     256 << 20
 )  # bytes of a line of text, unless --max-line says otherwise: it has to fit into memory whole
 Suffixes = Mapping[str, bool]  # those that are read, and whether such files may be packed as well
+# What Hugging Face writes beside the files of a data set, and what it keeps of data sets that were computed of them.
+_NOTES: Final = re.compile(r"dataset_(info|infos|dict)\.json")
+_BESIDE_ARROW: Final = re.compile(r"state\.json|cache-.*\.arrow|tmp[^.]*")
 _OWN_OUTPUTS: Final = (".advantages.", ".selected.")
 _BLOCK: Final = 1 << 20  # bytes that are read from a pipe at once
 _MOST: Final = 4 << 20  # bytes that are given at once
@@ -332,12 +335,25 @@ def _in_directory(top: Path, suffixes: Suffixes) -> Matched:
     """The readable files in a directory and below it; there may be none."""
     matched = Matched([], [])
     for folder, below, names in os.walk(top):
-        below[:] = [name for name in below if not name.startswith((".", "_"))]
+        below[:] = _of_hub_cache(Path(folder), [name for name in below if not name.startswith((".", "_"))])
+        has_data = any(name.endswith(".arrow") and not _BESIDE_ARROW.fullmatch(name) for name in names)
         for path in (Path(folder, name) for name in names):
+            if _NOTES.fullmatch(path.name) or (has_data and _BESIDE_ARROW.fullmatch(path.name)):
+                continue
             # A named pipe in a directory would be waited for; whoever means it names it.
             if is_readable(path, suffixes) and path.is_file():
                 (matched.skipped if is_passed_over(path.name) else matched.files).append(path)
     return matched
+
+
+def _of_hub_cache(folder: Path, below: list[str]) -> list[str]:
+    """Of a repository in the cache of the Hugging Face hub the files as they are now; all of any other directory."""
+    if {"blobs", "refs", "snapshots"} <= {*below}:
+        return ["snapshots"]
+    now = folder.parent / "refs" / "main"
+    if folder.name == "snapshots" and now.is_file():
+        return [name for name in below if name == now.read_text(encoding="utf-8").strip()]
+    return below
 
 
 def is_passed_over(name: str) -> bool:

@@ -104,6 +104,8 @@ def _not_numbers(
             expected = "a number" if field.kind == "number" else "a list of numbers"
             parts = " ".join(f"--reward {field.name}.{name}" for name in value) if isinstance(value, dict) else ""
             hint = f"name its parts, as {parts}" if parts else ""
+            if isinstance(value, str) and field.kind == "number":
+                hint = f"if it is the reward, --map '{shown[1:-1]}=NUMBER,...' says what each text counts as"
             return DataError(f"{place(row)}: {field.name} is {shown}, expected {expected}", hint)
     return DataError(f"{place(0)}: {field.name} cannot be read as a {field.kind}")
 

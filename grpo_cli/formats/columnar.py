@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 STDERR: Final = 2
+EACH: Final = "[]"  # the step from a list to its items
 # What pyarrow and polars raise for a broken file; pyarrow decodes names of columns that are no UTF-8.
 BROKEN: Final = (
     pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeDecodeError, OSError,
@@ -70,14 +72,17 @@ def frame_of(table: pa.Table) -> pl.DataFrame:
 
 
 def steps(source: Input, field: Field, schema: pa.Schema) -> list[str]:
-    """The steps to a field: a column, then fields of its structs."""
+    """The steps to a field: a column, then fields of its structs; `rollouts[]` are two, to the items of a list."""
     found = resolve(field.name, schema, _child)
     if found is None:
         raise absent(field.name, source, schema.names)
-    return found
+    return [step for name in found for step in ([name[:-2], EACH] if name.endswith(EACH) else [name])]
 
 
 def _child(parent: Any, name: str) -> Any:
+    if name.endswith(EACH):
+        items = _child(parent, name[:-2])
+        return items.value_type if items is not None and _is_list(items) else None
     if isinstance(parent, pa.Schema):
         return next((one.type for one in parent if one.name == name), None)
     if not pa.types.is_struct(parent):
@@ -86,10 +91,18 @@ def _child(parent: Any, name: str) -> Any:
     return next((one.type for one in inner if one.name == name), None)
 
 
+def _is_list(dtype: Any) -> bool:
+    is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(test(dtype) for test in is_list) or "list_view" in str(dtype)
+
+
 def reach(frame: pl.DataFrame, path: Sequence[str]) -> pl.Series:
-    """The column, or the field of its structs, that the steps lead to."""
+    """The column, or the field of its structs, that the steps lead to; behind a list a list of the items' fields."""
     series = frame.get_column(path[0])
-    for name in path[1:]:
+    for at, name in enumerate(path[1:], 2):
+        if name == EACH:
+            lists = series.arr.to_list() if isinstance(series.dtype, pl.Array) else series
+            return lists.list.eval(reduce(lambda item, step: item.struct.field(step), path[at:], pl.element()))
         series = series.struct.field(name)
     return series
 
@@ -178,8 +191,7 @@ def _value(dtype: Any) -> Any:
         return {one.name: _value(one.type) for one in inner}
     if pa.types.is_map(dtype):
         return {}
-    is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    if any(test(dtype) for test in is_list) or "list_view" in str(dtype):
+    if _is_list(dtype):
         return [_value(dtype.value_type)]
     if pa.types.is_boolean(dtype):
         return True

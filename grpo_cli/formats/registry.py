@@ -117,7 +117,7 @@ def _json_format(head: bytes, *, json_name: bool) -> Format | None:
     return replace(cast("Documents", FORMATS["json"]), path="") if whole else None
 
 
-def nested(known: Format, path: str) -> Format:
+def nested(known: Format, path: str) -> Documents:
     """JSON whose rollouts are at a path inside of each record of the known format."""
     from grpo_cli.formats.json_document.document import Documents
 

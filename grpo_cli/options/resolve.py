@@ -268,9 +268,17 @@ def binding_fields(given: Given) -> dict[str, Any]:
         "group": group,
         "rewards": tuple(_split_reward(text)[0] for text in given.get("reward", ())),
         "roles": {role: given[name] for name, role in flags.items() if name in given},
+        "outcomes": dict(_outcome(part) for text in given.get("map", ()) for part in text.split(",")),
         "singletons_meant": "singleton" in given,
         **{name: given[name] for name in direct if name in given},
     }
+
+
+def _outcome(text: str) -> tuple[str, float]:
+    name, sign, number = text.rpartition("=")
+    if not sign:
+        raise UsageError(f"--map {text!r} gives no number", "write --map TEXT=NUMBER,..., as --map pass=1,fail=0")
+    return name.strip(), typed(number.strip(), float, f"--map {name.strip()}")
 
 
 def output_fields(given: Given) -> dict[str, Any]:

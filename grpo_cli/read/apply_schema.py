@@ -10,27 +10,35 @@ import polars as pl
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import registry
 from grpo_cli.formats.cells import canonical
-from grpo_cli.formats.interface import PARENT
+from grpo_cli.formats.interface import PARENT, Field
 from grpo_cli.read.derived_columns import FILE, OWN
 from grpo_cli.read.detect_schema import with_schema
+from grpo_cli.read.known_names import REWARD_TIERS
 from grpo_cli.read.tables import FileTable
-from grpo_cli.schemas.sample import Sample, reward_names
-from grpo_cli.schemas.table import LISTED, NONE
+from grpo_cli.schemas.sample import Sample, reward_names, values_of
+from grpo_cli.schemas.table import LISTED, NESTED, NONE, SHAPES, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from grpo_cli.engine.plan import Plan
     from grpo_cli.read.tables import Binding, Table
-    from grpo_cli.schemas.table import Schema, Unscorable
+    from grpo_cli.schemas.table import Unscorable
 
 _EMPTY: Final = ("", "[]", "{}")
 
 
 def recognise(files: Sequence[FileTable], binding: Binding) -> list[FileTable]:
     """The files as their schema reads them, one row per rollout also where a record holds a list of them."""
-    tables = with_schema(files, binding.schema)
+    path = _path_of(files[0], binding)
+    if path and not files[0].format.holds_objects:
+        return [_list_columns(one, path, binding.rewards) for one in files]
+    tables = [_at_path(one, path) for one in files] if path else with_schema(files, binding.schema)
     schema = tables[0].schema
+    if schema is None or path:
+        binding = _inside(binding, f"{path}.")
+        lists = _lists_of_rewards(tables[0], binding)
+        schema = schema if lists is None else replace(lists, rows=path)
     if schema is None or schema.layout not in LISTED:
         return tables
     rewards = binding.rewards or _rewards(schema, tables[0])
@@ -39,6 +47,59 @@ def recognise(files: Sequence[FileTable], binding: Binding) -> list[FileTable]:
         raise UsageError(f"a {schema.title} needs the column of its rewards", "name it with --reward")
     keys_too = schema.layout != "wide"
     return [table.of_schema(schema, registry.listed(table.format, items, keys_too=keys_too)) for table in tables]
+
+
+def _path_of(table: FileTable, binding: Binding) -> str:
+    """The path to the list of objects that the rewards are in, `rollouts[]` of `rollouts[].correct`; empty for plain columns."""
+    inside = [name for name in binding.rewards if "[]" in name and name not in table.columns()]
+    paths = list(dict.fromkeys(name[: name.rindex("[]") + 2] for name in inside))
+    if not inside or binding.schema not in {None, NONE}:
+        return ""
+    if len(paths) > 1:
+        raise UsageError(f"rewards of one row are in one object, and these are in {' and '.join(paths)}", "name one")
+    for name in inside:
+        if name == paths[0]:
+            cure = f"name a member of them, as {name}.reward, or a list of numbers without the brackets"
+            raise UsageError(f"--reward {name!r} names the objects of a list", cure)
+    return paths[0]
+
+
+def _list_columns(table: FileTable, path: str, rewards: tuple[str, ...]) -> FileTable:
+    """A file with types whose objects are a column of lists: a row for each, in the group of its record."""
+    if not table.format.holds_lists or path.count("[]") > 1:
+        cure = "write the records as JSON lines"
+        raise DataError(f"{table.name}: {table.format.name} has no {path} that can be read", cure)
+    schema = Schema(name="path", title=f"objects at {path}", tool="", layout="wide", source="", group=(PARENT,))
+    return table.of_schema(schema, registry.listed(table.format, rewards, keys_too=False))
+
+
+def _at_path(table: FileTable, path: str) -> FileTable:
+    """JSON with a row for each object of a list. Its group is the list, but of a file that holds no other list."""
+    inside = registry.nested(table.format, path)
+    one_list = not inside.lined and inside.path.count("[]") == 1
+    schema = Schema(
+        name="path", title=f"objects at {path}", tool="", layout=NESTED, source="",
+        rows=path, group=() if one_list else (PARENT,),
+    )  # fmt: skip
+    return table.of_schema(schema, inside)
+
+
+def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
+    """A schema made for a file of no known one, each record of which has a list of rewards; None where rewards are numbers."""
+    names = binding.rewards or next(((name,) for tier in REWARD_TIERS for name in tier if name in table.columns()), ())
+    if not names or not table.format.holds_lists:
+        return None
+    sample = Sample.of(table.source, table.format, table.columns())
+    for name in names:
+        lists = [value for record in sample.records for value in values_of(record, name) if value is not None]
+        if not lists or not all(SHAPES["numbers"](value) for value in lists):
+            return None
+    # A list of one value is that value; the sample of a file with types shows no lengths.
+    lengths = [table.scan([Field(name, "numbers")])[name].list.len() for name in names]
+    if not any((one > 1).any() for one in lengths):
+        return None
+    title = f"records with lists of rewards in {' and '.join(names)}"
+    return Schema(name="lists", title=title, tool="", layout="wide", source="", group=(PARENT,), reward=tuple(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +157,7 @@ def apply_schema(tables: Sequence[Table], binding: Binding, plan: Plan) -> Layou
     if schema is None:
         return Layout(tables, binding)
     names = set(files[0].columns())
+    binding = _inside(binding, f"{schema.rows}.") if schema.rows else binding
     rewards = binding.rewards or _rewards(schema, files[0])
     group = binding.group or _group(schema, binding, names, alone=len(files) == 1)
     roles = dict(binding.roles)
@@ -108,15 +170,29 @@ def apply_schema(tables: Sequence[Table], binding: Binding, plan: Plan) -> Layou
         batch = schema.batch
     filled = replace(binding, group=group, rewards=rewards, group_within=within, batch_by=batch, roles=roles)
     key_words = "" if binding.group else _key_words(schema, binding)
-    reward = f"reward = {' + '.join(map(schema.words, rewards))}"
-    notes = [f"read as {schema.title}: group = {key_words or ', '.join(group)}, {reward}"]
+    key = f"group = {key_words or ', '.join(group)}, " if key_words or group else ""
+    notes = [f"read as {schema.title}: {key}reward = {' + '.join(map(schema.words, rewards))}"]
     if schema.note and not (binding.rewards if schema.rewards is not None else binding.group_size):
         notes.append(schema.note)
     marks = tuple(one for one in schema.unscorable if one.column.split(".")[0] in names)
     return Layout(tables, filled, schema, tuple(notes), key_words, marks)
 
 
+def _inside(binding: Binding, rows: str) -> Binding:
+    """The binding with names as they are in the objects at a path, of which `rows` is the beginning."""
+    return replace(
+        binding,
+        group=tuple(name.removeprefix(rows) for name in binding.group),
+        rewards=tuple(name.removeprefix(rows) for name in binding.rewards),
+        roles={role: name.removeprefix(rows) for role, name in binding.roles.items()},
+        group_within=binding.group_within and binding.group_within.removeprefix(rows),
+        batch_by=binding.batch_by and binding.batch_by.removeprefix(rows),
+    )
+
+
 def _key_words(schema: Schema, binding: Binding) -> str:
+    if not schema.group and not schema.blocks:
+        return ""
     if schema.blocks:
         return schema.grouping.replace("--group-size", str(binding.group_size))
     blocks = "" if binding.group_size is None else f", in blocks of {binding.group_size} rows"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -96,7 +97,7 @@ def assign_groups(scan: Scan, binding: Binding) -> tuple[Coded, np.ndarray[tuple
     if scan.rows == 1:
         _refuse_record(scan)
     coded = encode([scan.columns[name] for name in scan.group], scan.rows, keep=True)
-    if binding.group_within == "file" or (not scan.group and len(scan.tables) > 1):
+    if binding.group_within == "file" or (not scan.group and len(scan.tables) > 1 and not _is_one_dataset(scan)):
         coded = within(coded, [scan.file])
     elif binding.group_within not in {None, "input"}:
         coded = within(coded, [scan.columns[str(binding.group_within)]])
@@ -132,13 +133,21 @@ def _refuse_silent_merge(scan: Scan, coded: Coded) -> None:
             if scan.mixed_prompts(coded) is not None:
                 cures = f"--group {key},{name}: ids restart, since one has several prompts"
             raise merge_error(f"values of {name!r}", codes, scan.labels(coded, codes), cures)
-    if len(scan.tables) > 1 and (codes := spanning(coded, scan.file)):
+    if len(scan.tables) > 1 and not _is_one_dataset(scan) and (codes := spanning(coded, scan.file)):
         cures = (
             "--group-within file if ids restart in each, --group-within input if they are shards of one sampling round"
         )
         if scan.mixed_prompts(coded) is not None:
             cures = "--group-within file: ids restart in each, since one has several prompts"
         raise merge_error("files", codes, scan.labels(coded, codes), cures)
+
+
+def _is_one_dataset(scan: Scan) -> bool:
+    """Whether the files are all shards of one data set, as their names say (`data-00000-of-00002.arrow`): it was cut anywhere."""
+    names = [re.fullmatch(r"(.*)-\d{5}-of-(\d{5})(\.\w+)", one.name) for one in scan.tables]
+    shards = {None if one is None else one.groups() for one in names}
+    first = names[0]
+    return first is not None and len(shards) == 1 and int(first[2]) == len(names)
 
 
 def _comparable_steps(scan: Scan) -> list[str]:

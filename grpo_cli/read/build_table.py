@@ -15,7 +15,7 @@ import polars as pl
 
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.errors import DataError
-from grpo_cli.formats.cells import canonical
+from grpo_cli.formats.cells import as_number, canonical
 from grpo_cli.formats.interface import Field
 from grpo_cli.formats.paths import Absent
 from grpo_cli.read.apply_schema import apply_schema
@@ -32,11 +32,11 @@ from grpo_cli.read.group_keys import blocks, encode, firsts
 from grpo_cli.read.known_names import REWARD_TIERS, STEP_LIKE
 from grpo_cli.read.memory import refuse_beyond_memory
 from grpo_cli.read.prompt_check import mixed_error
-from grpo_cli.read.tables import Narrow, broken
+from grpo_cli.read.tables import SHOWN, Narrow, broken
 from grpo_cli.read.warnings import group_warnings, size_by_advantages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from grpo_cli.engine.plan import Plan
     from grpo_cli.read.apply_schema import Layout
@@ -148,7 +148,7 @@ def _scan(layout: Layout, plan: Plan, *, warn: bool) -> tuple[Columns, Scan]:
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
     columns = {one.name: _joined([frame.drop_in_place(one.name) for frame in frames]) for one in chosen.fields}
-    return chosen, Scan(
+    scan = Scan(
         tables,
         lengths,
         columns,
@@ -159,6 +159,24 @@ def _scan(layout: Layout, plan: Plan, *, warn: bool) -> tuple[Columns, Scan]:
         chosen.prompts,
         chosen.others,
     )
+    if layout.binding.outcomes:
+        columns |= {name: _counted(scan, name, layout.binding.outcomes) for name in chosen.rewards}
+    return chosen, scan
+
+
+def _counted(scan: Scan, name: str, outcomes: Mapping[str, float]) -> pl.Series:
+    """A reward column with numbers for its texts; a text that is neither named nor a number is an error."""
+    column = scan.columns[name]
+    texts = canonical(column).str.strip_chars('"') if column.dtype != pl.String else column
+    known: dict[str, float | None] = dict(outcomes)
+    for text in texts.drop_nulls().unique(maintain_order=True):
+        try:
+            known[text] = known[text] if text in known else as_number(text)
+        except ValueError:
+            row = (texts == text).arg_max() or 0
+            wrong = f"{scan.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
+            raise DataError(wrong, f"add what it counts as: --map '{text[:SHOWN]}=NUMBER'") from None
+    return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64).alias(name)
 
 
 def _columns_of(table: Table, chosen: Columns) -> pl.DataFrame:

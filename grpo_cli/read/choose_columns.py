@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -68,7 +67,7 @@ def choose_columns(layout: Layout, plan: Plan, names: Sequence[str], *, warn: bo
     named = named_columns(binding)
     kinds: dict[str, Kind] = dict.fromkeys((*group, *by_name, *named), "key")
     kinds |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
-    kinds |= dict.fromkeys(rewards, "number")
+    kinds |= dict.fromkeys(rewards, "key" if binding.outcomes else "number")
     # Columns that come along, and the trainer's own advantage where it says something of the groups.
     carried: dict[str, Kind] = {**binding.carried, **({layout.logged: "number"} if layout.logged else {})}
     extra = {name: kind for name, kind in carried.items() if name not in kinds}
@@ -164,8 +163,8 @@ def inside_of_record(tables: Sequence[Table]) -> str:
     if not lists:
         return ""
     name, rows = max(lists.items(), key=lambda item: len(item[1]))
-    each = f".{name}[]" if re.fullmatch(r"[A-Za-z_]\w*", name) else f".[{json.dumps(name)}][]"
-    return f"; the file is one record, and its {name} is a list of {len(rows)}: jq -c '{each}' writes a row for each"
+    likely = next((one for one in rows[0] if re.search(LIKELY_REWARD, one, re.IGNORECASE)), "NAME")
+    return f"; the file is one record, and its {name} is a list of {len(rows)}: --reward '{name}[].{likely}' reads them"
 
 
 def _is_list_of_rows(value: Any) -> bool:

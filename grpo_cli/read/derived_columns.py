@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats.cells import as_number, canonical
+from grpo_cli.formats.cells import as_number, canonical, key_series, number_series
 from grpo_cli.formats.interface import Field
+from grpo_cli.formats.jsonl.exact import ABSENT, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -55,12 +56,17 @@ class DerivedColumns:
         made = self.schema.derive.get(field.name)
         if made is not None:
             return Field(made.source, "numbers" if made.total else "key")
-        return Field(field.name, "key") if field.kind == "number" and self.schema.letters else field
+        name = field.name.removeprefix(f"{self.schema.rows}.") if self.schema.rows else field.name
+        return Field(name, "key" if field.kind == "number" and self.schema.letters else field.kind)
 
     def _column(self, field: Field, values: pl.Series) -> pl.Series:
         made = self.schema.derive.get(field.name)
         if made is None:
-            return self._each(field.name, values, self._number) if self._source(field) != field else values
+            return (
+                self._each(field.name, values, self._number)
+                if field.kind == "number" and self.schema.letters
+                else values
+            )
         if made.total:  # of a list that is not null, not empty and holds no null
             whole = (values.list.len() > 0) & (values.list.len() == values.list.drop_nulls().list.len())
             return pl.select(pl.when(whole).then(values.list.sum())).to_series().cast(pl.Float64)
@@ -128,6 +134,25 @@ class DerivedColumns:
                 "name the key with --group, or read the file without a schema: --schema none",
             )
         return part
+
+
+def inside_of_texts(field: Field, head: str, texts: pl.Series, place: Place) -> pl.Series | None:
+    """The column at a dotted path into texts that are JSON objects; None where they are none, or no object has it."""
+    if texts.dtype != pl.String:
+        return None
+    found: dict[str, Any] = {}
+    for text in texts.drop_nulls().unique():
+        try:
+            parsed = json.loads(text or "{}")
+        except ValueError:
+            return None
+        if not isinstance(parsed, dict):
+            return None
+        found[text] = value_of(parsed, field.name.removeprefix(f"{head}."))
+    if all(value is ABSENT for value in found.values()):
+        return None
+    values = [None if text is None or found[text] is ABSENT else found[text] for text in texts]
+    return key_series(field.name, values) if field.kind == "key" else number_series(field, values, place)
 
 
 def _distinct(fields: Sequence[Field]) -> list[list[Field]]:

@@ -11,14 +11,16 @@ import polars as pl
 
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.formats.cells import typed
-from grpo_cli.read.derived_columns import DerivedColumns
+from grpo_cli.formats.interface import Field
+from grpo_cli.formats.paths import Absent, splits
+from grpo_cli.read.derived_columns import DerivedColumns, inside_of_texts
 from grpo_cli.read.known_names import STEP_LIKE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from grpo_cli.files.inputs import Input
-    from grpo_cli.formats.interface import Field, Format, Kind
+    from grpo_cli.formats.interface import Format, Kind
     from grpo_cli.read.group_keys import Coded
     from grpo_cli.schemas.table import Schema
 
@@ -36,6 +38,7 @@ class Binding:
     group_within: str | None = None
     batch_by: str | None = None
     rewards: tuple[str, ...] = ()
+    outcomes: Mapping[str, float] = field(default_factory=dict)  # what texts in the place of a reward count as
     roles: Mapping[str, str] = field(default_factory=dict)
     carried: Mapping[str, Kind] = field(default_factory=dict)  # columns that come along, without a part to play
     singletons_meant: bool = False
@@ -123,6 +126,21 @@ class FileTable:
         return DerivedColumns(self.schema, self.name, self.place).scan(self._scanned, fields)
 
     def _scanned(self, fields: Sequence[Field]) -> pl.DataFrame:
+        try:
+            return self._scanned_as_is(fields)
+        except Absent as error:
+            head = next((head for head, _ in splits(error.column) if head in self._columns), None)
+            if head is None:
+                raise
+            texts = self._scanned_as_is([Field(head, "key")])[head]
+            wanted = next(one for one in fields if one.name == error.column)
+            column = inside_of_texts(wanted, head, texts, self.place)
+            if column is None:
+                raise
+            others = self._scanned([one for one in fields if one is not wanted])
+            return pl.DataFrame([column if one is wanted else others[one.name] for one in fields])
+
+    def _scanned_as_is(self, fields: Sequence[Field]) -> pl.DataFrame:
         watched = {*STEP_LIKE, *self._refused} - {*self._columns, *(field.name for field in fields)}
         frame, late = self.format.scan_watching(self.source, fields, watched)
         self._columns.update(dict.fromkeys(sorted(late)))
@@ -159,6 +177,9 @@ class FrameTable:
             try:
                 series = series.struct.field(part)
             except pl.exceptions.PolarsError:
+                found = inside_of_texts(Field(name, "key"), head, frame[head], self.place)
+                if found is not None:
+                    return found
                 raise DataError(f"{self.name} has no field {name!r}", f"{head} is {series.dtype}") from None
         return series
 

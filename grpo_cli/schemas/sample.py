@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from grpo_cli.formats.jsonl.exact import ABSENT, value_of
+from grpo_cli.formats.jsonl import exact
 from grpo_cli.schemas.table import SHAPES
 
 if TYPE_CHECKING:
@@ -38,25 +38,25 @@ def misfit(name: str, shape: str, sample: Sample) -> str:
     top = name.partition("[")[0]
     if name not in sample.names and top.split(".")[0] not in sample.names:
         return f"no {name}"
-    values = [value for record in sample.records for value in _values(record, name)]
+    values = [value for record in sample.records for value in values_of(record, name)]
     if not values:
         return f"no {name}" if name not in sample.names else ""
     known = [value for value in values if value is not None]
     return "" if all(map(SHAPES[shape], known)) else f"{name} is not {shape}"
 
 
-def _values(record: Mapping[str, Any], name: str) -> Iterator[Any]:
+def values_of(record: Mapping[str, Any], name: str) -> Iterator[Any]:
     """Every value at a name that may lead over lists."""
     head, each, rest = name.partition("[]")
-    found = value_of(record, head)
-    if found is ABSENT:
+    found = exact.value_of(record, head)
+    if found is exact.ABSENT:
         return
     if not each:
         yield found
         return
     for item in found if isinstance(found, list) else ():
         if rest:
-            yield from _values(item, rest.removeprefix(".")) if isinstance(item, dict) else ()
+            yield from values_of(item, rest.removeprefix(".")) if isinstance(item, dict) else ()
         else:
             yield item
 
@@ -67,7 +67,7 @@ def reward_names(one: Schema, sample: Sample) -> tuple[str, ...]:
     if rule is None:
         return one.reward
     if rule.named_in:
-        named = [value for record in sample.records for value in _values(record, f"{rule.named_in}[]")]
+        named = [value for record in sample.records for value in values_of(record, f"{rule.named_in}[]")]
         return tuple(name for name in dict.fromkeys(map(str, named)) if name in sample.names)
     names = [name for record in sample.records for name in record]
     fitting = [name for name in dict.fromkeys(names) if name not in rule.excluded]

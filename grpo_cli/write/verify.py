@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.stores import pinned
@@ -40,7 +40,7 @@ def verify(output: Path | str, against: Path | str, columns: Sequence[str] = ())
     kind, of_old = registry.of(new), registry.of(old)
     if not kind.same_as(of_old):
         raise UsageError(f"{new.name} is {kind.name} and {old.name} is {of_old.name}", "verify compares one format")
-    kind = _as_its_schema(old, kind)
+    kind = _as_it_was_read(new, old, kind)
     added = _named_columns(kind, new, columns) if columns else _added_columns(kind, new, old)
     by, difference = kind.compared(new, old, added)
     if difference is not None:
@@ -84,8 +84,28 @@ def _columns(kind: Format, source: Input) -> list[str]:
     return [name for name in kind.columns(source) if name not in outer]
 
 
-def _as_its_schema(old: Input, kind: Format) -> Format:
-    """The format as the schema of the file reads it, where rollouts are inside of records."""
+def _as_it_was_read(new: Input, old: Input, kind: Format) -> Format:
+    """The format as the schema of the file reads it, or the path of the new members, where rollouts are inside of records."""
     with suppress(DataError):
-        return recognise([FileTable(old, kind)], Binding())[0].format
+        table = recognise([FileTable(old, kind)], Binding())[0]
+        if table.schema is None and kind.holds_objects:
+            path = next(filter(None, map(_path_of_more, kind.sample(old), kind.sample(new))), "")
+            return registry.nested(kind, path) if path.endswith("[]") else table.format
+        return table.format
     return kind
+
+
+def _path_of_more(was: Any, now: Any) -> str:
+    """The path to the first objects of a list that have more members than they had, as `rollouts[]`; empty if there are none."""
+    if isinstance(was, list) and isinstance(now, list):
+        steps = (("[]", *pair) for pair in zip(was, now, strict=False))
+    elif isinstance(was, dict) and isinstance(now, dict):
+        steps = ((name, was[name], now[name]) for name in was if name in now)
+    else:
+        return ""
+    for step, before, after in steps:
+        if step == "[]" and isinstance(before, dict) and isinstance(after, dict) and after.keys() > before.keys():
+            return step
+        if inner := _path_of_more(before, after):
+            return f"{step}{inner}" if inner.startswith("[]") else f"{step}.{inner}"
+    return ""

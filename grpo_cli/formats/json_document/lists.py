@@ -92,7 +92,7 @@ class Lists(Format):
                 columns.append(pl.Series(PARENT, record_of, dtype=pl.Int64))
             elif one.kind == "number":
                 columns.append(self._numbers(source, one.name, records[one.name], sizes))
-            elif one.kind == "key" and self.keys_too:
+            elif one.kind == "key" and (self.keys_too or "[]" in one.name):
                 columns.append(self._keys(source, one.name, records[one.name], sizes))
             else:
                 columns.append(records[one.name][pl.Series(record_of)].alias(one.name))

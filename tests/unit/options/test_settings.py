@@ -54,6 +54,7 @@ EFFECTS: dict[str, Effect] = {
         ["acc=1", "format=0.5", "x.y"],
         {"binding.rewards": ("acc", "format", "x.y"), "plan.rewards.weights": (1.0, 0.5, 1.0)},
     ),
+    "map": Effect(["pass=1,b=0.5", "fail=0"], {"binding.outcomes.pass": 1, "binding.outcomes.b": 0.5, "binding.outcomes.fail": 0}),
     "combine": Effect("normalize", {"plan.rewards.combine": "normalize"}),
     "missing": Effect("exclude", {"plan.rewards.missing": "exclude"}),
     "component_missing": Effect("propagate", {"plan.rewards.component_missing": "propagate"}),

@@ -334,12 +334,16 @@ def test_a_reward_that_is_mostly_null_beside_nothing_better_is_kept(other: dict[
 
 
 def test_a_document_with_its_rows_inside_says_where_they_are(tmp_path: Path) -> None:
-    record = {"model": "m", "score": 0.5, "results": [{"prompt": "a", "ok": 1}] * 3}
+    record = {"model": "m", "score": 0.5, "results": [{"prompt": "a", "ok_score": 1}] * 3}
     path = tmp_path / "a.json"
     path.write_text(json.dumps(record, indent=1), encoding="utf-8")
-    with pytest.raises(DataError, match=r"the group key .*its results is a list of 3: jq -c '\.results\[\]'"):
+    with pytest.raises(
+        DataError, match=r"the group key .*its results is a list of 3: --reward 'results\[\]\.ok_score'"
+    ):
         look(path)
-    with pytest.raises(DataError, match=r"one row, and its key results is a list of objects; .*jq -c '\.results\[\]'"):
+    with pytest.raises(
+        DataError, match=r"one row, and its key results is a list of objects; .*--reward 'results\[\]\.ok_score'"
+    ):
         look(path, group=["results"])
     path.write_text(json.dumps({"tasks": {"a": 1}, "score": 0.5}), encoding="utf-8")
     with pytest.raises(

@@ -1,0 +1,86 @@
+"""Folders that Hugging Face libraries write: a saved data set, its cache, a repository in the cache of the hub."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from pyarrow import ipc
+
+from grpo_cli.errors import DataError
+from tests.support.jobs import advantages, compute, look, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = [{"prompt_id": k // 4, "reward": float(k % 3 == 0)} for k in range(30)]
+
+
+def shards(folder: Path, count: int, name: str = "data") -> Path:
+    """The rows as `save_to_disk` lays them down: Arrow streams that are cut anywhere, and two notes beside them."""
+    folder.mkdir(parents=True)
+    size = -(-len(ROWS) // count)
+    for at in range(count):
+        table = pl.DataFrame(ROWS[at * size : (at + 1) * size]).to_arrow(compat_level=pl.CompatLevel.oldest())
+        with ipc.new_stream(folder / f"{name}-{at:05d}-of-{count:05d}.arrow", table.schema) as writer:
+            writer.write_table(table)
+    (folder / "dataset_info.json").write_text('{"features": {}, "splits": null}', encoding="utf-8")
+    (folder / "state.json").write_text('{"_data_files": [{"filename": "data-00000-of-00003.arrow"}]}', encoding="utf-8")
+    return folder
+
+
+def wanted(**options: Any) -> list[float | None]:
+    return advantages([row["reward"] for row in ROWS], [row["prompt_id"] for row in ROWS], **options)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_saved_data_set_is_read_as_one(count: int, tmp_path: Path) -> None:
+    folder = shards(tmp_path / "saved", count)
+    found = compute(folder, method="rloo", output=f"{tmp_path}/out/")
+    assert found.scored.rows[".advantage"].to_list() == wanted(method="rloo")
+    made = [ipc.open_stream(path).read_all()["advantage"].to_pylist() for path in sorted((tmp_path / "out").iterdir())]
+    assert len(made) == count and sum(made, []) == wanted(method="rloo")
+
+
+def test_blocks_go_on_from_shard_to_shard(tmp_path: Path) -> None:
+    found = look(shards(tmp_path / "saved", 4), schema="none", group_size=4, partial="keep")
+    assert found.facts["groups"] == 8
+
+
+def test_files_of_other_data_sets_are_no_shards_of_this_one(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        shards(tmp_path / "saved" / split, 2)
+    (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}', encoding="utf-8")
+    with pytest.raises(DataError, match="keys have rows in several files"):
+        look(tmp_path / "saved")
+    assert look(tmp_path / "saved" / "train").facts["rows"] == len(ROWS)
+    (tmp_path / "saved" / "test" / "data-00001-of-00002.arrow").unlink()
+    with pytest.raises(DataError, match="several files"):
+        look(tmp_path / "saved" / "test", tmp_path / "saved" / "train" / "data-00001-of-00002.arrow")
+
+
+def test_what_was_computed_of_a_cached_data_set_is_not_read_with_it(tmp_path: Path) -> None:
+    shards(tmp_path / "cache", 1, "name-train")
+    copy = (tmp_path / "cache" / "name-train-00000-of-00001.arrow").read_bytes()
+    (tmp_path / "cache" / "cache-5b3b6e4df39bfaa2.arrow").write_bytes(copy)
+    assert look(tmp_path / "cache").facts["rows"] == len(ROWS)
+
+
+def test_of_a_repository_in_the_cache_of_the_hub_the_files_of_now_are_read(tmp_path: Path) -> None:
+    repository = tmp_path / "datasets--org--name"
+    for at, revision in enumerate(("aaa", "bbb")):
+        blob = write(repository / "blobs" / f"{at}{at}", ROWS[: 4 * (at + 1)])
+        (repository / "snapshots" / revision).mkdir(parents=True)
+        (repository / "snapshots" / revision / "train.jsonl").symlink_to(blob)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("bbb", encoding="utf-8")
+    for top in (repository, tmp_path, repository / "snapshots"):
+        found = look(top)
+        assert found.facts["rows"] == 8
+        assert found.facts["inputs"] == [str(repository / "snapshots" / "bbb" / "train.jsonl")]
+
+
+def test_a_state_that_stands_alone_is_a_file_like_any_other(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "state.json", ROWS)
+    assert look(tmp_path / "a").facts["rows"] == len(ROWS)

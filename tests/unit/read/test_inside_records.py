@@ -1,0 +1,283 @@
+"""Rewards inside of records: objects of a list by their path, and lists of rewards that no schema knows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import grpo_cli
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.write.verify import verify
+from tests.support.jobs import compute, look, near, rows_of, selected, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Groups as lists of rewards: what the files below are made of, and what the plain loop of `centred` reads.
+GROUPS: list[list[float]] = [[1, 0], [1, 1, 0], [], [0.5, 0.25, 0.75, 1.0]]
+RECORDS: list[Any] = [
+    {"prompt": f"p{k}", "rollouts": [{"text": "x", "r": r} for r in one]} for k, one in enumerate(GROUPS)
+]
+
+
+def centred(groups: list[list[float]]) -> list[list[float]]:
+    return [[r - sum(one) / len(one) for r in one] for one in groups]
+
+
+def with_advantages(records: list[Any]) -> list[Any]:
+    """The records with the advantage beside each reward, made by hand."""
+    wanted = iter(centred([[one["r"] for one in record["rollouts"]] for record in records]))
+    return [
+        {**record, "rollouts": [{**one, "advantage": a} for one, a in zip(record["rollouts"], mine, strict=True)]}
+        for record, mine in zip(records, wanted, strict=True)
+    ]
+
+
+def test_objects_of_a_list_are_rollouts_and_their_record_is_the_group(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", RECORDS)
+    found = compute(path, reward=["rollouts[].r"], method="dr-grpo", output=str(tmp_path / "o.jsonl"))
+    assert rows_of(tmp_path / "o.jsonl") == with_advantages(RECORDS)
+    assert "read as objects at rollouts[]: group = record, reward = r" in found.narrow.notes
+    assert verify(tmp_path / "o.jsonl", path) == verify(tmp_path / "o.jsonl", path, ["advantage"])
+
+
+@given(
+    groups=st.lists(st.lists(st.integers(-3, 3).map(lambda k: 60.0 * k), max_size=5), min_size=1, max_size=6).filter(
+        lambda groups: max(map(len, groups)) > 1
+    ),
+    indent=st.sampled_from((None, 1, "\t")),
+)
+def test_every_other_byte_stays(
+    tmp_path_factory: pytest.TempPathFactory, groups: list[list[float]], indent: int | str | None
+) -> None:
+    folder = tmp_path_factory.mktemp("paths")
+    document = {"run": 1, "results": [{"rollouts": [{"r": r} for r in one]} for one in groups], "end": [{}]}
+    path = folder / "a.json"
+    path.write_text(json.dumps(document, indent=indent), encoding="utf-8")
+    compute(path, reward=["results[].rollouts[].r"], method="dr-grpo", output=str(folder / "o.json"))
+    wanted = {**document, "results": with_advantages(document["results"])}  # type: ignore[arg-type]
+    text = (folder / "o.json").read_text(encoding="utf-8")
+    assert json.loads(text) == wanted
+    assert verify(folder / "o.json", path).by == "bytes"
+    if indent is not None:
+        assert text == json.dumps(wanted, indent=indent)
+
+
+@pytest.mark.parametrize(
+    ("document", "reward", "sizes"),
+    [
+        ([{"infos": [{"r": 1}, {"r": 0}]}, {"infos": [{"r": 1}]}], "infos[].r", [2, 1]),
+        ({"infos": [{"id": 1, "r": {"a": 1}}, {"id": 2, "r": {"a": 0}}]}, "infos[].r.a", [1, 1]),
+        ({"a": {"b": [{"c": [{"r": 1}, {"r": 0}]}, {"c": [{"r": 1}]}]}}, "a.b[].c[].r", [2, 1]),
+    ],
+)
+def test_a_document_is_read_along_a_path(document: Any, reward: str, sizes: list[int], tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
+    key: dict[str, Any] = {"group": ["infos[].id"]} if isinstance(document, dict) and "infos" in document else {}
+    found = look(tmp_path / "a.json", reward=[reward], singleton="zero", **key)
+    assert found.narrow.table["group"].value_counts().sort("group")["count"].to_list() == sizes
+
+
+def test_the_only_list_of_a_file_is_no_group_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"results": [{"r": 1}, {"r": 0}]}, indent=1), encoding="utf-8")
+    with pytest.raises(DataError, match="no column looks like the group key"):
+        look(tmp_path / "a.json", reward=["results[].r"])
+
+
+def test_a_key_inside_of_the_objects_divides_and_joins_records(tmp_path: Path) -> None:
+    rows = [{"rollouts": [{"q": q, "r": r} for q, r in one]} for one in ([("a", 1), ("b", 1)], [("a", 0), ("b", 0)])]
+    for name in ("rollouts[].q", "q"):
+        found = look(write(tmp_path / "a.jsonl", rows), reward=["rollouts[].r"], group=[name], method="rloo")
+        assert found.scored.rows[".advantage"].to_list() == [1, 1, -1, -1]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_parquet_and_arrow_get_a_list_for_each_record(suffix: str, tmp_path: Path) -> None:
+    frame, path, out = pl.DataFrame(RECORDS), tmp_path / f"a.{suffix}", tmp_path / f"o.{suffix}"
+    (frame.write_parquet if suffix == "parquet" else frame.write_ipc)(path)
+    compute(path, reward=["rollouts[].r"], method="dr-grpo", output=str(out))
+    made = (pl.read_parquet if suffix == "parquet" else pl.read_ipc)(out)
+    assert made["advantage"].to_list() == centred(GROUPS)
+    assert made.drop("advantage").equals(frame)
+    assert verify(out, path).added == ("advantage",)
+
+
+def test_a_path_into_a_table_without_lists_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("prompt,rollouts\np,1\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"a\.csv: csv has no rollouts\[\] that can be read"):
+        look(tmp_path / "a.csv", reward=["rollouts[].r"])
+    pl.DataFrame({"a": [[{"b": [{"r": 1}]}]]}).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"parquet has no a\[\]\.b\[\] that can be read"):
+        look(tmp_path / "a.parquet", reward=["a[].b[].r"])
+
+
+@pytest.mark.parametrize(
+    ("rewards", "kind", "message"),
+    [
+        (["rollouts[].x"], DataError, "a.jsonl: no column 'x'"),
+        (["none[].x"], DataError, r"there is nothing at none\[\]"),
+        (["rollouts[]"], UsageError, r"names the objects of a list; name a member of them, as rollouts\[\]\.reward"),
+        (["rollouts[].r", "other[].r"], UsageError, r"these are in rollouts\[\] and other\[\]"),
+        (["rollouts[].text"], DataError, "a.jsonl:1: text is 'x', expected a number"),
+    ],
+)
+def test_a_path_that_leads_nowhere_says_so(rewards: list[str], kind: type[Exception], message: str, tmp_path: Path) -> None:  # fmt: skip
+    with pytest.raises(kind, match=message):
+        look(write(tmp_path / "a.jsonl", RECORDS), reward=rewards)
+
+
+def test_select_drops_objects_and_keeps_the_rest(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", RECORDS)
+    selected(path, reward=["rollouts[].r"], where="scored > 2", output=str(tmp_path / "o.jsonl"))
+    assert rows_of(tmp_path / "o.jsonl") == RECORDS[1:]
+
+
+# --- lists of rewards ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["score", "mine"])
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_record_with_a_list_of_rewards_is_a_group(suffix: str, name: str, tmp_path: Path) -> None:
+    records: list[Any] = [
+        {"prompt": f"p{k}", name: one} for k, one in enumerate([[True, False], [True], [False, True, True]])
+    ]
+    path, out = tmp_path / f"a.{suffix}", tmp_path / f"o.{suffix}"
+    if suffix == "jsonl":
+        write(path, records)
+    else:
+        pl.DataFrame(records).write_parquet(path)
+    named: dict[str, Any] = {} if name == "score" else {"reward": [name]}
+    found = compute(path, method="dr-grpo", output=str(out), **named)
+    made = rows_of(out) if suffix == "jsonl" else pl.read_parquet(out).to_dicts()
+    assert [one["advantage"] for one in made] == centred([one[name] for one in records])
+    assert [{k: v for k, v in one.items() if k != "advantage"} for one in made] == records
+    assert f"read as records with lists of rewards in {name}: group = record, reward = {name}" in found.narrow.notes
+    assert verify(out, path).added == ("advantage",)
+
+
+def test_lists_of_one_reward_stay_rows_of_their_own(tmp_path: Path) -> None:
+    found = look(write(tmp_path / "a.jsonl", [{"uid": 1, "reward": [r]} for r in (0, 1)]), method="rloo")
+    assert found.scored.rows[".advantage"].to_list() == [-1, 1]
+    assert found.narrow.group_names == ("uid",)
+
+
+def test_a_key_that_is_named_joins_the_lists_of_records(tmp_path: Path) -> None:
+    rows = [{"id": "a", "score": [1, 0]}, {"id": "a", "score": [1, 0]}]
+    found = look(write(tmp_path / "a.jsonl", rows), group=["id"])
+    assert found.facts["groups"] == 1 and found.facts["rows"] == 4
+
+
+def test_a_list_that_holds_a_text_is_refused_with_its_row(tmp_path: Path) -> None:
+    rows = [{"score": [1, 0]}] * 40 + [{"score": [1, "bad"]}]
+    with pytest.raises(DataError, match=r"a\.jsonl:41: score is \[1, 'bad'\], expected a list of numbers"):
+        look(write(tmp_path / "a.jsonl", rows))
+
+
+def test_lists_of_rewards_are_read_at_a_path_as_well(tmp_path: Path) -> None:
+    document = {
+        "type": "text",
+        "instances": [{"prompt": "a", "rewards": [1, 0]}, {"prompt": "b", "rewards": [0, 0, 3]}],
+    }
+    (tmp_path / "a.json").write_text(json.dumps(document), encoding="utf-8")
+    compute(tmp_path / "a.json", reward=["instances[].rewards"], method="dr-grpo", output=str(tmp_path / "o.json"))
+    made = json.loads((tmp_path / "o.json").read_text(encoding="utf-8"))
+    assert [one["advantage"] for one in made["instances"]] == [[0.5, -0.5], [-1, -1, 2]]
+
+
+# --- texts in the place of numbers ---------------------------------------------------------------------------------
+
+OUTCOMES = ["pass", "fail", "pass", "timeout", None, "fail", "0.25", "pass"]
+WORTH: dict[str | None, float] = {"pass": 1.0, "fail": 0.0, "timeout": -1.0, "0.25": 0.25}
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "json"])
+def test_texts_count_as_the_map_says(suffix: str, tmp_path: Path) -> None:
+    path, rows = tmp_path / f"a.{suffix}", [{"uid": 1, "result": text} for text in OUTCOMES]
+    frame = pl.DataFrame(rows)
+    match suffix:
+        case "jsonl":
+            write(path, rows)
+        case "json":
+            path.write_text(json.dumps(rows), encoding="utf-8")
+        case _:
+            (frame.write_csv if suffix == "csv" else frame.write_parquet)(path)
+    words = ["pass=1,fail=0", "timeout=-1"]
+    found = look(path, reward=["result"], map=words, missing="exclude", method="dr-grpo")
+    known = [WORTH[text] for text in OUTCOMES if text is not None]
+    wanted = iter([value - sum(known) / len(known) for value in known])
+    assert found.scored.rows[".advantage"].to_list() == near([None if text is None else next(wanted) for text in OUTCOMES])  # fmt: skip
+
+
+def test_a_map_is_for_all_rewards_and_numbers_stay(tmp_path: Path) -> None:
+    rows = [{"uid": 1, "result": text, "bonus": k / 2, "ok": text == "pass"} for k, text in enumerate(["pass", "fail"])]
+    options: dict[str, Any] = {"reward": ["result", "bonus=2", "ok"], "map": {"pass": 3, "fail": 0}, "method": "rloo"}
+    for table in (write(tmp_path / "a.jsonl", rows), pl.DataFrame(rows)):
+        got = grpo_cli.advantages(table, **options) if isinstance(table, pl.DataFrame) else look(table, **options).scored.rows[".advantage"]  # fmt: skip
+        assert list(got) == [3, -3]
+
+
+def test_outcomes_in_objects_of_a_list_are_mapped(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"tries": [{"result": "pass"}, {"result": "fail"}]}])
+    found = look(path, reward=["tries[].result"], map="pass=1,fail=0", method="rloo")
+    assert found.scored.rows[".advantage"].to_list() == [1, -1]
+
+
+def test_a_text_that_the_map_does_not_name_is_refused_with_row_and_flag(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"uid": 1, "result": text} for text in ("pass", "fail", "crash", "crash")])
+    with pytest.raises(DataError, match=r"a\.jsonl:3: result is 'crash', which --map does not name; add .*--map 'crash=NUMBER'"):  # fmt: skip
+        look(path, reward=["result"], map="pass=1,fail=0")
+    with pytest.raises(
+        DataError, match=r"a\.jsonl:1: result is 'pass', expected a number; .*--map 'pass=NUMBER,\.\.\.'"
+    ):
+        look(path, reward=["result"])
+    with pytest.raises(UsageError, match="--map 'pass' gives no number; write --map TEXT=NUMBER"):
+        look(path, reward=["result"], map="pass,fail=0")
+
+
+# --- JSON as text --------------------------------------------------------------------------------------------------
+
+PACKED = [{"meta": json.dumps({"id": k // 2, "of": {"r": k % 2 / 2}}), "other": k} for k in range(6)]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "arrow", "json", "frame"])
+def test_a_path_leads_into_texts_that_are_json(suffix: str, tmp_path: Path) -> None:
+    path, frame = tmp_path / f"a.{suffix}", pl.DataFrame(PACKED)
+    options: dict[str, Any] = {"group": ["meta.id"], "reward": ["meta.of.r"], "method": "rloo"}
+    if suffix == "frame":
+        assert list(grpo_cli.advantages(frame, **options)) == [-0.5, 0.5] * 3
+        return
+    writers: dict[str, Any] = {
+        "jsonl": frame.write_ndjson,
+        "csv": frame.write_csv,
+        "json": frame.write_json,
+        "arrow": frame.write_ipc,
+    }
+    writers.get(suffix, frame.write_parquet)(path)
+    found = compute(path, **options, output=str(tmp_path / f"o.{suffix}"))
+    assert found.scored.rows[".advantage"].to_list() == [-0.5, 0.5] * 3
+    assert verify(tmp_path / f"o.{suffix}", path).added == ("advantage",)
+
+
+def test_a_member_that_some_texts_lack_is_missing_there(tmp_path: Path) -> None:
+    rows = [{"uid": 1, "meta": text} for text in ('{"r": 1}', '{"r": 0}', "{}", None, "")]
+    found = look(write(tmp_path / "a.jsonl", rows), reward=["meta.r"], missing="exclude", method="rloo")
+    assert found.scored.rows[".advantage"].to_list() == [1, -1, None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "reward", "message"),
+    [
+        ("plain", "meta.r", "no column 'meta.r'"),
+        ("[1]", "meta.r", "no column 'meta.r'"),
+        ('{"q": 1}', "meta.r", "no column 'meta.r'"),
+        ('{"r": {"a": 1}}', "meta.r", r"a\.jsonl:1: meta\.r is {'a': 1}, expected a number; .*--reward meta\.r\.a"),
+    ],
+)
+def test_a_text_that_has_no_such_member_is_a_missing_column(text: str, reward: str, message: str, tmp_path: Path) -> None:  # fmt: skip
+    with pytest.raises(DataError, match=message):
+        look(write(tmp_path / "a.jsonl", [{"uid": 1, "meta": text}]), reward=[reward])
