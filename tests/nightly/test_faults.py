@@ -48,6 +48,14 @@ def parquet(folder: Path) -> None:
     FRAME.write_parquet(folder / "in.parquet", row_group_size=100)
 
 
+def parquet_with_constant_groups(folder: Path) -> None:
+    """Half of the groups have one reward: where they are dropped, the file is written again, in several writes."""
+    constant = pl.when(pl.int_range(pl.len()) // 4 % 2 == 0).then(1).otherwise("reward").alias("reward")
+    drawn = np.random.default_rng(5)
+    texts = [pl.Series(name, [drawn.bytes(10_000).hex() for _ in ROWS]) for name in ("completion", "thoughts")]
+    FRAME.with_columns(constant, *texts).write_parquet(folder / "in.parquet", row_group_size=100)
+
+
 def others(folder: Path) -> None:
     FRAME.write_csv(folder / "in.csv")
     FRAME.write_ipc(folder / "in.arrow")
@@ -107,7 +115,7 @@ WRITING: Final = [
     Case("compute in.parquet", parquet),
     Case("compute in.parquet -o out.parquet --force", old_output),
     Case("compute in.parquet --in-place", parquet, again="--replace"),
-    Case("compute in.parquet --zero-variance drop -o out.parquet", parquet),
+    Case("compute in.parquet --zero-variance drop -o out.parquet", parquet_with_constant_groups),
     Case("compute in.parquet -o out.jsonl", parquet),
     Case("compute in.csv", others),
     Case("compute in.csv --in-place", others, again="--replace"),

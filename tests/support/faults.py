@@ -79,13 +79,13 @@ class Faults:
 
 
 @contextmanager
-def serving(scratch: Path) -> Iterator[Faults]:
-    """Compile the shim and start the server below it."""
+def serving(scratch: Path, before: Sequence[str] = ()) -> Iterator[Faults]:
+    """Compile the shim and start the server below it; `before` is a command that starts it elsewhere."""
     shim = scratch / "faults.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", shim, ROOT / "tests/support/faults.c", "-ldl"], check=True)
     environment = {**os.environ, "LD_PRELOAD": str(shim), "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.support.faults", scratch],
+        [*before, sys.executable, "-m", "tests.support.faults", scratch],
         cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as server:  # fmt: skip
         yield Faults(server, scratch)

@@ -1,0 +1,142 @@
+"""Signals at random moments of every kind of run: old files or new ones, the status says which, and the next run cleans up.
+
+SIGNALS is how many each command gets; 200 unless it is given. SIGNALS_SEED draws other moments.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.nightly.test_faults import TEMPORARY
+from tests.support.command import adv
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+COUNT: Final = int(os.environ.get("SIGNALS", "200"))
+SEED: Final = int(os.environ.get("SIGNALS_SEED", "5"))
+SENT: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ROWS: Final = 100_000
+SECONDS: Final = re.compile(rb'"seconds": [0-9.]+')
+COMMANDS: Final = {
+    "compute": "compute in.jsonl -o out.jsonl",
+    "compute --force": "compute in.jsonl -o old.jsonl --force --summary s.json",
+    "compute --in-place, Parquet": "compute in.parquet --in-place",
+    "compute --in-place, JSON lines": "compute in.jsonl --in-place",
+    "compute to a folder": "compute shards --group-within file -o out/ --resume",
+    "select": "select in.jsonl --limit 6000 -o out.jsonl",
+    "export sft": "export in.jsonl --to sft -o out.parquet",
+    "export pairs": "export in.jsonl --to pairs -o old.jsonl --force",
+    "report": "report in.jsonl -o out.html",
+    "convert": "compute in.jsonl -o out.parquet",
+    "convert to Arrow": "compute in.parquet -o out.arrow",
+    "rows dropped": "compute in.parquet --zero-variance drop -o out.parquet",
+    "compare --write": "compare in.parquet -m grpo -m rloo --write -o out.parquet",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ended:
+    status: int
+    said: str
+    files: Mapping[str, bytes]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files but the notes of --resume; of a summary without how long the run took."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".grpo-adv.resume"]
+    return {str(path.relative_to(folder)): SECONDS.sub(b"", path.read_bytes()) for path in files}
+
+
+def signalled(words: Sequence[str], place: Path, number: int, seconds: float) -> Ended:
+    """Run the command, and send it a signal after so many seconds."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "grpo_cli", *words], cwd=place, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as running:  # fmt: skip
+        try:
+            running.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            running.send_signal(number)
+        running.wait(timeout=60)
+        said = running.stderr.read() if running.stderr else ""
+    return Ended(running.returncode, said, contents(place))
+
+
+def wrong(ended: Ended, number: int, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str:
+    """What is wrong with how a run has ended; nothing when all is well."""
+    kept = {name: raw for name, raw in ended.files.items() if not TEMPORARY.fullmatch(name.rpartition("/")[2])}
+    if ended.status not in {0, 128 + number, -number}:  # the last where our own code has not begun
+        return f"status {ended.status}: {ended.said}"
+    if "Traceback" in ended.said or "Exception" in ended.said:
+        # Of Python's own beginnings: nothing of ours is loaded yet.
+        return "" if kept == before and "grpo_cli/" not in ended.said else ended.said
+    if ended.status == 0 and kept != after:
+        return "all is said to be done, and it is not"
+    if lost := before.keys() - kept.keys():
+        return f"{lost} are gone"
+    known = [name for name, raw in kept.items() if raw in (before.get(name), after.get(name))]
+    return f"neither the old nor the new one: {kept.keys() - set(known)}" * (len(known) < len(kept))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    rows = pl.DataFrame({"prompt_id": np.arange(ROWS) // 8, "reward": np.arange(ROWS) // 8 % 2 * np.arange(ROWS) % 3})
+    prompt = pl.format("prompt {}", "prompt_id").alias("prompt")
+    frame = rows.with_columns(prompt, pl.format("{} is what {} says", pl.int_range(ROWS), prompt).alias("completion"))
+    frame.write_parquet(folder / "in.parquet", row_group_size=10_000)
+    frame.write_ndjson(folder / "in.jsonl")
+    (folder / "shards").mkdir()
+    for number in range(4):
+        frame[number * 8000 : (number + 1) * 8000].write_ndjson(folder / "shards" / f"{number}.jsonl")
+    (folder / "old.jsonl").write_text("old\n")
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_signal_at_any_moment_leaves_old_files_or_new_ones_and_a_status_that_says_which(
+    command: str, made: Path, tmp_path: Path
+) -> None:
+    words, place = [*COMMANDS[command].split(), "-q"], tmp_path / "place"
+
+    def fresh() -> Path:
+        shutil.rmtree(place, ignore_errors=True)
+        return shutil.copytree(made, place)
+
+    before = contents(fresh())
+    started = time.perf_counter()
+    whole = signalled(words, place, 0, 60)
+    seconds = time.perf_counter() - started
+    assert (whole.status, whole.said) == (0, "")
+    drawn, problems, statuses, cleaned = np.random.default_rng([SEED, *command.encode()]), [], dict[int, int](), 0
+    for at in range(COUNT):
+        number, moment = SENT[at % len(SENT)], drawn.uniform(0.1, 1.1) * seconds
+        ended = signalled(words, fresh(), number, moment)
+        statuses[ended.status] = statuses.get(ended.status, 0) + 1
+        problem = wrong(ended, number, before, whole.files)
+        if ended.files.keys() - before.keys() - whole.files.keys():
+            cleaned += 1
+            again = adv(
+                *words,
+                *([] if "--resume" in words else ["--replace" if "--in-place" in words else "--force"]),
+                cwd=place,
+            )
+            left = contents(place).keys() - before.keys() - whole.files.keys()
+            problem = problem or again.err or f"the next run leaves {left}" * bool(left)
+        if problem:
+            problems.append(f"{signal.Signals(number).name} after {moment:.3f} s: {problem}")
+    print(f"{command}: {COUNT} signals, statuses {statuses}, {cleaned} temporary files left")  # noqa: T201 - for docs/guarantees.md
+    assert not problems, "\n".join(problems)
