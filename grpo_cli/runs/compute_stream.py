@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from bisect import bisect_left
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from io import BytesIO
-from operator import or_
-from typing import TYPE_CHECKING, Any, BinaryIO
+from operator import attrgetter, or_
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from grpo_cli.files.inputs import Held, arrivals
 from grpo_cli.formats import registry
 from grpo_cli.formats.cells import canonical
 from grpo_cli.formats.interface import Field, Weaving
-from grpo_cli.formats.jsonl.lines import is_blank
+from grpo_cli.formats.jsonl.lines import is_blank, row_starts
 from grpo_cli.read import build_table
 from grpo_cli.read.build_table import refuse_singletons, refuse_unscorable
 from grpo_cli.read.tables import FileTable
@@ -36,9 +36,8 @@ from grpo_cli.write.outputs import STDOUT, added, open_file, refuse_columns, ref
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import polars as pl
-
     from grpo_cli.files.inputs import Input
+    from grpo_cli.formats.jsonl.lines import Ints
     from grpo_cli.runs.compute_files import Job
 
 
@@ -115,8 +114,8 @@ def _boundary(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
     """Write the rows of a block with their advantages, and count them; blank lines alone are copied."""
-    if all(is_blank(row) for row in block.rows):
-        sink.writelines(block.rows)
+    if is_blank(block.data):
+        sink.write(block.data)
         return
     held = block.held()
     table = FileTable(held, registry.lines())
@@ -144,9 +143,9 @@ def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows of complete groups (a row with the blank lines behind it), and how many lines came before."""
+    """Lines of complete groups, and how many lines came before. Blank lines stay with the row before them."""
 
-    rows: Sequence[bytes]
+    data: bytes
     before: int
 
     @contextmanager
@@ -160,8 +159,8 @@ class Block:
             raise type(error)(message, hint) from None
 
     def held(self) -> Input:
-        """The rows as an input that can be read twice."""
-        return Held.of(b"".join(self.rows), STDOUT)
+        """The lines as an input that can be read twice."""
+        return Held.of(self.data, STDOUT)
 
 
 def blocks(
@@ -169,18 +168,15 @@ def blocks(
 ) -> Iterator[Block]:
     """Blocks of whole groups, as soon as each is complete: a change of `ends` (or `size` rows) ends one."""
     pending = _Pending(ends, groups, size)
-    for rows in _rows(source, max_line):
-        pending.add(rows)
-        if count := pending.complete():
-            yield pending.release(count)
-    if pending.rows:
-        yield pending.release(len(pending.rows))
-    if pending.blank:
-        yield Block([pending.blank], pending.lines)
+    for data in _whole_lines(source, max_line):
+        if cut := pending.add(data):
+            yield pending.release(cut)
+    if pending.held:
+        yield pending.release(pending.held)
 
 
-def _rows(source: BinaryIO, max_line: int) -> Iterator[list[bytes]]:
-    """Whole rows as they arrive, without waiting for a buffer to fill; blank lines stay with the row before them."""
+def _whole_lines(source: BinaryIO, max_line: int) -> Iterator[bytes]:
+    """Lines as they arrive, without waiting for a buffer to fill."""
     rest, first = b"", True
     for part in arrivals(source):
         if first:
@@ -192,110 +188,94 @@ def _rows(source: BinaryIO, max_line: int) -> Iterator[list[bytes]]:
         cut = data.rfind(b"\n") + 1
         rest = data[cut:]
         if cut:
-            yield _joined(data[:cut])
+            yield data[:cut]
         if len(rest) > max_line:
             raise DataError(f"-: a line of more than {max_line:,} bytes", "--max-line BYTES reads longer ones")
     if rest:
-        yield _joined(rest)
+        yield rest
 
 
-def _joined(data: bytes) -> list[bytes]:
-    """The lines, blank ones with the row before them."""
-    lines = BytesIO(data).readlines()
-    if data.startswith(b"{") + data.count(b"\n{") == len(lines):
-        return lines
-    rows: list[bytes] = []
-    for line in lines:
-        if rows and is_blank(line):
-            rows[-1] += line
-        else:
-            rows.append(line)
-    return rows
+class _Run(NamedTuple):
+    """Rows that follow each other and have one key: where their first line begins, and digests of the key."""
+
+    start: int
+    end: bytes  # of the columns whose change ends a block
+    group: bytes  # of those of the group, where a block is a batch
 
 
 @dataclass(slots=True)
 class _Pending:
-    """Rows whose block may go on, with digests of their keys: a change of the block's key ends it."""
+    """Lines whose block may go on: a change of its key, or enough rows, ends it."""
 
     ends: tuple[str, ...]  # the columns whose change ends a block
     groups: tuple[str, ...]  # those of the group, where a block is a batch
     size: int | None
-    rows: list[bytes] = field(default_factory=list)
-    keys: list[tuple[bytes, bytes]] = field(default_factory=list)
+    parts: list[bytes] = field(default_factory=list)
+    held: int = 0  # bytes of them
+    rows: int = 0
+    runs: list[_Run] = field(default_factory=list)
     left: set[bytes] = field(default_factory=set)
     block_of: dict[bytes, bytes] = field(default_factory=dict)
-    blank: bytes = b""  # lines without a row before them that is still here
-    lines: int = 0
+    arrived: int = 0  # lines
+    gone: int = 0  # lines
 
-    def add(self, rows: list[bytes]) -> None:
-        """Take in what has arrived."""
-        if is_blank(rows[0]):
-            self._add_blank(rows.pop(0))
-        if not rows:
-            return
-        rows[0], self.blank = self.blank + rows[0], b""
+    def add(self, data: bytes) -> int:
+        """Take in what has arrived; returns how many of the waiting bytes belong to blocks that have ended."""
+        starts = row_starts(data) + self.held
+        if self.ends and len(starts):
+            self._add_runs(Block(data, self.arrived), starts)
+        self.parts.append(data)
+        self.held += len(data)
+        self.rows += len(starts)
+        self.arrived += data.count(b"\n")
         if self.ends:
-            self.keys += self._keys(Block(rows, self.lines + b"".join(self.rows).count(b"\n")))
-        self.rows += rows
+            for run, after in zip(self.runs[-2::-1], self.runs[::-1], strict=False):
+                if run.end != after.end:
+                    return after.start
+            return 0
+        left = self.rows % self.size if self.size else self.rows
+        if left == self.rows:
+            return 0
+        self.rows = left
+        return int(starts[-left]) if left else self.held
 
-    def _add_blank(self, lines: bytes) -> None:
-        """Blank lines belong to the row before them, or to the next one when that has left."""
-        if self.rows:
-            self.rows[-1] += lines
-        else:
-            self.blank += lines
-
-    def _keys(self, block: Block) -> Iterator[tuple[bytes, bytes]]:
+    def _add_runs(self, block: Block, starts: Ints) -> None:
         names = dict.fromkeys((*self.ends, *self.groups))
         with block.located():
             frame = registry.lines().scan(block.held(), [Field(name, "key") for name in names])
-        return zip(_digests(frame, self.ends), _digests(frame, self.groups), strict=True)
+        changed = reduce(or_, (key.ne_missing(key.shift()) for key in frame))
+        first = np.union1d([0], changed.arg_true())
+        texts = {key.name: canonical(key.gather(first)).fill_null("null").to_list() for key in frame}
+        ends, groups = (_digests([texts[name] for name in names], len(first)) for names in (self.ends, self.groups))
+        for run in map(_Run, starts[first].tolist(), ends, groups):
+            if not self.runs or run[1:] != self.runs[-1][1:]:
+                self.runs.append(run)
 
-    def complete(self) -> int:
-        """How many of the waiting rows belong to blocks that have ended."""
-        if not self.ends:
-            return len(self.rows) // self.size * self.size if self.size else 0
-        last = len(self.keys) - 1
-        while last > 0 and self.keys[last - 1][0] == self.keys[-1][0]:
-            last -= 1
-        return max(last, 0)
-
-    def release(self, count: int) -> Block:
-        """Let the first rows go; a key that was here before has come back too late."""
-        block = Block(self.rows[:count], self.lines)
-        before = (b"", b"")
-        for at, key in enumerate(self.keys[:count]):
-            if key == before:
-                continue
-            end, group = key
-            late = end != before[0] and end in self.left
-            if late or (self.groups and self.block_of.setdefault(group, end) != end):
-                row = block.rows[at]
-                line = (
-                    self.lines
-                    + b"".join(block.rows[:at]).count(b"\n")
-                    + 1
-                    + row.count(b"\n", 0, len(row) - len(row.lstrip()))
-                )
+    def release(self, cut: int) -> Block:
+        """Let the first bytes go; a key that was here before has come back too late."""
+        data = b"".join(self.parts)
+        block = Block(data[:cut], self.gone)
+        last = b""
+        count = bisect_left(self.runs, cut, key=attrgetter("start"))
+        for run in self.runs[:count]:
+            late = run.end != last and run.end in self.left
+            if late or (self.groups and self.block_of.setdefault(run.group, run.end) != run.end):
+                line = self.gone + data.count(b"\n", 0, run.start) + 1
                 if late:
                     cure = "sort the rows by it upstream, or leave out --stream"
                     raise DataError(f"-:{line}: {', '.join(self.ends)} comes back after its group was complete", cure)
                 more = f"a group belongs to one batch: add {', '.join(self.ends)} to --group"
                 raise DataError(f"-:{line}: {', '.join(self.groups)} was in an earlier batch", more)
-            self.left.add(end)
-            before = key
-        self.lines += b"".join(block.rows).count(b"\n")
-        self.rows, self.keys = self.rows[count:], self.keys[count:]
+            self.left.add(run.end)
+            last = run.end
+        self.gone += block.data.count(b"\n")
+        self.parts, self.held = [data[cut:]], len(data) - cut
+        self.runs = [run._replace(start=run.start - cut) for run in self.runs[count:]]
         return block
 
 
-def _digests(frame: pl.DataFrame, names: Sequence[str]) -> list[bytes]:
-    """The key of every row in 16 bytes."""
-    if not names:
-        return [b""] * len(frame)
-    texts = [canonical(frame[name]).fill_null("null") for name in names]
-    starts = reduce(or_, ((text != text.shift()).fill_null(value=True) for text in texts)).arg_true()
-    heads = zip(*(text.gather(starts).to_list() for text in texts), strict=True)
-    digests = [hashlib.blake2b("\0".join(parts).encode(), digest_size=16).digest() for parts in heads]
-    sizes = np.diff(starts.to_numpy(), append=len(frame)).tolist()
-    return [digest for digest, size in zip(digests, sizes, strict=True) for _ in range(size)]
+def _digests(keys: Sequence[list[str]], count: int) -> list[bytes]:
+    """Each key, of one text or several, in 16 bytes."""
+    if not keys:
+        return [b""] * count
+    return [hashlib.blake2b("\0".join(key).encode(), digest_size=16).digest() for key in zip(*keys, strict=True)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Ints = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
 
 BOM: Final = b"\xef\xbb\xbf"
-_LF, _CR, _CLOSE = b"\n\r}"
+_LF, _CR, _OPEN, _CLOSE = b"\n\r{}"
 _BLANKS: Final = b" \t\r\n"
 _STEP: Final = 1 << 18  # bytes in which line feeds are looked for
 # What stands before the last brace of an object that is not empty, nearly always.
@@ -49,6 +49,15 @@ def line_ends(found: np.ndarray) -> Ints:
     some = (np.flatnonzero(found[at : at + _STEP] == _LF) + at for at in range(0, len(found), _STEP))
     ends = np.concatenate([np.zeros(0, np.int64), *some])
     return np.append(ends, len(found)) if len(found) and found[-1] != _LF else ends
+
+
+def row_starts(data: bytes) -> Ints:
+    """Where the line of each row begins; blank lines are no rows."""
+    found = np.frombuffer(data, np.uint8)
+    ends = line_ends(found)
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    odd = np.flatnonzero(found[starts] != _OPEN).tolist()
+    return np.delete(starts, [at for at in odd if is_blank(data[starts[at] : ends[at]])])
 
 
 def last_braces(data: bytes) -> tuple[Ints, Ints]:
