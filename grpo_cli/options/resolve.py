@@ -320,5 +320,6 @@ def export_fields(given: Given) -> dict[str, Any]:
     if "best" in given:
         fields["pick"] = given["best"]
     if "pass_at" in given:
-        fields["pass_at"] = tuple(typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(","))
+        draws = [typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(",")]
+        fields["pass_at"] = tuple(dict.fromkeys(draws))  # twice the same number is one column
     return fields | ({"where": Filter.parse(given["where"])} if "where" in given else {})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
+from grpo_cli.files.inputs import spooled
 from grpo_cli.read.known_names import CONVERSATIONS, LIKELY_TEXT, PROMPTS, RESPONSES
 from grpo_cli.read.tables import FileTable
 
@@ -126,20 +126,22 @@ class TextStore:
 
     def __init__(self, narrow: Narrow, rows: Rows, columns: Sequence[str]) -> None:
         self._rows, self._columns = rows, list(columns)
-        self._file = TemporaryFile()  # noqa: SIM115 - closed with the object, and has no name
         sizes = []
-        for frame in json_texts(narrow, rows, columns):
-            texts = [(text or "").encode() for row in frame.iter_rows() for text in row]
-            self._file.write(b"".join(texts))
-            sizes.append(np.fromiter(map(len, texts), np.int64, len(texts)))
-        self._file.flush()
+
+        def parts() -> Iterator[bytes]:
+            for frame in json_texts(narrow, rows, columns):
+                texts = [(text or "").encode() for row in frame.iter_rows() for text in row]
+                sizes.append(np.fromiter(map(len, texts), np.int64, len(texts)))
+                yield b"".join(texts)
+
+        self._fd = cast("int", spooled(parts(), "the texts of the records").fd)
         self._ends = np.cumsum(np.concatenate([np.zeros(0, np.int64), *sizes]))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        os.close(self._fd)
 
     def size(self, rows: Rows) -> Rows:
         """How many bytes the texts of each of these rows are."""
@@ -154,7 +156,6 @@ class TextStore:
         ends = self._ends[at]
         starts = np.where(at > 0, self._ends[at - 1], 0)
         read = (
-            os.pread(self._file.fileno(), end - start, start)
-            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+            os.pread(self._fd, end - start, start) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
         )
         return pl.Series(column, [text.decode() or None for text in read], dtype=pl.String)

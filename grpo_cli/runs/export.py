@@ -164,7 +164,7 @@ def _rollouts(
         column = columns.prompt or columns.messages
         _, first, of = np.unique(codes[rows], return_index=True, return_inverse=True)
         in_order = np.sort(rows[first])
-        hashes = text_hashes(narrow, in_order, [column])[column] if wanted.pool else np.ones(len(first), np.uint64)
+        hashes = text_hashes(narrow, in_order, [column])[column]
         prompts = hashes[np.searchsorted(in_order, rows[first])][of] if len(first) else nothing[rows]
         leave_out(prompts > 0, f"no {column}")
         kept = prompts > 0
@@ -229,8 +229,7 @@ def _token_lists(narrow: Narrow, columns: TokenColumns, rows: Index, advantages:
         here = rows[done : done + len(frame)]
         values = advantages[done : done + len(frame)]
         done += len(frame)
-        lists = token_advantages(frame, values, columns, lambda at, here=here: narrow.place(int(here[at])))  # type: ignore[misc]
-        yield frame.with_columns(lists)
+        yield from token_advantages(frame, values, columns, lambda at, here=here: narrow.place(int(here[at])))  # type: ignore[misc]
 
 
 def _pairs(narrow: Narrow, columns: TextColumns, chosen: Index, rejected: Index) -> Iterator[pl.DataFrame]:

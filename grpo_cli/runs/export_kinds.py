@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.errors import UsageError
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.read.memory import available_memory
 from grpo_cli.runs.select import pick_rows
 from grpo_cli.stats.difficulty import USEFUL
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 BETA: Final = 1.0
 MAX_WEIGHT: Final = 20.0
 _TEXTS: Final = ("prompt", "response", "messages")
+_PAIR: Final = 64  # bytes while all pairs are chosen from
 BANDS: Final = ("never", "hard", "medium", "easy", "always")
 
 
@@ -286,14 +288,22 @@ def _adjacent(rollouts: Rollouts) -> tuple[Index, Index]:
 
 
 def _all(rollouts: Rollouts) -> tuple[Index, Index]:
+    sizes = np.unique(rollouts.codes, return_counts=True)[1]
+    count, memory = int((sizes * (sizes - 1) // 2).sum()), available_memory()
+    if memory is not None and count * _PAIR > memory:
+        raise DataError(
+            f"{count:,} pairs take {count * _PAIR / 1e9:.1f} GB of memory, and {memory / 1e9:.1f} GB are available",
+            "--pairs adjacent or extremes makes fewer, and so does --where",
+        )
     better, worse = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     places = np.arange(len(rollouts.rows))
-    for away in range(1, len(places)):
-        same = rollouts.codes[:-away] == rollouts.codes[away:]
-        if not same.any():
-            break
-        better.append(places[:-away][same])
-        worse.append(places[away:][same])
+    away = 0
+    while len(places):
+        away += 1
+        places = places[places < len(rollouts.rows) - away]
+        places = places[rollouts.codes[places] == rollouts.codes[places + away]]
+        better.append(places)
+        worse.append(places + away)
     return np.concatenate(better), np.concatenate(worse)
 
 
@@ -322,18 +332,31 @@ def weights(rollouts: Rollouts, wanted: Wanted) -> Records:
 
 
 def _exp(advantages: Vector, codes: Index, groups: int, beta: float, most: float) -> Vector:
-    weight = np.exp(np.minimum(advantages / beta, math.log(most)))
+    exponents = np.minimum(_divided(advantages, beta), math.log(most))
+    weight = np.exp(exponents - _highest(exponents, codes, groups))  # which leaves every share as it is
     total = np.bincount(codes, weights=weight, minlength=groups)[codes]
     share: Vector = weight * np.bincount(codes, minlength=groups)[codes] / total
     return share
 
 
 def _softmax(advantages: Vector, codes: Index, groups: int, beta: float, _: float) -> Vector:
-    most = np.full(groups, -np.inf)
-    np.maximum.at(most, codes, advantages)
-    weight = np.exp((advantages - most[codes]) / beta)
+    weight = np.exp(_divided(advantages - _highest(advantages, codes, groups), beta))
     share: Vector = weight / np.bincount(codes, weights=weight, minlength=groups)[codes]
     return share
+
+
+def _highest(values: Vector, codes: Index, groups: int) -> Vector:
+    """The highest value of its group for every row."""
+    most = np.full(groups, -np.inf)
+    np.maximum.at(most, codes, values)
+    highest: Vector = most[codes]
+    return highest
+
+
+def _divided(values: Vector, beta: float) -> Vector:
+    """The quotients; those that are too large to be numbers are the largest ones."""
+    with np.errstate(over="ignore"):
+        return np.nan_to_num(values / beta)
 
 
 def _positive(advantages: Vector, *_: Any) -> Vector:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import tempfile
 from itertools import combinations
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
@@ -13,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grpo_cli.write.token_lists import token_advantages
 from tests.support.command import adv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 Row = dict[str, Any]
@@ -155,6 +158,30 @@ def test_all_pairs_and_a_least_margin(rollouts: Path) -> None:
     assert sorted(pairs_in(wide)) == sorted(all_pairs(ROWS, 0.75))
 
 
+def test_more_pairs_than_memory_holds_are_refused_before_they_are_made(
+    rollouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_cli.runs.export_kinds.available_memory", lambda: 600)
+    done = adv("export", str(rollouts), "--to", "pairs", "--pairs", "all", "-o", str(tmp_path / "o.jsonl"))
+    assert (done.status, done.err.count("\n")) == (1, 1)
+    assert "10 pairs take 0.0 GB of memory, and 0.0 GB are available; --pairs adjacent" in done.err
+    assert not (tmp_path / "o.jsonl").exists()
+
+
+def test_a_full_temporary_directory_is_told_by_its_name(
+    rollouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.dup", full)  # what a spool is written through
+    for options in (("--to", "pairs", "-o", "o.jsonl"), ("--to", "sft", "-o", "o.parquet")):
+        done = adv("export", rollouts.name, *options, cwd=tmp_path)
+        assert (done.status, done.err.count("\n")) == (1, 1)
+        assert f"the texts of the records: no space left in {tempfile.gettempdir()}" in done.err
+        assert [path.name for path in tmp_path.iterdir()] == [rollouts.name]
+
+
 def test_neighbours_are_each_reward_and_the_next_lower_one(rollouts: Path) -> None:
     found = exported(rollouts, "--to", "pairs", "--pairs", "adjacent")
     assert [(row["chosen_reward"], row["rejected_reward"]) for row in found] == [
@@ -227,6 +254,24 @@ def test_positive_weights_are_the_positive_advantages(rollouts: Path) -> None:
     assert [row["weight"] for row in found] == [row["advantage"] for row in found]
 
 
+@pytest.mark.parametrize("options", [(), ("--weight", "softmax"), ("--max-weight", "1e308")], ids=str)
+@pytest.mark.parametrize("beta", ["0.0001", "1e-320"])
+def test_a_beta_that_is_very_small_leaves_no_group_without_weights(
+    options: tuple[str, ...], beta: str, tmp_path: Path
+) -> None:
+    """Of a group far below the others every exponential is 0."""
+    rows = [
+        {"prompt_id": p, "prompt": p, "completion": f"{p}{k}", "reward": r}
+        for p, rewards in {"low": (-5.0, -5.0), "high": (5.0, 4.0)}.items()
+        for k, r in enumerate(rewards)
+    ]
+    plan = ("--method", "reinforce", "--beta", beta)
+    found = exported(lines(tmp_path / "in.jsonl", rows), "--to", "weights", *plan, *options)
+    share = 0.5 if "softmax" in options else 1.0
+    assert [(row["completion"], row["weight"]) for row in found[:2]] == [("low0", share), ("low1", share)]
+    assert sum(row["weight"] for row in found[2:]) == 2 * share
+
+
 # --- prompts -----------------------------------------------------------------------------------------------
 
 
@@ -262,6 +307,21 @@ def test_runs_of_the_same_prompts_are_pooled(tmp_path: Path) -> None:
     assert [(row["prompt"], row["n"]) for row in apart] == [("x", 2), ("y", 1), ("y", 1), ("x", 2)]
     pooled = exported(path, "--to", "prompts", "-g", "prompt,step", "--pool")
     assert [(row["prompt"], row["n"], row["solve_rate"]) for row in pooled] == [("x", 4, 0.75), ("y", 2, 0.5)]
+
+
+def test_a_number_of_draws_that_is_given_twice_is_one_column(rollouts: Path) -> None:
+    (first, *_) = exported(rollouts, "--to", "prompts", "--pass-at", "2,1,2")
+    assert [name for name in first if name.startswith("pass")] == ["pass@2", "pass@1"]
+
+
+@pytest.mark.parametrize("pool", [(), ("--pool",)], ids=["apart", "pooled"])
+def test_a_prompt_without_text_is_no_prompt(pool: tuple[str, ...], tmp_path: Path) -> None:
+    rows = [{"prompt_id": p, "prompt": text, "reward": 1.0} for p, text in (("a", "x"), ("b", None), ("c", ""))]
+    path = lines(tmp_path / "in.jsonl", rows)
+    assert [row["prompt"] for row in exported(path, "--to", "prompts", *pool)] == ["x"]
+    done = adv("export", str(path), "--to", "prompts", "--prompt", "promt", "-o", str(tmp_path / "o.jsonl"), *pool)
+    assert (done.status, done.err.count("\n")) == (1, 1)
+    assert "no row has a text in the column 'promt'; the columns are prompt_id, prompt, reward" in done.err
 
 
 # --- tokens ------------------------------------------------------------------------------------------------
@@ -311,6 +371,11 @@ def test_the_advantage_stands_on_every_token_of_the_response(
         ({"loss_mask": [1]}, ("--tokens", "all_ids", "--mask", "loss_mask"), "rows.jsonl:2: loss_mask has 1 entries, all_ids 5"),
         ({"n": -1}, ("--length-column", "n"), "rows.jsonl:2: n is -1, expected a number of tokens"),
         ({"completion_ids": [[1]]}, ("--tokens", "completion_ids"), "rows.jsonl:2: completion_ids is no flat list"),
+        ({"n": float("nan")}, ("--length-column", "n"), "rows.jsonl:2: n is NaN, expected a number of tokens"),
+        ({"n": 10**12}, ("--length-column", "n"), "rows.jsonl:2: n is 1000000000000, more tokens than the 16,777,216"),
+        ({"n": 10**400}, ("--length-column", "n"), "more tokens than the 16,777,216 that a row may have"),
+        ({"loss_mask": "x"}, ("--mask", "loss_mask"), 'rows.jsonl:2: loss_mask is "x", expected a list of numbers'),
+        ({"loss_mask": [None, [1]]}, ("--mask", "loss_mask"), "rows.jsonl:2: loss_mask is [null, [1]], expected a list"),
         ({}, (), "give --tokens COL, --mask COL or --length-column COL; it could be prompt_ids, completion_ids"),
         ({}, ("--mask", "loss_mask", "--length-column", "n"), "leave one of them out"),
     ],
@@ -323,6 +388,28 @@ def test_lengths_that_do_not_fit_are_an_error(
     assert done.status in {1, 2}
     assert message in done.err
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_lists_of_advantages_are_written_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = lines(tmp_path / "rows.jsonl", TOKENS)
+    whole = exported(path, "--to", "tokens", "--tokens", "completion_ids")
+    monkeypatch.setattr("grpo_cli.write.token_lists._AT_ONCE", 4)
+    frames: list[int] = []
+    monkeypatch.setattr("grpo_cli.runs.export.token_advantages", counted(frames))
+    assert exported(path, "--to", "tokens", "--tokens", "completion_ids") == whole
+    assert len(frames) > 2
+    assert sum(frames) == len(TOKENS)
+
+
+def counted(frames: list[int]) -> Callable[..., Iterator[pl.DataFrame]]:
+    """What the run calls, with the heights of its frames noted."""
+
+    def advantages(*words: Any) -> Iterator[pl.DataFrame]:
+        for frame in token_advantages(*words):
+            frames.append(len(frame))
+            yield frame
+
+    return advantages
 
 
 def test_advantages_on_tokens_are_a_list_column(tmp_path: Path) -> None:
