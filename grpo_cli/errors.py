@@ -76,8 +76,12 @@ class DataError(GrpoError, ValueError):
     """The data cannot be used as asked."""
 
     def after_others(self, written: int, total: int) -> DataError:
-        """The same error of a later one of several outputs: those before it are complete."""
-        before = f"; {written} of {total} outputs were written before, no other one"
+        """The same error of one of several outputs: those before it are complete, and so are notes of --resume."""
+        before = (
+            f"; {written} of {total} outputs were written before, no other one"
+            if written
+            else ", no output was written"
+        )
         return type(self)(self.message.replace(NOTHING_WRITTEN, before), self.hint)
 
 

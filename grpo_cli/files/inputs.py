@@ -196,26 +196,22 @@ def pinned(path: Path) -> Input:
 
 
 def spool(stream: BinaryIO, name: str = "-") -> Input:
-    """Copy a stream to an unlinked temporary file."""
+    """Copy a stream to a temporary file without a name."""
     return spooled(arrivals(stream), name)
 
 
 def spooled(parts: Iterable[bytes | memoryview], name: str) -> Input:
-    """An unlinked temporary file of these bytes: nothing is left behind, however the run ends."""
-    fd, path = tempfile.mkstemp(prefix="grpo-adv.")
-    os.unlink(path)  # noqa: PTH108 - mkstemp gives a plain string
+    """A temporary file of these bytes that has no name: nothing is left behind, however the run ends."""
     try:
-        with os.fdopen(os.dup(fd), "wb") as sink:
+        with tempfile.TemporaryFile(prefix="grpo-adv.") as sink:
             sink.writelines(parts)
+            sink.flush()
+            fd = os.dup(sink.fileno())
     except OSError as error:
-        os.close(fd)
         if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
             no_room = f"{name}: no space left in {tempfile.gettempdir()} to keep it for the second reading"
             raise DataError(no_room, "set TMPDIR elsewhere") from error
         raise DataError(f"{name}: cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except BaseException:
-        os.close(fd)
-        raise
     linux = f"/proc/self/fd/{fd}"
     reopened = linux if os.path.exists(linux) else f"/dev/fd/{fd}"  # noqa: PTH110 - a descriptor, not a file
     return Input(name, reopened, Pin.of(os.fstat(fd)), fd)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -26,14 +26,7 @@ def convert(
     if not long:
         weaving = source_format.records(source, weaving)
     parts = iter([source_format.long(source)]) if long and source_format.nested else source_format.parts(source)
-    watched = _KeepsError(sink)
-    try:
-        target_format.write_parts(
-            _with_new_columns(source, parts, weaving), cast("BinaryIO", watched), weaving.metadata
-        )
-    finally:
-        if watched.error is not None:
-            raise watched.error
+    target_format.write_parts(_with_new_columns(source, parts, weaving), sink, weaving.metadata)
 
 
 def _with_new_columns(source: Input, parts: Iterator[pl.DataFrame], weaving: Weaving) -> Iterator[pl.DataFrame]:
@@ -54,21 +47,3 @@ def _with_new_columns(source: Input, parts: Iterator[pl.DataFrame], weaving: Wea
         yield kept.with_columns(added[first:last].get_columns())
     if take is None:
         exactly(row, added.height, source)
-
-
-class _KeepsError:
-    """A sink that keeps what the system refused: polars says it without its number, or swallows it at the end of a file."""
-
-    def __init__(self, sink: BinaryIO) -> None:
-        self._sink = sink
-        self.error: OSError | None = None
-
-    def write(self, data: bytes) -> int:
-        try:
-            return self._sink.write(data)
-        except OSError as error:
-            self.error = error
-            raise
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sink, name)

@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 import polars as pl
@@ -79,18 +79,18 @@ def write(
                 # Noted just before it gets its name: whoever is killed in between has left nothing that is not known.
                 ready = partial(ledger.finished, target.path)
             weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)
-            with one_of_several(at, len(targets)):
+            with one_of_several(at, len(targets), noted=ledger is not None):
                 notes += _write_one(output, table, target, weaving, force=force, ready=ready, folders=folders)
     return notes
 
 
 @contextmanager
-def one_of_several(at: int, total: int) -> Iterator[None]:
-    """Write an output behind `at` others, which an error does not leave unsaid."""
+def one_of_several(at: int, total: int, *, noted: bool = False) -> Iterator[None]:
+    """Write an output behind `at` others, or behind the notes of --resume, which an error does not leave unsaid."""
     try:
         yield
     except DataError as error:
-        if not at or NOTHING_WRITTEN not in error.message:
+        if not (at or noted) or NOTHING_WRITTEN not in error.message:
             raise
         raise error.after_others(at, total) from error
 
@@ -177,20 +177,63 @@ def sink(
     to `folders`.
     """
     if target.url:
-        with uploading(target.url, force=force) as upload, packing(upload, target.packing) as packed:
-            yield packed
+        with (
+            uploading(target.url, force=force) as upload,
+            packing(upload, target.packing) as packed,
+            _kept(packed) as kept,
+        ):
+            yield kept
         return
     if target.path is None:
         if sys.stdout is None:
             raise UsageError("standard output is closed", "give -o FILE")
         if target.format.binary and sys.stdout.isatty():
             raise UsageError(f"{target.format.name} is not for a terminal", "give -o FILE, or pipe it on")
-        with packing(sys.stdout.buffer, target.packing) as packed:
-            yield packed
+        with packing(sys.stdout.buffer, target.packing) as packed, _kept(packed) as kept:
+            yield kept
         sys.stdout.buffer.flush()
         return
     with (
         replacing(target.path, force=force, ready=ready, unsynced=folders) as handle,
         packing(handle, target.packing) as packed,
+        _kept(packed) as kept,
     ):
-        yield packed
+        yield kept
+
+
+@contextmanager
+def _kept(sink: BinaryIO) -> Iterator[BinaryIO]:
+    """The same sink, at whose end the error is raised that the system gave: polars says it without its number, or swallows it."""
+    watched = _KeepsError(sink)
+    try:
+        yield cast("BinaryIO", watched)
+    finally:
+        if watched.error is not None:
+            raise watched.error
+
+
+class _KeepsError:
+    """A sink that keeps what the system refused."""
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink = sink
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        """Write, and keep an error."""
+        try:
+            return self._sink.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        """Flush, and keep an error: short outputs are first written here."""
+        try:
+            self._sink.flush()
+        except OSError as error:
+            self.error = error
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sink, name)

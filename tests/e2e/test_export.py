@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import tempfile
 from itertools import combinations
+from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import polars as pl
 import pytest
@@ -20,7 +20,6 @@ from tests.support.command import adv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 Row = dict[str, Any]
 ROWS: list[Row] = [
@@ -171,10 +170,10 @@ def test_more_pairs_than_memory_holds_are_refused_before_they_are_made(
 def test_a_full_temporary_directory_is_told_by_its_name(
     rollouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def full(**_: object) -> BinaryIO:
+        return Path("/dev/full").open("w+b")
 
-    monkeypatch.setattr("os.dup", full)  # what a spool is written through
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
     for options in (("--to", "pairs", "-o", "o.jsonl"), ("--to", "sft", "-o", "o.parquet")):
         done = adv("export", rollouts.name, *options, cwd=tmp_path)
         assert (done.status, done.err.count("\n")) == (1, 1)

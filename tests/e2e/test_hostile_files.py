@@ -179,3 +179,21 @@ def test_of_several_outputs_those_that_were_written_before_a_disk_failed_are_cou
     assert done.status == 1
     assert "b.jsonl: no space left; 1 of 3 outputs were written before, no other one; free some" in done.err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.jsonl"]
+
+
+def test_notes_of_resume_that_are_there_are_not_denied_when_the_first_output_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.jsonl", ROWS)
+    synced: list[int] = []
+
+    def fails_after_the_notes(fd: int) -> None:
+        synced.append(fd)
+        if len(synced) > 2:  # the notes and their directory
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fails_after_the_notes)
+    done = adv("compute", "a.jsonl", "-o", "out/", "--resume", "-q", cwd=tmp_path)
+    assert done.status == 1
+    assert "a.jsonl: no space left, no output was written; free some" in done.err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".grpo-adv.resume"]

@@ -99,6 +99,7 @@ class Case:
     stdin: str = "/dev/null"
 
 
+TEXTS: Final = "--prompt prompt_id --response text"
 WRITING: Final = [
     Case("compute in.jsonl"),
     Case("compute in.jsonl -o out.jsonl --force", old_output),
@@ -130,6 +131,10 @@ WRITING: Final = [
     Case("select in.jsonl --limit 3"),
     Case("select in.parquet --limit 3 -o out.parquet --force --summary s.json", old_output),
     Case("select shards --group-within file --limit 3 -o out/", shards),
+    Case(f"export in.jsonl --to sft {TEXTS} -o out.jsonl --force", old_output),
+    Case(f"export in.jsonl --to weights {TEXTS} -o out.parquet"),
+    Case(f"export in.parquet --to pairs {TEXTS} -o out.jsonl --summary s.json", parquet),
+    Case("export in.jsonl --to prompts --prompt prompt_id -o out.csv"),
     Case("report in.jsonl -o out.html"),
     Case("report in.jsonl -o out.html --force", old_output),
     Case("compute in.jsonl -o out.jsonl", large),
