@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ROW: Final = 40  # bytes a row with one key and one reward: less than any run was measured to take (50 to 90)
 COLUMN: Final = 8  # bytes a row for each further column
+WAYS_OUT: Final = "run it in parts, by step or by file, or as JSON lines that are sorted by group through --stream"
 _GB: Final = 1e9
 
 
@@ -33,7 +34,7 @@ def refuse_beyond_memory(tables: Sequence[Table], columns: int, root: Path = Pat
     if available is not None and needed > available:
         raise DataError(
             f"{rows:,} rows take {needed / _GB:.1f} GB of memory at least, and {available / _GB:.1f} GB are available",
-            "run it in parts, by step or by file, or as JSON lines that are sorted by group through --stream",
+            WAYS_OUT,
         )
 
 

@@ -57,10 +57,22 @@ def test_the_generated_parts_of_a_page_are_fresh(name: str) -> None:
     assert regenerated(TEXTS[name]) == TEXTS[name], "run: make docs"
 
 
-def test_the_tests_that_hold_the_promises_are_there() -> None:
-    named = re.findall(r"`(tests/[\w./]+\.py)`", (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8"))
-    assert len(named) > 10
-    assert [name for name in named if not (ROOT / name).is_file()] == []
+GUARANTEES = TEXTS["docs/guarantees.md"]
+
+
+@pytest.mark.parametrize("named", sorted(set(re.findall(r"`(tests/[\w./]+\.py(?:::\w+)?)`", GUARANTEES))))
+def test_a_test_that_holds_a_promise_is_there(named: str) -> None:
+    path, _, name = named.partition("::")
+    assert f"def {name}" in (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_every_promise_of_the_readme_has_its_tests() -> None:
+    promises = re.findall(r"^\* (\*\*.+?\*\*)", README.partition("## What you can rely on")[2], re.MULTILINE)
+    rows = re.findall(r"^\| (.+) \| (.*)\|$", GUARANTEES.partition("## What holds these promises")[2], re.MULTILINE)[2:]
+    assert len(promises) >= 7
+    assert [promise for promise in promises if promise not in dict(rows)] == []
+    # A promise without tests of its own comes to what the rows below it say.
+    assert all(tests or not rows[at + 1][0].startswith("**") for at, (_, tests) in enumerate(rows))
 
 
 def test_every_generated_table_is_on_a_page() -> None:

@@ -14,7 +14,8 @@ import pytest
 from pyarrow import ipc
 
 from grpo_cli.errors import DataError
-from grpo_cli.read.memory import available_memory, refuse_beyond_memory
+from grpo_cli.options.table import EVERY
+from grpo_cli.read.memory import WAYS_OUT, available_memory, refuse_beyond_memory
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding
 
@@ -62,6 +63,10 @@ def test_rows_that_cannot_fit_are_refused_with_both_figures(tmp_path: Path) -> N
         refuse_beyond_memory(both, 2, machine(tmp_path, available=7 * MB))
     with pytest.raises(DataError):  # each further column takes more
         refuse_beyond_memory(both, 4, machine(tmp_path, available=8 * MB + MB // 2))
+
+
+def test_ray_is_named_as_a_way_out_as_soon_as_there_is_such_an_engine() -> None:
+    assert ("--engine ray" in WAYS_OUT) == ("engine" in EVERY)
 
 
 def test_the_least_of_what_the_machine_and_its_control_groups_give_counts(tmp_path: Path) -> None:
