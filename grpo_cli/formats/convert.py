@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 import polars as pl
 
+from grpo_cli.formats.interface import TypesDiffer
 from grpo_cli.formats.jsonl.lines import exactly
 
 if TYPE_CHECKING:
@@ -25,15 +26,29 @@ def convert(
     """
     if not long:
         weaving = source_format.records(source, weaving)
-    parts = iter([source_format.long(source)]) if long and source_format.nested else source_format.parts(source)
-    watched = _KeepsError(sink)
-    try:
-        target_format.write_parts(
-            _with_new_columns(source, parts, weaving), cast("BinaryIO", watched), weaving.metadata
-        )
-    finally:
-        if watched.error is not None:
-            raise watched.error
+
+    def write(parts: Iterator[pl.DataFrame]) -> None:
+        watched = _KeepsError(sink)
+        try:
+            target_format.write_parts(
+                _with_new_columns(source, parts, weaving), cast("BinaryIO", watched), weaving.metadata
+            )
+        finally:
+            if watched.error is not None:
+                raise watched.error
+
+    if long and source_format.nested:
+        write(iter([source_format.long(source)]))
+        return
+    if sink.readable():  # a file on disk, which can be begun anew; a pipe and a packed file cannot
+        try:
+            write(source_format.parts_like_first(source))
+        except TypesDiffer:
+            sink.seek(0)
+            sink.truncate()
+        else:
+            return
+    write(source_format.parts(source))
 
 
 def _with_new_columns(source: Input, parts: Iterator[pl.DataFrame], weaving: Weaving) -> Iterator[pl.DataFrame]:
