@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import csv
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +52,20 @@ def trl(folder: Path) -> Written:
     )  # fmt: skip
     frame.write_parquet(path)
     return Written(path, [2, 2], [1.5, 0.5, 1.0, 1.0], {"column": "mine"})
+
+
+def trl_trackio(folder: Path) -> Written:
+    path = folder / "project.db"
+    rows = [
+        {"step": 7, "prompt": p, "completion": c, "acc": float(c == "x"), "advantage": 0.0} for p in "ab" for c in "xy"
+    ]
+    logged = json.dumps({"loss": 0.5, "completions": {"_type": "trackio.table", "_value": rows}})
+    with closing(sqlite3.connect(path)) as opened:
+        opened.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_name TEXT, step INTEGER, metrics TEXT)")
+        for run in ("one", "two"):
+            opened.execute("INSERT INTO metrics (run_name, step, metrics) VALUES (?, 7, ?)", (run, logged))
+        opened.commit()
+    return Written(path, [2] * 4, [1.0, 0.0] * 4, {"column": "mine"})
 
 
 def ms_swift(folder: Path) -> Written:
@@ -548,7 +564,7 @@ def tree_of_thought(folder: Path) -> Written:
 
 
 WRITERS: dict[str, Callable[[Path], Written]] = {
-    "trl": trl, "ms-swift": ms_swift, "ms-swift-megatron": ms_swift_megatron, "ms-swift-ray": ms_swift_ray,
+    "trl": trl, "trl-trackio": trl_trackio, "ms-swift": ms_swift, "ms-swift-megatron": ms_swift_megatron, "ms-swift-ray": ms_swift_ray,
     "verl": verl, "verl-v1": verl_v1, "trinity": trinity, "nemo-rl": nemo_rl, "nemo-gym": nemo_gym,
     "nemo-gym-no-index": nemo_gym_no_index, "areal": areal,
     "skyrl": skyrl, "prime-rl": prime_rl, "prime-rl-rollouts": prime_rl_rollouts, "prime-platform": prime_platform,
