@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -55,17 +53,11 @@ def trl(folder: Path) -> Written:
 
 
 def trl_trackio(folder: Path) -> Written:
-    path = folder / "project.db"
     rows = [
-        {"step": 7, "prompt": p, "completion": c, "acc": float(c == "x"), "advantage": 0.0} for p in "ab" for c in "xy"
-    ]
-    logged = json.dumps({"loss": 0.5, "completions": {"_type": "trackio.table", "_value": rows}})
-    with closing(sqlite3.connect(path)) as opened:
-        opened.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_name TEXT, step INTEGER, metrics TEXT)")
-        for run in ("one", "two"):
-            opened.execute("INSERT INTO metrics (run_name, step, metrics) VALUES (?, 7, ?)", (run, logged))
-        opened.commit()
-    return Written(path, [2] * 4, [1.0, 0.0] * 4, {"column": "mine"})
+        {"run_name": run, "step": 7, "table": "completions", "prompt": p, "completion": c, "acc": float(c == "x"), "advantage": 0.0}
+        for run in ("one", "two") for p in "ab" for c in "xy"
+    ]  # fmt: skip
+    return Written(lines(folder / "completions.jsonl", rows), [2] * 4, [1.0, 0.0] * 4, {"column": "mine"})
 
 
 def ms_swift(folder: Path) -> Written:
