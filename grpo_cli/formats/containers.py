@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _HEADS: Final = ("_journal/start.json", "start.json", "results.json", "header.json")  # the last one has all of it
 _TRACKIO: Final = frozenset({"run_name", "step", "metrics"})
 _LISTED: Final = 8
+_CONVERT: Final = "inspect log convert --to json makes a log that can be read"
 
 
 def line(row: Mapping[str, Any]) -> bytes:
@@ -39,17 +40,17 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__}")
 
 
-def archive(source: Input, handle: Any, what: str) -> zipfile.ZipFile:
-    """An open zip; DataError where the file is none."""
+def archive(source: Input, handle: Any, what: str, cure: str) -> zipfile.ZipFile:
+    """An open zip; DataError, with what cures it, where the file is none."""
     try:
         return zipfile.ZipFile(handle)
     except (zipfile.BadZipFile, EOFError, ValueError) as error:
-        raise DataError(f"{source.name}: not {what} that can be read: {str(error).lower()}") from None
+        raise DataError(f"{source.name}: not {what} that can be read: {str(error).lower()}", cure) from None
 
 
 def inspect_log(source: Input) -> Iterator[bytes]:
     """An `.eval` archive as the JSON log that Inspect would write: what is known of the run, and the list of its samples."""
-    with source.open() as handle, archive(source, handle, "an Inspect archive") as found:
+    with source.open() as handle, archive(source, handle, "an Inspect archive", _CONVERT) as found:
         names = list(dict.fromkeys(found.namelist()))
         head: dict[str, Any] = {}
         try:
@@ -63,8 +64,7 @@ def inspect_log(source: Input) -> Iterator[bytes]:
                 yield (b",\n" if number else b"\n") + found.read(name)
             yield b"\n]}\n"
         except (zipfile.BadZipFile, EOFError, ValueError, TypeError, NotImplementedError, RuntimeError) as error:
-            cure = "inspect log convert --to json makes a log that can be read"
-            raise DataError(f"{source.name}: cannot be unpacked: {str(error).lower()}", cure) from None
+            raise DataError(f"{source.name}: cannot be unpacked: {str(error).lower()}", _CONVERT) from None
 
 
 def _json(value: Any) -> bytes:

@@ -27,6 +27,7 @@ _STORAGES: Final = {
     "IntStorage": "i4", "ShortStorage": "i2", "CharStorage": "i1", "ByteStorage": "u1", "BoolStorage": "?",
 }  # fmt: skip
 _ROWS: Final = ("samples", "episodes", "rollouts", "data")  # where the rows of a dump are, the first that is there
+_OTHER: Final = "any other pickle runs code when it is opened: write its samples as JSON lines"
 _BROKEN: Final = (
     pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, KeyError, MemoryError, OverflowError,
     RecursionError, TypeError, UnicodeDecodeError, ValueError,
@@ -113,7 +114,7 @@ def _member(found: zipfile.ZipFile, name: str) -> bytes:
 
 def samples(source: Input) -> Iterator[bytes]:
     """The rows of a dump: a list of dictionaries, by itself or as a member (`samples`), or columns of one length."""
-    with source.open() as handle, archive(source, handle, "a file of torch.save") as found:
+    with source.open() as handle, archive(source, handle, "a file of torch.save", _OTHER) as found:
         try:
             name = next((name for name in found.namelist() if name.endswith("data.pkl")), "data.pkl")
             folder = name.removesuffix("data.pkl")
