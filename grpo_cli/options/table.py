@@ -191,6 +191,8 @@ _MORE: Final = (
     Option(name="text_column", type=str, metavar="COL", panel=LOOK,
            help="The text of the response (without it: found by name)."),
     Option(name="duplicates", type=bool, panel=LOOK, help="Look for equal texts inside a group in large files, too."),
+    Option(name="before", spelled="--against", type=str, metavar="INPUT", panel=LOOK,
+           help="Another run on the same prompts: how solve rates changed from it to this one, with an interval."),
     Option(name="methods", type=str, metavar="NAME,...", panel=LOOK,
            help="Methods whose advantages are drawn (default: grpo,rloo,dr-grpo)."),
     Option(name="presets", spelled="--preset", type=list[str], metavar="NAME[,OPTION=X]", values="presets", panel=COMPARED,

@@ -16,7 +16,7 @@ import polars as pl
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.memory import available_memory
 from grpo_cli.runs.select import pick_rows
-from grpo_cli.stats.difficulty import USEFUL, pass_at
+from grpo_cli.stats.difficulty import BANDS, USEFUL, pass_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +30,6 @@ BETA: Final = 1.0
 MAX_WEIGHT: Final = 20.0
 _TEXTS: Final = ("prompt", "response", "messages")
 _PAIR: Final = 64  # bytes while all pairs are chosen from
-BANDS: Final = ("never", "hard", "medium", "easy", "always")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

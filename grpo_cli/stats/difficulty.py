@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 OTHER_SIZES: Final = (2, 4, 8, 16, 32, 64)
 BINS: Final = 10
 USEFUL: Final = (0.2, 0.8)
+BANDS: Final = (
+    "never",
+    "hard",
+    "medium",
+    "easy",
+    "always",
+)  # how often a prompt is solved: hard and easy are beyond USEFUL
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
