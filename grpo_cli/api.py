@@ -60,10 +60,13 @@ INSPECTED: Final = tuple(
     for name in COMMANDS["inspect"].options
     if name in ON_FRAMES or name in {"by", "top", "sort", "text_column", "duplicates"}
 )
+# Keywords of `select` that are spelled as its flags are; `inspect` has options of these names.
+_SELECT_KEYWORDS: Final = {"top": "most", "by": "most_by", "solved_at": "solved_from"}
 SELECTED: Final = tuple(
     name
     for name in COMMANDS["select"].options
-    if name in ON_FRAMES or name in {"where", "limit", "per_group", "pick", "seed"}
+    if name in ON_FRAMES
+    or name in {"where", "limit", "per_group", "pick", "seed", "top_p", *(_SELECT_KEYWORDS.values())}
 )
 WIDTH: Final = 100
 PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-family:monospace">{code}</pre>'
@@ -71,7 +74,10 @@ PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-f
 
 # --- errors in the words of Python ---------------------------------------------------------------------------
 
-_FLAGS: Final = {**{row.flag: row for row in EVERY.values()}, **{row.flag: row for row in OPTIONS.values()}}
+_FLAGS: Final = {
+    **{row.flag: row for row in reversed([*EVERY.values()])},
+    **{row.flag: row for row in OPTIONS.values()},
+}
 _FLAG: Final = re.compile(r"(?<![\w-])(--[a-z]+(?:-[a-z]+)*)(?:[ =]('[^']*'|\w[\w.,|=-]*))?")
 
 
@@ -337,7 +343,7 @@ def select(frame: Frame, **options: Any) -> Selection[Frame]: ...
 @_explained_in_keywords
 def select(frame: Any, **options: Any) -> Selection[Any]:
     """Keep groups of a frame, and rows inside them, with the options of `grpo-adv select` by their names."""
-    given = _checked(options, SELECTED)
+    given = _checked({_SELECT_KEYWORDS.get(name, name): value for name, value in options.items()}, SELECTED)
     choice = Choice(**choice_fields(given))
     table, _ = opened(frame)
     plan, view = Plan.of(settings(given)), View(length=given.get("length_column"))

@@ -20,6 +20,9 @@ def inspect(given: dict[str, Any]) -> None:
     from grpo_cli.stats.group_rows import show_group
     from grpo_cli.stats.verdicts import verdicts
 
+    if "before" in given:
+        _against(given)
+        return
     inspection, key = inspected(given), given.get("show")
     if "format" in given:
         _table(inspection, given)
@@ -30,6 +33,24 @@ def inspect(given: dict[str, Any]) -> None:
         view.render_group(show_group(inspection, key, view.ROWS), screen())
     else:
         show(given, inspection.facts, view.render)
+
+
+def _against(given: dict[str, Any]) -> None:
+    """Show how solve rates changed from another run to this one."""
+    from grpo_cli.render import against as view
+    from grpo_cli.stats.against import against
+
+    other = next((name for name in ("show", "format", "by") if name in given), None)
+    if other is not None:
+        raise UsageError(f"--against and --{other} are two views", "leave one of them out")
+    now, before = inspected(given), inspected({**given, "inputs": [given["before"]]})
+    facts = {
+        **against(now, before),
+        "inputs": now.facts["inputs"],
+        "against": before.facts["inputs"],
+        "warnings": [*now.facts["warnings"], *(f"before: {line}" for line in before.facts["warnings"])],
+    }
+    show(given, facts, view.render)
 
 
 def inspected(given: dict[str, Any], **more: Any) -> Inspection:

@@ -76,6 +76,7 @@ class Input:
     pin: Pin
     fd: int | None = None
     max_line: int = field(default=MAX_LINE, compare=False)
+    written_as: str = ""  # the suffix of an output beside it, where the file itself is read only
     blocks: list[Any] = field(default_factory=list, compare=False, repr=False)  # that its first reading found
 
     @classmethod

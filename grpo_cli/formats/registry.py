@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.compression import packer_of, suffix_of, unpacked
-from grpo_cli.files.inputs import Input
+from grpo_cli.files.inputs import Input, spooled
 from grpo_cli.formats.jsonl.lines import BOM
 
 if TYPE_CHECKING:
@@ -68,11 +69,18 @@ FORMATS: Final = _Formats(
 )  # fmt: skip
 _BY_SUFFIX: Final = {suffix: row for row in FORMATS.rows.values() for suffix in row.suffixes}
 # Every suffix that is read, and whether the files may be packed as well.
-SUFFIXES: Final = MappingProxyType({suffix: not row.magic for suffix, row in _BY_SUFFIX.items()})
+SUFFIXES: Final = MappingProxyType({**{suffix: not row.magic for suffix, row in _BY_SUFFIX.items()}, ".eval": False})
+# Files that are read as the JSON that they stand for: what makes it, and the suffix of what is written of it.
+_CONTAINERS: Final = {
+    ".eval": ("containers", "inspect_log", ".json"),
+    ".pt": ("torch_file", "samples", ".jsonl"),
+    **dict.fromkeys((".db", ".sqlite", ".sqlite3"), ("containers", "database", ".jsonl")),
+}
+_TABLE: Final = re.compile(rb'\s*\{\s*"columns"\s*:\s*\[[^\]]*\]\s*,\s*"(data|index)"\s*:\s*\[')
 _OTHER_PACKERS: Final = (".bz2", ".xz", ".zip")
 _BINARY: Final = dict.fromkeys(
-    (".pt", ".pkl", ".pickle"), "; a pickle runs code when it is opened: write its samples as JSON lines"
-) | {".eval": "; inspect log convert --to json makes a log that can be read"}
+    (".pkl", ".pickle"), "; a pickle runs code when it is opened: write its samples as JSON lines"
+)
 _HEAD: Final = 1 << 16  # bytes by which a file without a telling name is recognised
 
 
@@ -95,6 +103,19 @@ def of(which: str | Input) -> Format:
             raise DataError(f"{name}: this is {binary.name}, not text", f"name it {binary.suffixes[0]}, or pipe it in")
         return _json_format(head, json_name=suffix == ".json") or FORMATS[row.name]
     return FORMATS[row.name]
+
+
+def as_text(source: Input) -> Input:
+    """The input itself; or of a file that holds its rows in another container their JSON, kept as a pipe is."""
+    made = _CONTAINERS.get(source.suffix)
+    if made is None and source.suffix == ".json":
+        with source.open() as handle:
+            made = ("containers", "table", ".jsonl") if _TABLE.match(handle.read(_HEAD)) else None
+    if made is None:
+        return source
+    module, function, suffix = made
+    texts = getattr(import_module(f"grpo_cli.formats.{module}"), function)(source)
+    return replace(spooled(texts, source.name), max_line=source.max_line, written_as=suffix)
 
 
 def _inner_suffix(name: str) -> str:

@@ -41,7 +41,7 @@ class Filter:
     def parse(cls, text: str, known: Collection[str] = ()) -> Filter:
         """Read a condition, or say where it stops being one; its names must be `known`, if that is given."""
         try:
-            tree = ast.parse(text.strip(), mode="eval").body
+            tree = ast.parse(re.sub(r"\bpass@(?=\d)", "pass_at_", text.strip()), mode="eval").body
         except SyntaxError as error:
             at = f" at {text.strip()[(error.offset or 1) - 1 :][:20]!r}" if error.offset else ""
             single = re.search(r"(?<![<>=!])=(?!=)", text) is not None
@@ -87,7 +87,8 @@ class Filter:
     @property
     def parts(self) -> list[Filter]:
         """The conditions that all have to hold, each by itself."""
-        return [Filter(ast.unparse(node), node) for node in _conjuncts(self.tree)]
+        parts = ((ast.unparse(node), node) for node in _conjuncts(self.tree))
+        return [Filter(text.replace("pass_at_", "pass@"), node) for text, node in parts]
 
 
 _EXAMPLE: Final = "a condition compares quantities with numbers, as in 'zero_variance_share > 0.5 or groups < 8'"

@@ -305,7 +305,9 @@ def view_fields(given: Given) -> dict[str, Any]:
 
 def choice_fields(given: Given) -> dict[str, Any]:
     """Which groups and rows are kept: the fields of a Choice."""
-    fields = {name: given[name] for name in ("limit", "per_group", "pick", "seed") if name in given}
+    names = {name: name for name in ("limit", "per_group", "pick", "seed", "top_p")}
+    names |= {"most": "top", "most_by": "by", "solved_from": "solved_at"}
+    fields = {field: given[name] for name, field in names.items() if name in given}
     return fields | ({"where": Filter.parse(given["where"])} if "where" in given else {})
 
 

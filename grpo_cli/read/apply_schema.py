@@ -36,7 +36,7 @@ def recognise(files: Sequence[FileTable], binding: Binding) -> list[FileTable]:
     tables = [_at_path(one, path) for one in files] if path else with_schema(files, binding.schema)
     schema = tables[0].schema
     if schema is None or path:
-        binding = _inside(binding, f"{path}.")
+        binding = _inside(binding, f"{path}.") if path else binding
         lists = _lists_of_rewards(tables[0], binding)
         schema = schema if lists is None else replace(lists, rows=path)
     if schema is None or schema.layout not in LISTED:

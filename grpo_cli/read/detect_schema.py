@@ -127,7 +127,7 @@ def _nearly(candidates: Iterable[Match]) -> list[Match]:
 
 def explained(name: str) -> dict[str, Any]:
     """Which schema a file is of, what speaks for it, and what against the nearest others, as plain data."""
-    source = pinned(name)
+    source = registry.as_text(pinned(name))
     known = registry.of(source)
     candidates = matches(Sample.of(source, known, known.columns(source)))
     fitting = sorted((one for one in candidates if not one.against), key=lambda one: -one.score)

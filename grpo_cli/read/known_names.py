@@ -43,7 +43,7 @@ NO_PROMPT: Final = r"respon|complet|output|generat|answer|repl(y|ies)|predict|so
 CONVERSATIONS: Final = ("messages", "conversation", "conversations")  # which may hold the response as well
 SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
 STEP_LIKE: Final = (
-    "step", "global_step", "training_step", "train_step", "gen_step", "iteration", "iter", "epoch",
+    "step", "global_step", "training_step", "train_step", "gen_step", "iteration", "iter", "epoch", "run_name",
 )  # fmt: skip
 OWN_STEP: Final = "step"  # the one step-like name that may also count the steps inside a rollout
 LENGTHS: Final = (

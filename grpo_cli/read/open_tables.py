@@ -106,7 +106,7 @@ def open_tables(
 ) -> list[FileTable]:
     """The files as tables: format and schema recognised, one row per rollout; nothing but a sample is read yet."""
     tables = []
-    for source in (replace(one, max_line=max_line) for one in inputs):
+    for source in (registry.as_text(replace(one, max_line=max_line)) for one in inputs):
         known = registry.of(source)
         kept, left_out = known.without_broken(source) if skip_broken else (source, ())
         tables.append(FileTable(kept, known, left_out=left_out))

@@ -205,6 +205,26 @@ def _rewards(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
         yield f"  {cut(clean(name), 11)}", [*_distribution(reward), *([", ".join(notes)] if notes else [])]
 
 
+def _components(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """A line for each of several reward columns: how it goes with the others, the length and the advantage."""
+    found = facts["components"]
+    if found is None:
+        return
+    names = list(found["correlation"])
+    cells = [[cut(clean(name), NARROWEST) for name in names]]
+    cells += [[_signed(found["correlation"][name][other]) for name in names] for other in names]
+    heads = ["", *cells[0]]
+    for what in ("length", "advantage"):
+        if what in found:
+            heads.append(what)
+            cells.append([_signed(found[what][name]) for name in names])
+    yield "together", ["correlations inside groups", *aligned(heads, cells, frozenset({0}))]
+
+
+def _signed(correlation: float | None) -> str:
+    return "-" if correlation is None else f"{correlation:+.2f}"
+
+
 def _distribution(reward: Mapping[str, Any]) -> list[str]:
     """Mean, std, quartiles and histogram; and the shares of the two extremes where other values occur, too."""
     if not reward["count"]:
@@ -307,7 +327,7 @@ def _duplicates(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
 
 BLOCKS_OF_LINES: Final = (
     (_inputs, _groups),
-    (_rewards,),
+    (_rewards, _components),
     (_difficulty, _zero_variance, _other_sizes),
     (_spread, _length, _duplicates),
 )

@@ -18,7 +18,7 @@ from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
 from grpo_cli.read.tables import Binding
 from grpo_cli.read.texts import TextColumns, TextStore, json_texts, text_columns, text_hashes
 from grpo_cli.runs.export_kinds import KINDS, Rollouts, Wanted
-from grpo_cli.runs.select import choose_groups
+from grpo_cli.runs.select import Choice, choose_groups
 from grpo_cli.stats.inspection import View, score_groups
 from grpo_cli.write.outputs import Output, choose_target, identities, refuse_summary
 from grpo_cli.write.records import write_records
@@ -69,7 +69,9 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
 
     inspection = score_groups(tables, job.binding, job.plan, View())
     narrow = inspection.narrow
-    groups, dropped = choose_groups(inspection, wanted.where, wanted.limit, wanted.seed)
+    groups, dropped = choose_groups(
+        inspection, Choice(where=wanted.where, limit=wanted.limit, per_group=wanted.per_group or 1, seed=wanted.seed)
+    )
     phase("comparing texts")
     rollouts, left_out = _rollouts(inspection, columns, groups, wanted)
     records = kind.records(rollouts, wanted)

@@ -16,7 +16,7 @@ import polars as pl
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.memory import available_memory
 from grpo_cli.runs.select import pick_rows
-from grpo_cli.stats.difficulty import USEFUL
+from grpo_cli.stats.difficulty import BANDS, USEFUL, pass_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +30,6 @@ BETA: Final = 1.0
 MAX_WEIGHT: Final = 20.0
 _TEXTS: Final = ("prompt", "response", "messages")
 _PAIR: Final = 64  # bytes while all pairs are chosen from
-BANDS: Final = ("never", "hard", "medium", "easy", "always")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,7 +405,9 @@ def prompts(rollouts: Rollouts, wanted: Wanted) -> Records:
         "worst": worst + none,
     }
     frame = pl.DataFrame(columns).with_columns(pl.selectors.float().fill_nan(None))
-    passes = [pl.Series(f"pass@{k}", _pass_at(n, solved, k), dtype=pl.Float64) for k in wanted.pass_at or ()]
+    passes = [
+        pl.Series(f"pass@{k}", pass_at(n.tolist(), solved.tolist(), k), dtype=pl.Float64) for k in wanted.pass_at or ()
+    ]
     return Records(
         rows={"prompt": rollouts.rows[first]},
         columns=frame.with_columns(_band().alias("difficulty"), *passes),
@@ -426,14 +427,6 @@ def _band() -> pl.Expr:
         .when(rate < 1).then(easy)
         .otherwise(always)
     )  # fmt: skip
-
-
-def _pass_at(n: Index, solved: Index, k: int) -> list[float | None]:
-    """How often k draws of the n rows have a solved one, 1 - C(n - c, k) / C(n, k); None where there are fewer rows than k."""
-    known: dict[tuple[int, int], float | None] = {}
-    for rows, right in {*zip(n.tolist(), solved.tolist(), strict=True)}:
-        known[rows, right] = None if rows < k else 1.0 - math.comb(rows - right, k) / math.comb(rows, k)
-    return [known[pair] for pair in zip(n.tolist(), solved.tolist(), strict=True)]
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from dataclasses import dataclass, field, replace
@@ -21,12 +22,13 @@ from grpo_cli.formats.interface import PartOfRecord, Weaving
 from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
 from grpo_cli.read.tables import Binding
 from grpo_cli.stats import facts
+from grpo_cli.stats.difficulty import pass_at
 from grpo_cli.stats.inspection import View, score_groups
 from grpo_cli.write.outputs import Output, choose_targets, identities, refuse_summary
 from grpo_cli.write.weave import make_folders, one_of_several, sink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     from grpo_cli.engine.group_stats import Mask
@@ -49,19 +51,29 @@ class Choice:
     """Which groups are kept, and how many of their rows."""
 
     where: Filter | None = None
+    solved_at: float | None = None  # of pass@K; None: the best reward that there is
+    top: int | None = None
+    by: str = "std"  # what --top goes by; -FACT takes the smallest
+    top_p: float | None = None  # the share of the variance inside groups that is kept
     limit: int | None = None
     per_group: int | None = None
     pick: Pick = "spread"
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("limit", self.limit), ("per-group", self.per_group)):
+        for name, value in (("limit", self.limit), ("per-group", self.per_group), ("top", self.top)):
             if value is not None and value < 1:
                 raise UsageError(f"--{name} cannot be {value}", "it takes 1 or more")
         if self.seed is not None and self.seed < 0:
             raise UsageError(f"--seed cannot be {self.seed}", "it takes 0 or more")
-        if self.where is None and self.limit is None and self.per_group is None:
-            raise UsageError("nothing says what to keep", "give --where CONDITION, --per-group N or --limit N")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UsageError(f"--top-p cannot be {self.top_p}", "it takes a share above 0, up to 1")
+        if self.by != "std" and self.top is None:
+            raise UsageError("--by says what --top goes by", "add --top N")
+        if all(one is None for one in (self.where, self.limit, self.per_group, self.top, self.top_p)):
+            raise UsageError(
+                "nothing says what to keep", "give --where CONDITION, --top N, --top-p P, --per-group N or --limit N"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +131,7 @@ class Chosen:
 def choose(inspection: Inspection, choice: Choice) -> Chosen:
     """Keep the groups for which the condition holds, at most so many of them, and at most so many rows of each."""
     narrow, groups = inspection.narrow, inspection.groups
-    kept_groups, dropped = choose_groups(inspection, choice.where, choice.limit, choice.seed)
+    kept_groups, dropped = choose_groups(inspection, choice)
     codes = narrow.table["group"].to_numpy()
     rows = kept_groups[codes]
     rewards = inspection.raw.rows[".reward"].fill_null(float("nan")).to_numpy()
@@ -167,8 +179,8 @@ def _constant_share(codes: Codes, rewards: Vector, groups: int) -> float | None:
     return float((low == high)[two].mean()) if two.any() else None
 
 
-def _quantities(inspection: Inspection) -> pl.DataFrame:
-    """What a condition may speak of: the facts of a group, and its key."""
+def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
+    """What a condition may speak of: the facts of a group, pass@K where it is named, and its key."""
     groups = inspection.groups.with_columns(
         unscorable=pl.col("size") - pl.col("scored"), spread=pl.col("max") - pl.col("min")
     ).with_columns(pl.col("constant", "nearly").cast(pl.Int8))
@@ -176,35 +188,72 @@ def _quantities(inspection: Inspection) -> pl.DataFrame:
         pl.selectors.float().fill_nan(None)
     )
     keys = [one for one in inspection.narrow.key.get_columns() if one.name not in FACTS and not one.dtype.is_nested()]
+    named = [*(choice.where.names if choice.where else ()), choice.by.removeprefix("-").replace("pass@", "pass_at_")]
+    draws = {int(name[8:]) for name in named if re.fullmatch(r"pass_at_[1-9]\d*", name)}
     return quantities.with_columns(
-        key.cast(pl.String) if isinstance(key.dtype, pl.Categorical) else key for key in keys
+        *(key.cast(pl.String) if isinstance(key.dtype, pl.Categorical) else key for key in keys),
+        *_passes(inspection, choice.solved_at, draws),
     )
 
 
-def choose_groups(
-    inspection: Inspection, where: Filter | None, limit: int | None, seed: int | None
-) -> tuple[Mask, list[dict[str, Any]]]:
-    """The groups for which a condition holds, at most so many of them; and what each reason has dropped."""
-    numbers, reasons = _reasons(_quantities(inspection), where, limit, seed)
+def _passes(inspection: Inspection, solved_at: float | None, draws: Collection[int]) -> Iterator[pl.Series]:
+    """pass@K of each group, for each K."""
+    rewards = inspection.raw.rows[".reward"].fill_null(float("nan")).to_numpy()
+    scored = np.isfinite(rewards)
+    bar = solved_at if solved_at is not None else rewards[scored].max(initial=-np.inf)
+    codes = inspection.narrow.table["group"].to_numpy()
+    height = len(inspection.groups)
+    n, solved = np.bincount(codes[scored], minlength=height), np.bincount(codes[rewards >= bar], minlength=height)
+    for k in sorted(draws):
+        yield pl.Series(f"pass_at_{k}", pass_at(n.tolist(), solved.tolist(), k), dtype=pl.Float64)
+
+
+def choose_groups(inspection: Inspection, choice: Choice) -> tuple[Mask, list[dict[str, Any]]]:
+    """The groups that are kept, and what each reason has dropped: conditions, --top-p, --top and --limit, in this order."""
+    quantities = _quantities(inspection, choice)
+    numbers = np.zeros(len(quantities), dtype=np.int64)  # of each group 0 or the number of the first reason to drop it
+    reasons: list[str] = []
+
+    def drop(groups: Index | Mask, reason: str) -> None:
+        reasons.append(reason)
+        numbers[groups] = len(reasons)
+
+    for part in choice.where.parts if choice.where else ():
+        drop((numbers == 0) & ~_holds(quantities, part), f"{part.text} is false")
+    if choice.top_p is not None:
+        left = np.flatnonzero(numbers == 0)
+        drop(left[_beyond_share(quantities[left], choice.top_p)], f"--top-p {choice.top_p:g}")
+    left = np.flatnonzero(numbers == 0)
+    if choice.top is not None and len(left) > choice.top:
+        drop(
+            left[_descending(quantities, choice.by)[left].argsort(kind="stable")[choice.top :]],
+            f"--top {choice.top} --by {choice.by}",
+        )
+    left = np.flatnonzero(numbers == 0)
+    if choice.limit is not None and len(left) > choice.limit:
+        random = choice.seed is not None
+        order = np.random.default_rng(choice.seed).permutation(len(left)) if random else np.arange(len(left))
+        drop(left[order[choice.limit :]], f"--limit {choice.limit}")
     return numbers == 0, _dropped(inspection, numbers, reasons)
 
 
-def _reasons(
-    quantities: pl.DataFrame, where: Filter | None, limit: int | None, seed: int | None
-) -> tuple[Index, list[str]]:
-    """For each group 0 or the number of the first reason to drop it; and the reasons."""
-    numbers = np.zeros(len(quantities), dtype=np.int64)
-    reasons: list[str] = []
-    for part in where.parts if where else ():
-        reasons.append(f"{part.text} is false")
-        numbers[(numbers == 0) & ~_holds(quantities, part)] = len(reasons)
-    left = np.flatnonzero(numbers == 0)
-    if limit is not None and len(left) > limit:
-        reasons.append(f"--limit {limit}")
-        random = seed is not None
-        order = np.random.default_rng(seed).permutation(len(left)) if random else np.arange(len(left))
-        numbers[left[order[limit:]]] = len(reasons)
-    return numbers, reasons
+def _descending(quantities: pl.DataFrame, by: str) -> Vector:
+    """Numbers by which groups are sorted, the largest fact (of -FACT the smallest) first and groups without it last."""
+    name = by.removeprefix("-").replace("pass@", "pass_at_")
+    if name not in quantities.columns or not quantities[name].dtype.is_numeric():
+        numeric = [one.name for one in quantities if one.dtype.is_numeric()]
+        raise UnknownName.among("fact of a group", by.removeprefix("-"), numeric)
+    values = quantities[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    return np.where(np.isnan(values), np.inf, values if by.startswith("-") else -values)
+
+
+def _beyond_share(quantities: pl.DataFrame, share: float) -> Index:
+    """The groups beyond the fewest that hold a share of all squared distances from a group's mean."""
+    squares = ((quantities["scored"] - 1) * quantities["std"] ** 2).fill_null(0.0).fill_nan(0.0).to_numpy()
+    order = np.argsort(-squares, kind="stable")
+    held = np.cumsum(squares[order])
+    enough = int(np.searchsorted(held, share * held[-1] * (1 - 1e-12))) + 1 if len(held) and held[-1] > 0 else 0
+    return order[enough:]
 
 
 def _holds(quantities: pl.DataFrame, part: Filter) -> Mask:

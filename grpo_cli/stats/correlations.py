@@ -11,6 +11,8 @@ from grpo_cli.read.group_keys import encode
 from grpo_cli.stats.facts import plain
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from grpo_cli.stats.facts import RewardRange
 
 
@@ -38,6 +40,22 @@ def length_and_reward(rows: pl.DataFrame, extremes: RewardRange) -> dict[str, An
         "best": mean_where(best),
         "worst": mean_where(worst),
     }
+
+
+def inside_groups(
+    codes: Any, columns: Mapping[str, pl.Series], others: Mapping[str, pl.Series]
+) -> dict[str, dict[str, float | None]]:
+    """The correlation of each column with each of the others, of what is left when each group has its mean taken off."""
+    size = int(codes.max(initial=0)) + 1
+
+    def one_pair(one: pl.Series, other: pl.Series) -> float | None:
+        known = (one.is_finite() & other.is_finite()).fill_null(value=False).to_numpy()
+        here = codes[known]
+        values = (pl.Series(series.to_numpy()[known]) for series in (one, other))
+        x, y = (series.to_numpy() - mean_by_code(here, series, size)[here] for series in values)
+        return correlation(x, y)
+
+    return {name: {what: one_pair(values, other) for what, other in others.items()} for name, values in columns.items()}
 
 
 def correlation(one: Any, other: Any) -> float | None:

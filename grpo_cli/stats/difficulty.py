@@ -14,6 +14,7 @@ of each group are distributed over its rows:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,8 +31,23 @@ if TYPE_CHECKING:
 OTHER_SIZES: Final = (2, 4, 8, 16, 32, 64)
 BINS: Final = 10
 USEFUL: Final = (0.2, 0.8)
+BANDS: Final = (
+    "never",
+    "hard",
+    "medium",
+    "easy",
+    "always",
+)  # how often a prompt is solved: hard and easy are beyond USEFUL
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def pass_at(n: Sequence[int], solved: Sequence[int], k: int) -> list[float | None]:
+    """How often k draws of the n rows have a solved one, 1 - C(n - c, k) / C(n, k); None where there are fewer rows than k."""
+    known: dict[tuple[int, int], float | None] = {}
+    for rows, right in {*zip(n, solved, strict=True)}:
+        known[rows, right] = None if rows < k else 1.0 - math.comb(rows - right, k) / math.comb(rows, k)
+    return [known[pair] for pair in zip(n, solved, strict=True)]
 
 
 def comparable(groups: pl.DataFrame) -> pl.DataFrame:

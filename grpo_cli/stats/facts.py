@@ -32,6 +32,8 @@ NEARLY_CONSTANT: Final = 1e-9  # a spread of a billionth of the size is rounding
 def group_facts(scored: Scored) -> pl.DataFrame:
     """One line per group, in order of first appearance."""
     size = pl.max_horizontal(pl.col(".min").abs(), pl.col(".max").abs())
+    # Where each component is estimated by itself, their sum may be constant and none of them.
+    of_sum = scored.plan.rewards.combine == "sum"
     return scored.groups.select(
         code="code",
         batch="batch",
@@ -42,7 +44,7 @@ def group_facts(scored: Scored) -> pl.DataFrame:
         min=".min",
         max=".max",
         constant=pl.col(".constant").fill_null(value=False) & (pl.col(".n") > 1),
-        nearly=~pl.col(".constant") & ((pl.col(".max") - pl.col(".min")) <= NEARLY_CONSTANT * size),
+        nearly=pl.lit(of_sum) & ~pl.col(".constant") & ((pl.col(".max") - pl.col(".min")) <= NEARLY_CONSTANT * size),
         status=".status",
         kept=".kept",
         zero_variance=".zero_variance",

@@ -90,6 +90,8 @@ def score_groups(tables: Sequence[Table], binding: Binding, plan: Plan, view: Vi
     raw = score(raw_plan, narrow.table)
     scored = raw if raw_plan == plan else score(plan, narrow.table)
     groups = facts.group_facts(raw)
+    if plan.rewards.combine == "normalize":  # a group teaches something where any of its components varies
+        groups = groups.with_columns(facts.group_facts(scored).select("constant", "nearly"))
     groups = groups.with_columns(difficulty.solve_rates(groups))
     length = _length(narrow, columns)
     if length is not None:
@@ -181,6 +183,7 @@ def _facts(inspection: Inspection, view: View) -> dict[str, Any]:
     return result | {
         "advantage_column": columns.get("advantage"),
         "rewards": _by_column(inspection, result),
+        "components": _components(inspection),
         "difficulty": difficulty.difficulty(groups),
         "spread": difficulty.spread(groups, raw.plan.divisor.ddof),
         "expected": difficulty.expected_zero_variance(groups, ties, histogram),
@@ -216,6 +219,22 @@ def _by_column(inspection: Inspection, result: Mapping[str, Any]) -> dict[str, A
             "zero_variance_share": share,
         }
     return columns
+
+
+def _components(inspection: Inspection) -> dict[str, Any] | None:
+    """How several reward columns go together inside groups, with each other, the length and the advantage; None for one."""
+    narrow, rows = inspection.narrow, inspection.rows
+    if len(narrow.reward_names) == 1:
+        return None
+    columns = {name: narrow.table[f"reward.{k}"] for k, name in enumerate(narrow.reward_names)}
+    others = {"length": rows["length"]} if "length" in rows.columns else {}
+    others["advantage"] = inspection.scored.rows[".advantage"]
+    codes = narrow.table["group"].to_numpy()
+    return {
+        "correlation": correlations.inside_groups(codes, columns, columns),
+        **{what: {name: one[what] for name, one in correlations.inside_groups(codes, columns, {what: values}).items()}
+           for what, values in others.items()},
+    }  # fmt: skip
 
 
 def _with_ends(distribution: Mapping[str, Any], values: pl.Series) -> dict[str, Any]:

@@ -145,6 +145,8 @@ def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Targe
     for table in tables:
         if table.left_out:
             raise UsageError(f"{table.name} has lines to leave out: not in place", "give -o FILE")
+        if table.source.written_as:
+            raise UsageError(f"{table.name} is read only: not in place", "give -o FILE.jsonl or FILE.parquet")
         if table.source.fd is not None:
             raise UsageError(f"{table.name} is a pipe: there is no place to write into", "leave out --in-place")
         if not table.source.is_local:
@@ -167,9 +169,9 @@ def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
         return [Target(None, tables[0].format, suffix_of(tables[0].name))]
     if to is None:
         for table in tables:
-            if table.source.fd is not None and not table.left_out:
+            if table.source.fd is not None and not (table.left_out or table.source.written_as):
                 raise UsageError(f"{table.name} is a pipe: there is no name beside it", "give -o FILE, or -o -")
-        names = [_name_beside(table.name, output.word) for table in tables]
+        names = [_name_beside(_readable_name(table), output.word) for table in tables]
     elif is_folder(to):
         names = _names_in_folder(to, tables)
     elif len(tables) > 1:
@@ -184,6 +186,12 @@ def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
         _target(name, registry.like(table.format, Path(name).name, beside=True))
         for name, table in zip(names, tables, strict=True)
     ]
+
+
+def _readable_name(table: FileTable) -> str:
+    """The name of an input, with the suffix of what is written of it where it is read only."""
+    suffix = table.source.written_as
+    return str(Path(table.name).with_suffix(suffix)) if suffix and not is_url(table.name) else table.name + suffix
 
 
 def _target(name: str, kind: Format) -> Target:
@@ -202,7 +210,7 @@ def _names_in_folder(folder: str, tables: Sequence[FileTable]) -> list[str]:
     """The names of the inputs below their common parent, in the folder."""
     if any(table.name == STDOUT for table in tables):
         raise UsageError("standard input has no name of its own", "give -o FILE")
-    places = [_absolute(table.name) for table in tables]
+    places = [_absolute(_readable_name(table)) for table in tables]
     common = os.path.commonpath([os.path.dirname(place) for place in places])  # noqa: PTH120 - links stay links
     below = [os.path.relpath(place, common) for place in places]
     return [f"{folder.rstrip('/')}/{name}" if is_url(folder) else str(Path(folder, name)) for name in below]
@@ -221,7 +229,11 @@ Identities = frozenset[tuple[int, int]]  # device and inode of files
 def identities(tables: Sequence[FileTable]) -> Identities:
     """The identities of the inputs; of standard input that of the file that the shell opened, if it is one."""
     files = [table for table in tables if table.name != STDOUT]
-    paths = [Path(one.name if one.left_out else one.source.path) for one in files if one.source.is_local]
+    paths = [
+        Path(one.name if one.left_out or one.source.written_as else one.source.path)
+        for one in files
+        if one.source.is_local
+    ]
     return frozenset(map(_identity, paths)) | (open_file(0) if len(files) < len(tables) else frozenset())
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from grpo_cli.errors import DataError
 from grpo_cli.twinkle import GRPOAdvantage
+from tests.support.jobs import compute, look, rows_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 grpo = GRPOAdvantage()
 DOCUMENTED = [0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0]
@@ -35,3 +40,23 @@ def test_tensors_of_two_dimensions_of_integers_and_in_lists_are_read(torch: Any)
     parameter = torch.nn.Parameter(torch.tensor([0.0, 1.0]))
     assert isinstance(grpo(parameter, 2), torch.Tensor)
     assert grpo(torch.tensor([]), 2).tolist() == []
+
+
+def test_what_torch_saves_is_read_as_it_was(torch: Any, tmp_path: Path) -> None:
+    grid = torch.arange(24, dtype=torch.float32).reshape(6, 4)
+    columns = {
+        "prompt_id": torch.arange(6) // 2, "reward": torch.tensor([0.0, 1.0] * 3), "part": grid[:, 1:3],
+        "turned": grid.t().contiguous().t(), "brain": torch.full((6,), 1.5, dtype=torch.bfloat16),
+        "half": torch.ones(6, dtype=torch.float16), "mask": grid > 3, "none": torch.empty(6, 0),
+    }  # fmt: skip
+    torch.save(columns, tmp_path / "batch.pt")
+    compute(tmp_path / "batch.pt", method="rloo", output=str(tmp_path / "o.jsonl"))
+    rows = rows_of(tmp_path / "o.jsonl")
+    assert [row.pop("advantage") for row in rows] == [-1, 1] * 3
+    assert rows == [{name: values[at].tolist() for name, values in columns.items()} for at in range(6)]
+
+
+def test_a_module_that_torch_saved_is_refused(torch: Any, tmp_path: Path) -> None:
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pt")
+    with pytest.raises(DataError, match=r"would call torch\.nn\.modules\.linear\.Linear, which is not admitted"):
+        look(tmp_path / "model.pt")

@@ -52,6 +52,14 @@ def trl(folder: Path) -> Written:
     return Written(path, [2, 2], [1.5, 0.5, 1.0, 1.0], {"column": "mine"})
 
 
+def trl_trackio(folder: Path) -> Written:
+    rows = [
+        {"run_name": run, "step": 7, "table": "completions", "prompt": p, "completion": c, "acc": float(c == "x"), "advantage": 0.0}
+        for run in ("one", "two") for p in "ab" for c in "xy"
+    ]  # fmt: skip
+    return Written(lines(folder / "completions.jsonl", rows), [2] * 4, [1.0, 0.0] * 4, {"column": "mine"})
+
+
 def ms_swift(folder: Path) -> Written:
     rows: list[dict[str, Any]] = [
         {
@@ -548,7 +556,7 @@ def tree_of_thought(folder: Path) -> Written:
 
 
 WRITERS: dict[str, Callable[[Path], Written]] = {
-    "trl": trl, "ms-swift": ms_swift, "ms-swift-megatron": ms_swift_megatron, "ms-swift-ray": ms_swift_ray,
+    "trl": trl, "trl-trackio": trl_trackio, "ms-swift": ms_swift, "ms-swift-megatron": ms_swift_megatron, "ms-swift-ray": ms_swift_ray,
     "verl": verl, "verl-v1": verl_v1, "trinity": trinity, "nemo-rl": nemo_rl, "nemo-gym": nemo_gym,
     "nemo-gym-no-index": nemo_gym_no_index, "areal": areal,
     "skyrl": skyrl, "prime-rl": prime_rl, "prime-rl-rollouts": prime_rl_rollouts, "prime-platform": prime_platform,

@@ -221,7 +221,7 @@ def test_our_errors_are_value_errors_too() -> None:
         (lambda: grpo_cli.advantages(FRAME, method="rloo", epsilon=1.0), "epsilon belongs to a divisor"),
         (lambda: grpo_cli.compare(FRAME, {"one": Plan()}), "needs two plans; give plans by their names"),
         (lambda: grpo_cli.inspect(FRAME, top=-1), "top cannot be -1"),
-        (lambda: grpo_cli.select(FRAME), "give where=CONDITION, per_group=N or limit=N"),
+        (lambda: grpo_cli.select(FRAME), "give where=CONDITION, top=N, top_p=P, per_group=N or limit=N"),
         (lambda: grpo_cli.inspect(FRAME).show("z"), "no group has the key 'z'"),
     ],
 )  # fmt: skip

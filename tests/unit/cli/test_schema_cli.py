@@ -83,7 +83,7 @@ def test_a_pipe_of_one_document_is_read_and_written_as_one(tmp_path: Path) -> No
     assert done.out == json.dumps(json.loads(done.out), indent=1)
 
 
-@pytest.mark.parametrize(("name", "cure"), [("x.pt", "a pickle runs code"), ("x.eval", "inspect log convert")])
+@pytest.mark.parametrize(("name", "cure"), [("x.pt", "pickle runs code"), ("x.eval", "inspect log convert")])
 def test_files_that_are_no_tables_say_how_they_become_some(name: str, cure: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"PK")
     assert cure in adv("compute", name, cwd=tmp_path).err

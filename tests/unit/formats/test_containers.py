@@ -1,0 +1,386 @@
+"""Files that hold their rows in another container: what is read is what was put in, and nothing in them is run."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sqlite3
+import sys
+import zipfile
+from contextlib import closing
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from grpo_cli.errors import DataError, UsageError
+from tests.support.jobs import compute, look, rows_of, selected
+
+ROWS: list[dict[str, Any]] = [{"prompt_id": k // 2, "reward": float(k % 2), "text": f"é {k}\n"} for k in range(6)]
+RLOO = [-1.0, 1.0] * 3
+
+
+# --- tables of W&B and MLflow -------------------------------------------------------------------------------------
+
+
+def table(path: Path, **more: Any) -> Path:
+    found = {"columns": list(ROWS[0]), **more, "data": [list(row.values()) for row in ROWS], "ncols": 3}
+    path.write_text(json.dumps(found), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("more", [{}, {"index": list(range(6))}])
+def test_a_table_of_columns_and_data_is_read(more: dict[str, Any], tmp_path: Path) -> None:
+    path = table(tmp_path / "eval.table.json", **more)
+    before = path.read_bytes()
+    (out,) = compute(path, method="rloo").facts["outputs"]
+    assert Path(out) == tmp_path / "eval.table.advantages.jsonl"
+    assert rows_of(Path(out)) == [{**row, "advantage": a} for row, a in zip(ROWS, RLOO, strict=True)]
+    compute(path, method="rloo", output=str(tmp_path / "o.parquet"))
+    assert pl.read_parquet(tmp_path / "o.parquet")["advantage"].to_list() == RLOO
+    compute(path, method="rloo", output=f"{tmp_path}/out/")
+    assert rows_of(tmp_path / "out" / "eval.table.jsonl") == rows_of(Path(out))
+    assert path.read_bytes() == before
+
+
+def test_a_table_is_never_written_into(tmp_path: Path) -> None:
+    path = table(tmp_path / "eval.table.json")
+    with pytest.raises(UsageError, match=r"eval\.table\.json is read only: not in place"):
+        compute(path, in_place=True)
+    with pytest.raises(UsageError, match="is an input: it is never overwritten"):
+        compute(path, output=str(path), force=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ({"columns": ["a", "a"], "data": [[1, 2]]}, "a is named twice in its columns"),
+        ({"columns": ["a", "b"], "data": [[1, 2], [1]]}, r"t\.json row 2: 1 values for 2 columns"),
+        ({"columns": ["a", "b"], "data": [{"a": 1}]}, r"t\.json row 1: no values for 2 columns"),
+        ({"columns": ["reward"], "data": []}, r"t\.json: no rows"),
+    ],
+)
+def test_a_table_that_is_none_says_where(found: dict[str, Any], message: str, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(json.dumps(found), encoding="utf-8")
+    if not found["data"] or isinstance(found["data"][0], list):
+        with pytest.raises(DataError, match=message):
+            look(tmp_path / "t.json")
+
+
+# --- Inspect archives -----------------------------------------------------------------------------------------------
+
+
+def inspect_archive(path: Path, *, started: bool = False) -> Path:
+    """An archive as Inspect writes it: its parts, and a member for each sample."""
+    head = {"version": 2, "status": "success", "eval": {"task": "t"}, "plan": {}}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("_journal/start.json", json.dumps({"version": 2, "eval": {"task": "t"}, "plan": {}}))
+        for epoch in (1, 2, 10):
+            for name in ("a", "b"):
+                sample: dict[str, Any] = {
+                    "id": name, "epoch": epoch, "input": f"what is {name}?", "error": None, "messages": [],
+                    "scores": {"match": {"value": "C" if (epoch == 2) == (name == "a") else "I"}},
+                }  # fmt: skip
+                archive.writestr(f"samples/{name}_epoch_{epoch}.json", json.dumps(sample, indent=2))
+        archive.writestr("summaries.json", "[]")
+        if not started:
+            archive.writestr("header.json", json.dumps(head))
+    return path
+
+
+@pytest.mark.parametrize("started", ["started", "finished"])
+def test_an_inspect_archive_is_read_as_its_log(started: str, tmp_path: Path) -> None:
+    path = inspect_archive(tmp_path / "log.eval", started=started == "started")
+    found = compute(path, method="dr-grpo")
+    assert "read as Inspect log" in found.narrow.notes[0]
+    made = json.loads((tmp_path / "log.advantages.json").read_text(encoding="utf-8"))
+    assert [(one["id"], one["epoch"]) for one in made["samples"]] == [(n, e) for n in "ab" for e in (1, 2, 10)]
+    third = 1 / 3
+    wanted = [-third, 2 * third, -third, third, -2 * third, third]
+    assert [one["advantage"] for one in made["samples"]] == pytest.approx(wanted)
+    assert made["eval"] == {"task": "t"}
+    assert look(tmp_path).facts["rows"] == 6  # found in a directory, and what was made of it is not
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04broken"])
+@pytest.mark.parametrize("suffix", [".eval", ".pt", ".db"])
+def test_a_container_that_is_broken_is_one_line(suffix: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / f"a{suffix}").write_bytes(content)
+    with pytest.raises(DataError, match=rf"a\{suffix}: (not an? .* that can be read|holds 0 tables)"):
+        look(tmp_path / f"a{suffix}")
+
+
+def test_a_member_that_is_broken_is_one_line(tmp_path: Path) -> None:
+    path = inspect_archive(tmp_path / "log.eval")
+    data = bytearray(path.read_bytes())
+    data[400:420] = b"\0" * 20
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"log\.eval: cannot be unpacked"):
+        look(path)
+
+
+# --- SQLite ---------------------------------------------------------------------------------------------------------
+
+
+def trackio(path: Path, logs: list[tuple[str, int, dict[str, Any]]]) -> Path:
+    with closing(sqlite3.connect(path)) as opened:
+        opened.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT)")  # fmt: skip
+        opened.execute("CREATE TABLE configs (run_name TEXT, config TEXT)")
+        values = [("2026", run, step, json.dumps(logged)) for run, step, logged in logs]
+        opened.executemany("INSERT INTO metrics (timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?)", values)
+        opened.commit()
+    return path
+
+
+def completions(step: int) -> dict[str, Any]:
+    rows = [{"step": step, "prompt": p, "completion": c, "acc": float(c == "x"), "advantage": 0.0} for p in "ab" for c in "xy"]  # fmt: skip
+    return {"loss": 0.5, "completions": {"_type": "trackio.table", "_value": rows}}
+
+
+def test_tables_that_trackio_logged_are_rows_with_their_run(tmp_path: Path) -> None:
+    logs = [("one", 1, {"loss": 1.0}), ("one", 1, completions(1)), ("one", 2, completions(2))]
+    path = trackio(tmp_path / "project.db", logs)
+    before = path.read_bytes()
+    found = compute(path, method="rloo", column="mine")
+    made = rows_of(tmp_path / "project.advantages.jsonl")
+    assert [row["mine"] for row in made] == [1, -1] * 4
+    assert made[5] == {
+        "run_name": "one", "step": 2, "table": "completions", "prompt": "a", "completion": "y", "acc": 0.0, "advantage": 0.0, "mine": -1.0,
+    }  # fmt: skip
+    assert found.facts["groups"] == 4
+    assert path.read_bytes() == before and {one.name for one in tmp_path.iterdir()} == {"project.db", "project.advantages.jsonl"}  # fmt: skip
+
+
+def test_the_same_prompts_of_two_runs_are_never_merged(tmp_path: Path) -> None:
+    logs = [(run, 1, completions(1)) for run in ("one", "two")]
+    assert look(trackio(tmp_path / "project.db", logs), column="mine").facts["groups"] == 4
+    traces = [{"_type": "trackio.trace", "messages": [], "metadata": {"uid": 1, "reward": r}} for r in (0, 1)]
+    path = trackio(tmp_path / "traces.db", [(run, 1, {"traces": traces}) for run in ("one", "two")])
+    with pytest.raises(DataError, match="several values of 'run_name'"):
+        look(path)
+    assert look(path, group=["uid", "run_name"], method="rloo").scored.rows[".advantage"].to_list() == [-1, 1] * 2
+
+
+def test_what_a_writer_has_not_put_into_the_database_yet_is_read_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "rows.sqlite"
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("PRAGMA journal_mode=WAL")
+        writer.execute('CREATE TABLE "my rows" (prompt_id INTEGER, reward REAL, raw BLOB)')
+        writer.executemany('INSERT INTO "my rows" VALUES (?, ?, ?)', [(0, 0.0, b"\0"), (0, 1.0, b"\1")])
+        writer.commit()
+        compute(path, method="rloo", output=str(tmp_path / "o.jsonl"))
+    assert [row["advantage"] for row in rows_of(tmp_path / "o.jsonl")] == [-1, 1]
+    assert [row["raw"] for row in rows_of(tmp_path / "o.jsonl")] == ["AA==", "AQ=="]
+
+
+def test_several_tables_are_a_question(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "a.db")) as opened:
+        opened.execute("CREATE TABLE a (x)")
+        opened.execute("CREATE TABLE b (x)")
+    with pytest.raises(DataError, match="holds 2 tables: a, b; write the rows of one as JSON lines"):
+        look(tmp_path / "a.db")
+
+
+# --- files of torch.save --------------------------------------------------------------------------------------------
+
+
+def _torch(module: str, name: str) -> Any:
+    """A thing that is pickled as one of torch's own would be: by its module and its name."""
+    there = sys.modules.setdefault(module, ModuleType(module))
+    if not hasattr(there, name):
+        made = type(name, (), {"__module__": module, "__call__": lambda *_: None})
+        setattr(there, name, made)
+    return getattr(there, name)
+
+
+def torch_save(path: Path, content: Any, storages: dict[str, bytes], pids: dict[int, Any]) -> Path:
+    """What torch.save writes: a pickle whose storages are members of a zip beside it."""
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, obj: Any) -> Any:
+            return pids.get(id(obj))
+
+    buffer = BytesIO()
+    Pickler(buffer, 2).dump(content)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", buffer.getvalue())
+        archive.writestr("archive/version", "3\n")
+        for key, data in storages.items():
+            archive.writestr(f"archive/data/{key}", data)
+    return path
+
+
+SAMPLES = [
+    {"group_index": k // 2, "index": k, "prompt": "p", "response": "é", "response_length": 3, "reward": float(k % 2), "status": "completed", "tokens": [1, 2], "remove_sample": False}
+    for k in range(6)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"rollout_id": 7, "samples": SAMPLES, "metadata": {"a": (1, None)}},
+        SAMPLES,
+        {"rollout_id": 7, "samples": [SAMPLES[k : k + 2] for k in (0, 2, 4)]},
+        {name: [one[name] for one in SAMPLES] for name in SAMPLES[0]},
+    ],
+)
+def test_a_dump_of_samples_is_read(content: Any, tmp_path: Path) -> None:
+    path = torch_save(tmp_path / "rollout_7.pt", content, {}, {})
+    found = compute(path, method="rloo")
+    made = rows_of(tmp_path / "rollout_7.advantages.jsonl")
+    assert [row["advantage"] for row in made] == RLOO
+    assert all(one.items() <= row.items() for one, row in zip(SAMPLES, made, strict=True))
+    assert "read as slime samples" in found.narrow.notes[0]
+
+
+def test_tensors_are_lists_of_their_numbers(tmp_path: Path) -> None:
+    storages, pids, columns = {}, {}, {}
+    wide = np.arange(12, dtype=np.int64).reshape(6, 2)
+    arrays = {
+        "prompt_id": ("LongStorage", np.repeat(np.arange(3), 2)),
+        "reward": ("FloatStorage", np.array([0, 1] * 3, np.float32)),
+        "tokens": ("LongStorage", wide),
+        "mask": ("BoolStorage", wide % 2 == 0),
+        "half": ("HalfStorage", np.array([0.5] * 6, np.float16)),
+        "brain": ("BFloat16Storage", (np.array([1.5] * 6, np.float32).view(np.uint32) >> 16).astype(np.uint16)),
+    }
+    kept = []
+    for key, (storage, values) in enumerate(arrays.values()):
+        storages[str(key)] = values.tobytes()
+        columns[list(arrays)[key]] = made = _Reference(values, storage, str(key))
+        kept.append(made.storage)
+        pids[id(made.storage)] = ("storage", _torch("torch", storage), str(key), "cpu", values.size)
+    path = torch_save(tmp_path / "batch.pt", columns, storages, pids)
+    compute(path, method="rloo", output=str(tmp_path / "o.jsonl"))
+    made_rows = rows_of(tmp_path / "o.jsonl")
+    assert [row["advantage"] for row in made_rows] == RLOO
+    assert [row["tokens"] for row in made_rows] == wide.tolist()
+    assert [row["mask"] for row in made_rows] == (wide % 2 == 0).tolist()
+    assert {row["half"] for row in made_rows} == {0.5} and {row["brain"] for row in made_rows} == {1.5}
+
+
+class _Storage:
+    """What a persistent id stands for."""
+
+
+class _Reference:
+    """A tensor that is a view of a storage."""
+
+    def __init__(self, values: np.ndarray, storage: str, key: str, size: Any = None, stride: Any = None) -> None:
+        self.storage = _Storage()
+        self.size = values.shape if size is None else size
+        self.stride = tuple(step // values.itemsize for step in values.strides) if stride is None else stride
+        _ = storage, key
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _torch("torch._utils", "_rebuild_tensor_v2"), (self.storage, 0, self.size, self.stride, False, {})
+
+
+CALLED: list[str] = []
+
+
+def call(text: str) -> str:
+    CALLED.append(text)
+    return text
+
+
+class Calls:
+    """What a hostile pickle is made of: it has something called when it is opened."""
+
+    def __init__(self, function: Any, *args: Any) -> None:
+        self.function, self.args = function, args
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.function, self.args
+
+
+def hostile() -> dict[str, bytes]:
+    import builtins
+    import os
+    import subprocess
+
+    written = {
+        "os.system": Calls(os.system, "false"),
+        "subprocess.Popen": Calls(subprocess.Popen, ["false"]),
+        "builtins.eval": Calls(builtins.eval, "1"),
+        "builtins.getattr": Calls(getattr, 1, "real"),
+        "a function of this test": Calls(call, "ran"),
+        "numpy": np.arange(3),
+        "a class": Path("x"),
+        "inside of a list": [{"reward": 1, "x": [Calls(call, "ran")]}],
+    }
+    pickles = {name: pickle.dumps(one, protocol) for name, one in written.items() for protocol in (2, 4)}
+    spelled = "cos\nsystem\n(S'false'\ntR."
+    here = __name__
+    return pickles | {
+        "protocol 0": spelled.encode(),
+        "INST": f"(S'ran'\ni{here}\ncall\n.".encode(),
+        "OBJ": f"(c{here}\ncall\nS'ran'\no.".encode(),
+        "STACK_GLOBAL": b"\x80\x04\x8c" + bytes([len(here)]) + here.encode() + b"\x8c\x04call\x93\x8c\x03ran\x85R.",
+        "a dotted name": b"\x80\x04\x8c\x05torch\x8c\x12FloatStorage.upper\x93)R.",
+        "an attribute of what is admitted": b"\x80\x04\x8c\x0ctorch._utils\x8c\x22_rebuild_tensor_v2.__class__.__mro__\x93)R.",
+        "another function of torch": b"ctorch.serialization\nload\n(S'x'\ntR.",
+        "a persistent id": b"\x80\x02(X\x07\x00\x00\x00storagecos\nsystem\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x01tQ.",
+        "an extension": b"\x80\x02\x82\x01.",
+    }
+
+
+@pytest.mark.parametrize("name", hostile())
+def test_a_pickle_that_would_call_anything_is_refused_before_it_does(name: str, tmp_path: Path) -> None:
+    CALLED.clear()
+    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", hostile()[name])
+    with pytest.raises(DataError, match=r"a\.pt: (its pickle would call .* not admitted; it was not called|not a file of torch\.save)"):  # fmt: skip
+        look(tmp_path / "a.pt")
+    assert not CALLED
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}X\x08\x00\x00\x00__call__K\x01sb.",  # attributes of what is admitted
+        b"\x80\x02ctorch\nFloatStorage\n)R.",  # a name that is no function
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(K\x01K\x00(K\x01t(K\x01tt\x52.",  # a tensor of something else
+        b"\x80\x02]q\x00h\x00a.",  # a list that holds itself
+        b"\x80\x02K\x01.",
+        b"\x80\x02].",
+        b"\x80\x02]K\x01a.",
+        b"\x80\x02",
+        b"",
+    ],
+)
+def test_a_pickle_without_samples_is_one_line(data: bytes, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", data)
+    with pytest.raises(
+        DataError, match=r"a\.pt: (no list of samples in it|not a file of torch\.save that can be read)"
+    ):
+        look(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize(("size", "stride"), [((7,), (1,)), ((10**9,), (0,)), ((6,), (2,)), ((6,), (-1,)), ((3, 3), (1, 1))])  # fmt: skip
+def test_a_tensor_beyond_its_storage_is_refused(size: Any, stride: Any, tmp_path: Path) -> None:
+    values = np.zeros(6)
+    made = _Reference(values, "DoubleStorage", "0", size, stride)
+    pids = {id(made.storage): ("storage", _torch("torch", "DoubleStorage"), "0", "cpu", 6)}
+    path = torch_save(tmp_path / "a.pt", {"reward": made}, {"0": values.tobytes()}, pids)
+    with pytest.raises(DataError, match="a tensor beyond its storage"):
+        look(path)
+
+
+def test_a_member_that_is_compressed_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", b"\0" * 10_000)
+    with pytest.raises(DataError, match=r"archive/data\.pkl is compressed"):
+        look(tmp_path / "a.pt")
+
+
+def test_rows_are_selected_out_of_a_container(tmp_path: Path) -> None:
+    path = torch_save(tmp_path / "a.pt", {"samples": SAMPLES}, {}, {})
+    selected(path, per_group=1, pick="best", output=str(tmp_path / "o.jsonl"))
+    assert [row["reward"] for row in rows_of(tmp_path / "o.jsonl")] == [1.0] * 3
