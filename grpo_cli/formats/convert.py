@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 import polars as pl
 
+from grpo_cli.formats.interface import TypesDiffer
 from grpo_cli.formats.jsonl.lines import exactly
 
 if TYPE_CHECKING:
@@ -25,8 +26,22 @@ def convert(
     """
     if not long:
         weaving = source_format.records(source, weaving)
-    parts = iter([source_format.long(source)]) if long and source_format.nested else source_format.parts(source)
-    target_format.write_parts(_with_new_columns(source, parts, weaving), sink, weaving.metadata)
+
+    def write(parts: Iterator[pl.DataFrame]) -> None:
+        target_format.write_parts(_with_new_columns(source, parts, weaving), sink, weaving.metadata)
+
+    if long and source_format.nested:
+        write(iter([source_format.long(source)]))
+        return
+    if sink.readable():  # a file on disk, which can be begun anew; a pipe and a packed file cannot
+        try:
+            write(source_format.parts_like_first(source))
+        except TypesDiffer:
+            sink.seek(0)
+            sink.truncate()
+        else:
+            return
+    write(source_format.parts(source))
 
 
 def _with_new_columns(source: Input, parts: Iterator[pl.DataFrame], weaving: Weaving) -> Iterator[pl.DataFrame]:

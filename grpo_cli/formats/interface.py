@@ -26,6 +26,10 @@ class PartOfRecord(DataError):
     """Of one record some rows are to be kept and others not, and its layout has no place for that."""
 
 
+class TypesDiffer(Exception):
+    """A later part of a file needs other column types than the first one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """A column to read. The name may be a dotted path; a column that has the whole name wins."""
@@ -82,6 +86,10 @@ class Format(ABC):
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
         """What `read` returns in several frames, so that not all of it has to be in memory; one at least."""
         yield self.read(source)
+
+    def parts_like_first(self, source: Input) -> Iterator[pl.DataFrame]:
+        """`parts`, perhaps by the column types of the first one: TypesDiffer ends them where those do not hold all values."""
+        return self.parts(source)
 
     @abstractmethod
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:

@@ -61,6 +61,12 @@ class Jsonl(Format):
 
         return typed.parts(source)
 
+    def parts_like_first(self, source: Input) -> Iterator[pl.DataFrame]:
+        """The same, with most blocks read once."""
+        from grpo_cli.formats.jsonl import typed
+
+        return typed.parts_like_first(source)
+
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
         """The first few rows, fewer where they are long."""
         return [row for _, row in rows(_first_lines(source), lambda at: f"{source.name}:{at + 1}")]

@@ -1,6 +1,7 @@
 """JSON lines as typed columns, for another format: first the types of the whole file, then its blocks with these types.
 
-Both times pyarrow reads a block. It is as strict as Python's parser: values of two kinds, a member that is named twice or half a
+Where the output can be begun anew, the types of the first blocks are tried on all others before all are read twice.
+Each time pyarrow reads a block. It is as strict as Python's parser: values of two kinds, a member that is named twice or half a
 surrogate pair are errors, and such a block is read line by line. What it reads otherwise is looked for: integers in a
 column of floats that are not exact as floats, texts that are not UTF-8, and objects that are not one a line.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 from io import BytesIO
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -18,18 +19,22 @@ import pyarrow.json as pj
 
 from grpo_cli.formats.blocks import again, blocks
 from grpo_cli.formats.column_types import EXACT, Contents, typed_series
+from grpo_cli.formats.interface import TypesDiffer
 from grpo_cli.formats.jsonl.exact import refuse_doubled, rows
 from grpo_cli.formats.jsonl.lines import BOM, last_braces, number_at
 from grpo_cli.formats.slices import Exported
 from grpo_cli.parallel import ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from grpo_cli.files.inputs import Input
     from grpo_cli.formats.blocks import Block
 
+    Types = Mapping[str, pa.DataType | None]  # None is for the texts of values that have no common type
+
 _MOST: Final = 2**31 - 1  # bytes that pyarrow takes for a block
+_FIRST: Final = 8  # blocks
 _OTHERWISE: Final = (pa.ArrowException, pl.exceptions.PolarsError, UnicodeError)
 
 
@@ -39,22 +44,32 @@ class _Unsure(Exception):
 
 def parts(source: Input) -> Iterator[pl.DataFrame]:
     """The whole file as typed columns, a frame for each block; what has no common type stays JSON text."""
+    sizes, types = _types(source, blocks(source))
+    yield from ahead(partial(_frame, source, types), again(source, sizes))
+
+
+def parts_like_first(source: Input) -> Iterator[pl.DataFrame]:
+    """The same, with each block read once; TypesDiffer where a block does not have the types of the first ones."""
+    _, types = _types(source, islice(blocks(source), _FIRST))
+    yield from ahead(partial(_frame_like_first, types), blocks(source))
+
+
+def _types(source: Input, some: Iterable[Block]) -> tuple[list[int], Types]:
+    """How many bytes these blocks are, and the types that hold all their values."""
     columns: dict[str, Contents] = {}
     sizes = []
-    for size, found in ahead(partial(_contents, source), blocks(source)):
+    for size, found in ahead(partial(_contents, source), some):
         sizes.append(size)
         for name, contents in found.items():
             columns.setdefault(name, Contents()).add(contents)
-    types = {name: contents.type() for name, contents in columns.items()}
-    yield from ahead(partial(_frame, source, types), again(source, sizes))
+    return sizes, {name: contents.type() for name, contents in columns.items()}
 
 
 def _contents(source: Input, block: Block) -> tuple[int, dict[str, Contents]]:
     """How many bytes a block is, and what each column holds in it."""
     data = block.read()
     try:
-        pl.Series([data], dtype=pl.Binary).cast(pl.String)  # an error where it is not UTF-8
-        table = _table(data, pj.ParseOptions())
+        table = _checked(data, pj.ParseOptions())
         return len(data), {name: _held(column) for name, column in zip(table.column_names, table.columns, strict=True)}
     except (_Unsure, *_OTHERWISE):
         found = _exact_rows(source, block, data)
@@ -62,17 +77,35 @@ def _contents(source: Input, block: Block) -> tuple[int, dict[str, Contents]]:
         return len(data), {name: Contents.of(row.get(name) for row in found) for name in names}
 
 
-def _frame(source: Input, types: Mapping[str, pa.DataType | None], block: Block) -> pl.DataFrame:
-    """A block with columns of these types; None is for the texts of values that have no common type."""
+def _frame(source: Input, types: Types, block: Block) -> pl.DataFrame:
+    """A block with columns of these types."""
     data = block.read()
     try:
-        schema = pa.schema([(name, _readable(dtype)) for name, dtype in types.items()])
-        options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
-        frame = pl.from_arrow(_table(data, options))
+        return pl.DataFrame(_table(data, _options(types)))
     except (_Unsure, *_OTHERWISE):
         found = _exact_rows(source, block, data)
         return pl.DataFrame([typed_series(name, [row.get(name) for row in found], types[name]) for name in types])
-    return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
+
+
+def _frame_like_first(types: Types, block: Block) -> pl.DataFrame:
+    """A block that no pass before this one has read."""
+    try:
+        table = _checked(block.read(), _options(types))
+        for column in table.columns:
+            _held(column)  # an integer among floats may need another type
+        return pl.DataFrame(table)
+    except (_Unsure, *_OTHERWISE):
+        raise TypesDiffer from None
+
+
+def _options(types: Types) -> pj.ParseOptions:
+    schema = pa.schema([(name, _readable(dtype)) for name, dtype in types.items()])
+    return pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+
+
+def _checked(data: bytes, options: pj.ParseOptions) -> pa.Table:
+    pl.Series([data], dtype=pl.Binary).cast(pl.String)  # an error where it is not UTF-8
+    return _table(data, options)
 
 
 def _table(data: bytes, options: pj.ParseOptions) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -189,7 +190,8 @@ class Parquet(Format):
             return
         schema = _table(first).schema
         ours = {key.encode(): value.encode() for key, value in metadata.items()}
-        with pq.ParquetWriter(sink, schema.with_metadata(ours), compression="zstd") as writer:
+        options = {"compression": "zstd", "use_dictionary": _repeating(first, schema)}
+        with pq.ParquetWriter(sink, schema.with_metadata(ours), **options) as writer:
             for frame in chain([first, second], groups):
                 writer.write_table(_table(frame).cast(schema), row_group_size=len(frame))
 
@@ -206,6 +208,20 @@ class Parquet(Format):
 
 def _table(frame: pl.DataFrame) -> pa.Table:
     return cells.plain_keys(frame).to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _repeating(frame: pl.DataFrame, schema: pa.Schema) -> list[str]:
+    """The columns of Parquet that a dictionary is worth trying for: all but those whose values are mostly distinct."""
+    distinct = {
+        column.name
+        for column in frame
+        if (column.dtype.is_numeric() or column.dtype == pl.String) and 2 * column.n_unique() > len(column)
+    }
+    # A nested column has a path for each of its leaves, which only Parquet itself can name.
+    pq.write_metadata(schema, empty := BytesIO())
+    leaves = pq.read_metadata(empty).schema
+    paths = [leaves.column(at).path for at in range(len(leaves))]
+    return [path for path in paths if path not in distinct]
 
 
 def _row_groups(parts: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:

@@ -19,7 +19,7 @@ from grpo_cli.formats import blocks
 from grpo_cli.formats.column_types import series_of
 from grpo_cli.formats.convert import convert
 from grpo_cli.formats.delimited import positions
-from grpo_cli.formats.interface import Weaving
+from grpo_cli.formats.interface import TypesDiffer, Weaving
 from grpo_cli.formats.jsonl import typed
 from grpo_cli.formats.parquet import format as parquet
 from grpo_cli.formats.registry import FORMATS
@@ -88,6 +88,48 @@ def test_the_types_of_lines_are_those_of_all_values_at_once(rows: list[dict[str,
         same(JSONL.read(held(lines(rows))), expected)
 
 
+@given(tables(), st.integers(8, 120))
+@example([{"a": 0.5}, {"a": 2**53 + 1}], 8)
+@example([{"a": 0.5}, {"a": 2**53}], 8)
+@example([{"a": 1}, {"a": 2**63}], 8)
+@example([{"a": None}, {"a": 1}], 8)
+@example([{"a": {"x": 1}}, {"a": {"x": 1, "y": 1}}], 8)
+@example([{"a": [{"x": 1}]}, {"a": [{"y": 1}]}], 8)
+@example([{"a": []}, {"a": [1]}], 8)
+@example([{"a": "b"}, {"a": "\ud83d"}], 8)
+@example([{"a": 1}, {"b": 1}], 8)
+def test_the_types_of_the_first_lines_are_kept_only_if_they_hold_all_values(
+    rows: list[dict[str, Any]], size: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "SIZE", size)
+        patch.setattr(typed, "_FIRST", 1)
+        source = held(lines(rows))
+        try:
+            found = pl.concat(list(JSONL.parts_like_first(source)))
+        except TypesDiffer:
+            return
+        same(found, JSONL.read(source))
+
+
+@pytest.mark.parametrize("target", ["parquet", "jsonl", "csv", "arrow"])
+@pytest.mark.parametrize(
+    "last", [b'{"k":"p","r":0.5}\n', b'{"k":"p","r":1,"late":2}\n', b'{"k":"\xff","r":1}\n', b'{"k":1,"r":2}\n']
+)
+def test_an_output_begins_anew_where_later_lines_have_other_types(
+    target: str, last: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = lines([{"k": f"p{at}", "r": at} for at in range(100)]) + last
+    added = Weaving(added=pl.DataFrame({"advantage": range(101)}), take=None, replace=False, metadata={})
+    whole = converted(data, added, target=FORMATS[target])
+    monkeypatch.setattr(blocks, "SIZE", 128)
+    monkeypatch.setattr(typed, "_FIRST", 2)
+    monkeypatch.setattr(parquet, "_MOST_ROWS", 10)
+    with pytest.raises(TypesDiffer):
+        list(JSONL.parts_like_first(held(data)))
+    same(FORMATS[target].read(held(converted(data, added, target=FORMATS[target]))), FORMATS[target].read(held(whole)))
+
+
 def test_lines_of_one_kind_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> None:
         raise AssertionError
@@ -96,6 +138,7 @@ def test_lines_of_one_kind_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(blocks, "SIZE", 4_096)
     monkeypatch.setattr(typed, "_exact_rows", never)
     found = JSONL.read(held(lines(rows)))
+    same(pl.concat(list(JSONL.parts_like_first(held(lines(rows))))), found)
     assert found.row(7) == ("p7", 3.5, [{"n": 7, "t": "2024-01-01"}], {"e": None})
 
 
