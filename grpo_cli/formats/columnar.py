@@ -172,8 +172,10 @@ def rows_of(table: pa.Table, rows: np.ndarray) -> pa.Table:
     """Some rows of a table, in this order."""
     if np.array_equal(rows, np.arange(table.num_rows)):
         return table
+    # pyarrow.array() of numbers from numpy would import pandas where it is installed.
+    rows = np.ascontiguousarray(rows, np.int64)
     try:
-        return table.take(pa.array(rows))
+        return table.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))
     except pa.ArrowNotImplementedError:
         # pyarrow cannot take from view types, which polars writes; runs of rows can always be cut out.
         runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)

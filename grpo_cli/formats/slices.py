@@ -29,10 +29,11 @@ def between(data: bytes, starts: Ints, ends: Ints) -> pl.Series:
     """
     import pyarrow as pa
 
-    cuts = np.empty(2 * len(starts), np.int64)
-    cuts[::2], cuts[1::2] = starts, ends
+    apart = (starts[1:] != ends[:-1]).any()  # what lies between them is a text as well, and goes
+    cuts = (np.column_stack([starts, ends]).ravel() if apart else np.append(starts, ends[-1:])).astype(np.int64)
     texts = pa.LargeStringArray.from_buffers(max(0, len(cuts) - 1), pa.py_buffer(cuts), pa.py_buffer(data))
-    return pl.Series(Exported(texts)).gather_every(2)
+    found = pl.Series(Exported(texts))
+    return found.gather_every(2) if apart else found
 
 
 def joined(parts: Text) -> memoryview:

@@ -104,21 +104,16 @@ def _kept(old: pq.ParquetFile, take: np.ndarray, starts: np.ndarray, most: int) 
 
 
 def _like(old: pq.ParquetFile, added: Sequence[str]) -> dict[str, Any]:
-    """Writer options that keep the codecs of the file, and add a schema entry only where there was one."""
-    codecs = _codecs(old.metadata)
+    """Writer options that keep the codecs and dictionaries of the file, and add a schema entry only where there was one."""
+    first = old.metadata.row_group(0) if old.num_row_groups else None
+    chunks = [] if first is None else [first.column(at) for at in range(first.num_columns)]
+    codecs = {chunk.path_in_schema: _codec(chunk.compression) for chunk in chunks}
     usual = next(iter(codecs.values()), "ZSTD")
     return {
         "compression": {**codecs, **dict.fromkeys(added, usual)},
+        "use_dictionary": [*(chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page), *added],
         "store_schema": b"ARROW:schema" in (old.metadata.metadata or {}),
     }
-
-
-def _codecs(metadata: pq.FileMetaData) -> dict[str, str]:
-    if not metadata.num_row_groups:
-        return {}
-    first = metadata.row_group(0)
-    chunks = [first.column(at) for at in range(first.num_columns)]
-    return {chunk.path_in_schema: _codec(chunk.compression) for chunk in chunks}
 
 
 def _codec(name: str) -> str:
