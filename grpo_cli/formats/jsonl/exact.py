@@ -6,6 +6,8 @@ It defines what a line means. The fast reading must agree with it, and hands ove
 from __future__ import annotations
 
 import json
+from io import BytesIO
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.errors import DataError
@@ -53,6 +55,13 @@ def rows(lines: Iterable[bytes], place: Callable[[int], str]) -> Iterator[tuple[
     for at, line in enumerate(lines):
         if not is_blank(line):
             yield at, parsed(line.removeprefix(BOM), place, at)
+
+
+def rows_at(data: bytes, place: Callable[[int], str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every row of a block with the offset of its line. `place` names an offset in a message."""
+    lines = BytesIO(data).readlines()
+    starts = list(accumulate(map(len, lines), initial=0))
+    return ((starts[at], row) for at, row in rows(lines, lambda at: place(starts[at])))
 
 
 def parsed(line: bytes, place: Callable[[int], str], at: int) -> dict[str, Any]:

@@ -20,8 +20,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from io import BytesIO
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -29,7 +27,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells
-from grpo_cli.formats.jsonl.exact import ABSENT, parsed, refuse_doubled, rows, value_of
+from grpo_cli.formats.jsonl.exact import ABSENT, parsed, refuse_doubled, rows_at, value_of
 from grpo_cli.formats.jsonl.lines import BOM, last_braces
 from grpo_cli.formats.jsonl.members import has_one_spelling
 
@@ -115,15 +113,13 @@ class Reader:
 
     def exact(self, data: bytes, place: Place, why: str = "") -> Found:
         """Read lines one by one with Python's parser."""
-        lines = BytesIO(data).readlines()
-        starts = list(accumulate(map(len, lines), initial=0))
         values: list[list[Any]] = [[] for _ in self.fields]
         wanted = [(one.name, found.append) for one, found in zip(self.fields, values, strict=True)]
         names = [one.name for one in self.fields]
         late: set[str] = set()
         where = []
-        for at, row in rows(lines, lambda at: place(starts[at])):
-            where.append(starts[at])
+        for at, row in rows_at(data, place):
+            where.append(at)
             late.update(self.watched.intersection(row))
             refuse_doubled(row, names, lambda: place(where[-1]))
             for name, keep in wanted:

@@ -9,8 +9,7 @@ column of floats that are not exact as floats, texts that are not UTF-8, and obj
 from __future__ import annotations
 
 from functools import partial
-from io import BytesIO
-from itertools import accumulate, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -20,7 +19,7 @@ import pyarrow.json as pj
 from grpo_cli.formats.blocks import again, blocks
 from grpo_cli.formats.column_types import EXACT, Contents, typed_series
 from grpo_cli.formats.interface import TypesDiffer
-from grpo_cli.formats.jsonl.exact import refuse_doubled, rows
+from grpo_cli.formats.jsonl.exact import refuse_doubled, rows_at
 from grpo_cli.formats.jsonl.lines import BOM, last_braces, number_at
 from grpo_cli.formats.slices import Exported
 from grpo_cli.parallel import ahead
@@ -120,14 +119,12 @@ def _table(data: bytes, options: pj.ParseOptions) -> pa.Table:
 
 def _exact_rows(source: Input, block: Block, data: bytes) -> list[dict[str, Any]]:
     """The rows as Python reads them."""
-    lines = BytesIO(data).readlines()
-    starts = list(accumulate(map(len, lines), initial=block.start))
 
     def place(at: int) -> str:
-        return f"{source.name}:{number_at(source, starts[at])}"
+        return f"{source.name}:{number_at(source, block.start + at)}"
 
     found = []
-    for at, row in rows(lines, place):
+    for at, row in rows_at(data, place):
         refuse_doubled(row, row, partial(place, at))
         found.append(row)
     return found
