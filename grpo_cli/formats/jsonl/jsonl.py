@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 _CHUNK: Final = 16_384  # rows whose new cells are rendered at a time
 _HEAD: Final = 1_000  # lines whose keys are taken for those of the file
-_HEAD_BYTES: Final = 4 << 20
+_HEAD_BYTES: Final = 1 << 20
+_LONGEST: Final = 4 << 20  # bytes of a line that is looked at for its keys
 _SPOTS: Final = 32  # places all over the file where one more line is looked at
 
 
@@ -71,8 +72,8 @@ def _spots(source: Input) -> Iterator[bytes]:
     with source.open() as handle:
         for spot in range(1, _SPOTS + 1):
             handle.seek(source.pin.size * spot // (_SPOTS + 1))
-            handle.readline(_HEAD_BYTES)
-            yield handle.readline(_HEAD_BYTES)
+            handle.readline(_LONGEST)
+            yield handle.readline(_LONGEST)
 
 
 def scan(source: Input, fields: Sequence[Field]) -> pl.DataFrame:

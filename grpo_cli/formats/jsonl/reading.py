@@ -45,7 +45,7 @@ Part = pl.Series | DataError  # a value of another type is an error only if no l
 PIECE: Final = 256 << 10  # bytes that the exact reader takes where polars refuses a block
 SMALL: Final = 8  # rows for which a call of polars would take longer than Python's parser
 _FIRST, _EVERY = 8, 1_000  # rows of a block that Python parses as well
-_FIRST_BYTES: Final = 256 << 10
+_FIRST_BYTES: Final = 32 << 10
 _MOST_STEPS: Final = 6  # of a dotted path: each more doubles the ways to it
 _FAR: Final = 1 << 32
 
