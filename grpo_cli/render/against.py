@@ -56,8 +56,7 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
                 f"{one['change']:+.4f}  {number(one['before'])} to {number(one['now'])}  {cut(clean(one['key']), KEY)}"
             )
             sheet.row("" if at else word, text, hang=2)
-    for warning in facts["warnings"]:
-        sheet.row("warning", clean(warning), style="yellow", hang=2)
+    sheet.warnings(facts["warnings"], hang=2)
     if rate["low"] <= 0 <= rate["high"]:
         verdict = "The interval holds 0: on other prompts of this kind there may be no change."
     else:

@@ -56,8 +56,7 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
     if facts["not_tried"]:
         flags = ", ".join(f"{ROLES[role].flag} ({len(names)})" for role, names in facts["not_tried"].items())
         sheet.row("not tried", f"presets that need {flags}", hang=2)
-    for warning in facts["warnings"]:
-        sheet.row("warning", clean(warning), style="yellow")
+    sheet.warnings(facts["warnings"])
 
 
 def _verdict(facts: Mapping[str, Any]) -> str:

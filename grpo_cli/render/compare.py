@@ -41,8 +41,7 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
             sheet.row("no number", f"{clean(difference['name'])}: {lost}, left out of the comparison", hang=2)
     for output in facts.get("outputs", ()):
         sheet.row("written", clean(output))
-    for warning in facts["warnings"]:
-        sheet.row("warning", clean(warning), style="yellow")
+    sheet.warnings(facts["warnings"])
 
 
 def _advantage(plan: Mapping[str, Any]) -> list[str]:

@@ -44,8 +44,7 @@ def render(plan: Plan, facts: Mapping[str, Any], scored: Scored, narrow: Narrow,
     sheet.blank()
     _example(worked_example(plan, scored, narrow, SHOWN), facts["group_key"], sheet)
     sheet.blank()
-    for warning in facts["warnings"]:
-        sheet.row("warning", clean(warning), style="yellow")
+    sheet.warnings(facts["warnings"])
     sheet.text("nothing was written")
 
 

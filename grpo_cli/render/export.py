@@ -19,8 +19,7 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
     sheet = Sheet(console)
     for label, lines in _sections(facts):
         sheet.row(label, lines, hang=2)
-    for warning in facts["warnings"]:
-        sheet.row("warning", clean(warning), style="yellow", hang=2)
+    sheet.warnings(facts["warnings"], hang=2)
 
 
 def _sections(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:

@@ -66,8 +66,7 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
         _trend(facts["by"], sheet)
     if facts["listed"]["most"] or facts["listed"]["least"]:
         _most_and_least(facts["listed"], sheet)
-    for warning in facts["warnings"]:
-        sheet.row("warning", clean(warning), style="yellow", hang=2)
+    sheet.warnings(facts["warnings"], hang=2)
     for i, line in enumerate(verdicts(facts)):
         sheet.row("" if i else "verdict", clean(line), style="cyan", hang=2)
 

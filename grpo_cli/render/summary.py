@@ -55,8 +55,7 @@ def render(facts: Mapping[str, Any], console: Console, *, quiet: bool = False) -
             show(block, facts, plan, sheet)
     if facts["warnings"] and not quiet:
         sheet.blank()
-    for warning in facts["warnings"]:
-        sheet.row("warning", clean(warning), style="yellow")
+    sheet.warnings(facts["warnings"])
 
 
 def show(sections: Iterable[Section], facts: Mapping[str, Any], plan: Plan, sheet: Sheet) -> None:

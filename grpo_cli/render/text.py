@@ -150,6 +150,11 @@ class Sheet:
                 self._print(head + Text(piece, style=style))
                 head = Text(" " * self.label)
 
+    def warnings(self, warnings: Iterable[str], *, hang: int = 0) -> None:
+        """A row for each."""
+        for warning in warnings:
+            self.row("warning", clean(warning), "yellow", hang=hang)
+
     def text(self, line: str, style: str = "") -> None:
         """A line of its own, over the whole width."""
         for piece in self._wrap(line, self.console.width, 0):
