@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from grpo_cli.read.prompt_check import mixed_prompts, prompt_of
 from grpo_cli.read.tables import label
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from grpo_cli.engine.plan import Plan
     from grpo_cli.read.prompt_check import Mixed
@@ -90,12 +91,16 @@ def refuse_rivals(scan: Scan, rivals: Sequence[str]) -> None:
             raise DataError(f"several columns could be the group key: {names}", "choose with --group NAME")
 
 
-def assign_groups(scan: Scan, binding: Binding) -> tuple[Coded, np.ndarray[tuple[int], np.dtype[np.bool_]] | None]:
-    """The group of every row; which rows are a remainder that goes, if any are."""
+def check_keys(scan: Scan, binding: Binding) -> None:
+    """Refuse rows without a key, and a key that is a whole document."""
     for name in (*scan.group, *named_columns(binding)):
         refuse_missing(name, scan.columns[name], scan.place)
     if scan.rows == 1:
         _refuse_record(scan)
+
+
+def assign_groups(scan: Scan, binding: Binding) -> tuple[Coded, np.ndarray[tuple[int], np.dtype[np.bool_]] | None]:
+    """The group of every row; which rows are a remainder that goes, if any are."""
     coded = encode([scan.columns[name] for name in scan.group], scan.rows, keep=True)
     if binding.group_within == "file" or (not scan.group and len(scan.tables) > 1 and not _is_one_dataset(scan)):
         coded = within(coded, [scan.file])
@@ -175,21 +180,25 @@ def _partial(scan: Scan, coded: Coded, binding: Binding) -> np.ndarray[tuple[int
     )
 
 
-def assign_batches(scan: Scan, binding: Binding, plan: Plan, coded: Coded) -> tuple[Coded, str]:
-    """The batch of every row, and what cuts the batches."""
-    if binding.batch_by is None and plan.uses_batch:
-        _refuse_unclear_batch(scan)
+BatchCodes = Callable[[Sequence[pl.Series], int], Coded]
+
+
+def assign_batches(
+    scan: Scan, binding: Binding, plan: Plan, coded: Coded, number: BatchCodes = encode
+) -> tuple[Coded, str]:
+    """The batch of every row, and what cuts the batches; `number` gives the keys of batches their codes."""
     by = binding.batch_by or "input"
     names = [name for name in binding.batch_names if name != "input"]
     keys = [scan.file if name == "file" else scan.columns[name] for name in names]
-    batch = encode(keys, scan.rows)
+    batch = number(keys, scan.rows)
     if not plan.estimator.spans_batches and (codes := spanning(coded, batch.codes)):
         cure = f"a group belongs to one batch: add {by} to --group, or use --batch-by input"
         raise merge_error(f"batches of {by!r}", codes, scan.labels(coded, codes), cure)
     return batch, by
 
 
-def _refuse_unclear_batch(scan: Scan) -> None:
+def refuse_unclear_batch(scan: Scan) -> None:
+    """Refuse rows of several steps or files where nothing says which of them are normalised together."""
     cure = "--batch-by {0} normalises each on its own, --batch-by input takes all rows as one batch"
     for name in _comparable_steps(scan):
         count = scan.columns[name].n_unique()
@@ -199,33 +208,35 @@ def _refuse_unclear_batch(scan: Scan) -> None:
 
 
 def check_sizes(
-    scan: Scan,
-    binding: Binding,
-    plan: Plan,
-    coded: Coded,
-    partial: np.ndarray[tuple[int], np.dtype[np.bool_]] | None,
+    scan: Scan, binding: Binding, coded: Coded, partial: np.ndarray[tuple[int], np.dtype[np.bool_]] | None
 ) -> None:
-    """Refuse groups of another size than expected, and a key that has one row everywhere."""
+    """Refuse groups of another size than expected."""
     if binding.expect_size is not None:
         _refuse_other_sizes(scan, binding, coded, partial)
-    only_singletons = coded.size == _units(scan, plan, coded) > 1 and plan.estimator.min_group > 1
-    if only_singletons and plan.baseline_level == "group" and not binding.singletons_meant and plan.alone == Alone():
-        what = f"every group has a single {'row' if plan.unit.take == 'each' else 'rollout'}"
-        if {*scan.group} & {*CONVERSATIONS}:
-            raise DataError(
-                f"{what}: {', '.join(scan.group)} may hold the responses as well as the prompts",
-                "name the column of the prompt's id with --group, or say --group-size N if the samples of a prompt follow each other",
-            )
-        if scan.key_words or {*scan.group} & {*PROMPT_TEXTS}:
-            raise DataError(
-                f"{what}: {scan.key_words or ', '.join(scan.group)} has one sample per prompt, nothing to compare",
-                "several samples of a prompt make a group; --singleton zero goes on all the same, --group names another key",
-            )
-        key = ", ".join(scan.group) or "the block size"
+
+
+def refuse_only_singletons(group: Sequence[str], key_words: str, binding: Binding, plan: Plan) -> None:
+    """Refuse a key that has one row everywhere, where the plan compares the rows of a group."""
+    if plan.estimator.min_group <= 1 or plan.baseline_level != "group" or binding.singletons_meant:
+        return
+    if plan.alone != Alone():
+        return
+    what = f"every group has a single {'row' if plan.unit.take == 'each' else 'rollout'}"
+    if {*group} & {*CONVERSATIONS}:
         raise DataError(
-            f"{what}: {key} may be an id of the rollout, not of the prompt",
-            "name the prompt's column with --group, or say --singleton zero if there is one sample a prompt",
+            f"{what}: {', '.join(group)} may hold the responses as well as the prompts",
+            "name the column of the prompt's id with --group, or say --group-size N if the samples of a prompt follow each other",
         )
+    if key_words or {*group} & {*PROMPT_TEXTS}:
+        raise DataError(
+            f"{what}: {key_words or ', '.join(group)} has one sample per prompt, nothing to compare",
+            "several samples of a prompt make a group; --singleton zero goes on all the same, --group names another key",
+        )
+    key = ", ".join(group) or "the block size"
+    raise DataError(
+        f"{what}: {key} may be an id of the rollout, not of the prompt",
+        "name the prompt's column with --group, or say --singleton zero if there is one sample a prompt",
+    )
 
 
 def _refuse_other_sizes(
@@ -243,7 +254,7 @@ def _refuse_other_sizes(
         )
 
 
-def _units(scan: Scan, plan: Plan, coded: Coded) -> int:
+def units(scan: Scan, plan: Plan, coded: Coded) -> int:
     """How many rewards there are to compare: rows, or rollouts where they count once."""
     rollout = scan.roles.get("rollout")
     if plan.unit.take == "each" or rollout is None:

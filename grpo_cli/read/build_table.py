@@ -7,7 +7,7 @@ the summary can say it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,9 +23,13 @@ from grpo_cli.read.assign_groups import (
     Scan,
     assign_batches,
     assign_groups,
+    check_keys,
     check_sizes,
+    refuse_only_singletons,
     refuse_rivals,
+    refuse_unclear_batch,
     repeated_samples,
+    units,
 )
 from grpo_cli.read.choose_columns import choose_columns
 from grpo_cli.read.group_keys import blocks, encode, firsts
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
 
     from grpo_cli.engine.plan import Plan
     from grpo_cli.read.apply_schema import Layout
+    from grpo_cli.read.assign_groups import BatchCodes
     from grpo_cli.read.choose_columns import Columns
     from grpo_cli.read.group_keys import Coded
     from grpo_cli.read.tables import Binding, Table
@@ -47,36 +52,86 @@ if TYPE_CHECKING:
 LARGEST: Final = 1e100  # of rewards: sums of squares, cubes, and what weights and shapes make of them are numbers
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is read and how its rows are put together: what was named, and what was found by schema and by name."""
+
+    plan: Plan
+    layout: Layout
+    chosen: Columns
+    key_is_named: bool
+    reward_is_named: bool
+    warn: bool  # somebody looks for groups that look wrong
+
+
+def choose(tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool = True) -> Reading:
+    """Choose what is read, by the names that the tables have; without `warn` nobody looks for groups that look wrong."""
+    layout = apply_schema(tables, binding, plan)
+    named = bool(binding.group or binding.group_size), bool(layout.binding.rewards)
+    return Reading(plan, layout, _chosen(layout, plan, warn=warn), *named, warn)
+
+
+def choose_again(reading: Reading) -> Reading | None:
+    """The same by the names that reading has shown; None where nothing more is to be read.
+
+    A step that only late lines of a file hold tells groups apart as well: it is read, too.
+    """
+    steps = {name for table in reading.layout.tables for name in table.columns() if name in STEP_LIKE}
+    if steps <= {*reading.chosen.names}:
+        return None
+    return replace(reading, chosen=_chosen(reading.layout, reading.plan, warn=reading.warn))
+
+
+def _chosen(layout: Layout, plan: Plan, *, warn: bool) -> Columns:
+    names = list(dict.fromkeys(name for table in layout.tables for name in table.columns()))
+    if not names:
+        raise DataError(f"{layout.tables[0].name}: no rows with a column", "there is nothing to compute from")
+    return choose_columns(layout, plan, names, warn=warn)
+
+
 def read(tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool = True) -> Narrow:
     """Read what the plan needs and say which rows belong together; without `warn` nobody looks for groups that look wrong."""
-    layout = apply_schema(tables, binding, plan)
-    key_is_named, reward_is_found = bool(binding.group or binding.group_size), not layout.binding.rewards
-    binding = layout.binding
-    chosen, scan = _scan(layout, plan, warn=warn)
-    columns = scan.columns
-    if reward_is_found:
-        _refuse_empty_reward(scan, chosen.rewards[0])
+    reading, scan = _scan(choose(tables, binding, plan, warn=warn))
+    layout, chosen = reading.layout, reading.chosen
+    if not reading.reward_is_named:
+        refuse_empty_reward(scan.tables, chosen.rewards[0], scan.columns[chosen.rewards[0]].null_count(), scan.rows)
     refuse_rivals(scan, chosen.rivals)
+    check_keys(scan, layout.binding)
+    return narrow(scan, reading)
+
+
+def narrow(scan: Scan, reading: Reading, batches: BatchCodes | None = None) -> Narrow:
+    """Say which of the rows that were read belong together.
+
+    Of a part of the rows, in which all groups are whole, `batches` numbers the batches as they are numbered in all rows;
+    what only all rows can show is left to the caller.
+    """
+    plan, layout, chosen = reading.plan, reading.layout, reading.chosen
+    binding, columns = layout.binding, scan.columns
     groups, remainder = assign_groups(scan, binding)
-    mixed = _prompts_in_one_group(scan, groups, named=key_is_named)
+    mixed = prompts_in_one_group(scan, groups, named=reading.key_is_named)
     logged = columns[layout.logged] if layout.logged in columns and columns[layout.logged].dtype == pl.Float64 else None
     size = None
-    if layout.schema is not None and layout.schema.one_size and logged is not None and not key_is_named:
+    if layout.schema is not None and layout.schema.one_size and logged is not None and not reading.key_is_named:
         size = size_by_advantages(groups, logged)
         groups, binding = (
             (groups, binding) if size is None else (blocks(groups, size), replace(binding, group_size=size))
         )
-    batches, batch_name = assign_batches(scan, binding, plan, groups)
+    if batches is None and binding.batch_by is None and plan.uses_batch:
+        refuse_unclear_batch(scan)
+    batch, batch_name = assign_batches(scan, binding, plan, groups, batches or encode)
     layout.refuse_steps(columns, groups.codes, plan)
-    check_sizes(scan, binding, plan, groups, remainder)
+    check_sizes(scan, binding, groups, remainder)
+    if batches is None and groups.size == units(scan, plan, groups) > 1:
+        refuse_only_singletons(scan.group, scan.key_words, binding, plan)
     declared_unscorable = layout.declared_unscorable(columns, chosen.rewards)
     _refuse_huge(scan, chosen.rewards)
-    table = _narrow_table(scan, groups, batches, chosen.rewards, declared_unscorable)
+    table = _narrow_table(scan, groups, batch, chosen.rewards, declared_unscorable)
     warnings = mixed
     if chosen.sample is not None and chosen.sample not in chosen.group:
         warnings += repeated_samples(groups, columns[chosen.sample])
     warnings += broken(scan.tables)
-    if warn and not mixed:
+    if reading.warn and not mixed:
         # The baseline that the trainer's own advantage was made with, where it says so plainly.
         baseline = None
         if layout.schema is not None and layout.schema.centred and logged is not None and len(binding.rewards) == 1:
@@ -86,13 +141,15 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool = 
     if remainder is not None:  # the last blocks are left out, and what is left is numbered anew
         rows = np.flatnonzero(~remainder)
         table = table[rows]
-        groups, batches = encode([table["group"]], len(table)), encode([table["batch"]], len(table))
-        table = table.with_columns(group=groups.codes, batch=batches.codes)
+        groups = encode([table["group"]], len(table))
+        if batches is None:
+            batch = encode([table["batch"]], len(table))
+        table = table.with_columns(group=groups.codes, batch=batch.codes if batches is None else table["batch"])
         key, carried = (frame[rows] if frame.width else frame for frame in (key, carried))
         declared_unscorable = None if declared_unscorable is None else declared_unscorable[rows]
     return Narrow(
         table=table, tables=scan.tables, lengths=scan.lengths, groups=groups,
-        key=firsts(key, groups) if key.width else key, batches=batches.size,
+        key=firsts(key, groups) if key.width else key, batches=batch.size,
         group_names=chosen.group, reward_names=chosen.rewards, batch_name=batch_name, roles=chosen.roles,
         warnings=warnings, rows=rows, carried=carried,
         notes=(
@@ -103,24 +160,23 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool = 
     )  # fmt: skip
 
 
-def _refuse_empty_reward(scan: Scan, name: str) -> None:
+def refuse_empty_reward(tables: Sequence[Table], name: str, nulls: int, rows: int) -> None:
     """Refuse a reward that was found by name and is mostly null, where another column of such a name is filled."""
-    nulls = scan.columns[name].null_count()
-    if 2 * nulls <= scan.rows:
+    if 2 * nulls <= rows:
         return
     known = [one for tier in REWARD_TIERS for one in tier if one != name]
-    there = {*known} & {one for table in scan.tables for one in table.columns()}
+    there = {*known} & {one for table in tables for one in table.columns()}
     for other in (one for one in known if one in there):
         try:
-            filled = sum(table.scan([Field(other, "number")])[other].count() for table in scan.tables)
+            filled = sum(table.scan([Field(other, "number")])[other].count() for table in tables)
         except DataError:
             continue  # no numbers, or not in every file
-        if 2 * filled > scan.rows:
-            wrong = f"{name} is null in {nulls:,} of {scan.rows:,} rows, and {other} is filled"
+        if 2 * filled > rows:
+            wrong = f"{name} is null in {nulls:,} of {rows:,} rows, and {other} is filled"
             raise DataError(wrong, f"--reward={other} takes that one, --reward={name} keeps this one")
 
 
-def _prompts_in_one_group(scan: Scan, groups: Coded, *, named: bool) -> tuple[str, ...]:
+def prompts_in_one_group(scan: Scan, groups: Coded, *, named: bool) -> tuple[str, ...]:
     """A warning where groups hold several prompts; if nobody named their key it is an error."""
     mixed = scan.mixed_prompts(groups)
     if mixed is None:
@@ -131,37 +187,34 @@ def _prompts_in_one_group(scan: Scan, groups: Coded, *, named: bool) -> tuple[st
     return (mixed.words(key, label),)
 
 
-def _scan(layout: Layout, plan: Plan, *, warn: bool) -> tuple[Columns, Scan]:
-    """Choose the columns among the names of the tables, and read them."""
-    tables = layout.tables
+def _scan(reading: Reading) -> tuple[Reading, Scan]:
+    """Read the chosen columns, and those that reading shows to be needed."""
+    tables = reading.layout.tables
     while True:
-        names = list(dict.fromkeys(name for table in tables for name in table.columns()))
-        if not names:
-            raise DataError(f"{tables[0].name}: no rows with a column", "there is nothing to compute from")
-        chosen = choose_columns(layout, plan, names, warn=warn)
+        chosen = reading.chosen
         refuse_beyond_memory(tables, len(chosen.fields))
-        frames = [_columns_of(table, chosen) for table in tables]
-        late = {name for table in tables for name in table.columns()} - {*names}
-        if not {*STEP_LIKE} & late:
-            break  # a step that only late lines of a file hold tells groups apart as well: it is read, too
+        frames = [columns_of(table, chosen) for table in tables]
+        more = choose_again(reading)
+        if more is None:
+            break
+        reading = more
     lengths = tuple(len(frame) for frame in frames)
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
-    columns = {one.name: _joined([frame.drop_in_place(one.name) for frame in frames]) for one in chosen.fields}
+    columns = {one.name: joined([frame.drop_in_place(one.name) for frame in frames]) for one in chosen.fields}
+    return reading, scan_of(reading, tables, lengths, columns)
+
+
+def scan_of(reading: Reading, tables: Sequence[Table], lengths: tuple[int, ...], columns: dict[str, pl.Series]) -> Scan:
+    """Columns that were read of these tables; rewards that are words become what they count as."""
+    layout, chosen = reading.layout, reading.chosen
     scan = Scan(
-        tables,
-        lengths,
-        columns,
-        chosen.group,
-        chosen.steps,
-        chosen.roles,
-        layout.key_words,
-        chosen.prompts,
-        chosen.others,
-    )
+        tables, lengths, columns, chosen.group, chosen.steps, chosen.roles,
+        layout.key_words, chosen.prompts, chosen.others,
+    )  # fmt: skip
     if layout.binding.outcomes:
         columns |= {name: _counted(scan, name, layout.binding.outcomes) for name in chosen.rewards}
-    return chosen, scan
+    return scan
 
 
 def _counted(scan: Scan, name: str, outcomes: Mapping[str, float]) -> pl.Series:
@@ -179,7 +232,7 @@ def _counted(scan: Scan, name: str, outcomes: Mapping[str, float]) -> pl.Series:
     return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64).alias(name)
 
 
-def _columns_of(table: Table, chosen: Columns) -> pl.DataFrame:
+def columns_of(table: Table, chosen: Columns) -> pl.DataFrame:
     """The chosen columns of one table; an optional one may be missing, and is null then."""
     heads = {*table.columns()}
     missing = {name for name in chosen.optional if name not in heads and name.split(".")[0] not in heads}
@@ -194,7 +247,7 @@ def _columns_of(table: Table, chosen: Columns) -> pl.DataFrame:
             return frame.with_columns(pl.lit(None).alias(name) for name in sorted(missing))
 
 
-def _joined(parts: Sequence[pl.Series]) -> pl.Series:
+def joined(parts: Sequence[pl.Series]) -> pl.Series:
     """One column from all files; keys of different types are compared as JSON text, so 1 is not "1"."""
     if len(parts) == 1:
         return parts[0]

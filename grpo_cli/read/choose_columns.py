@@ -49,6 +49,7 @@ class Columns(NamedTuple):
     prompts: tuple[str, ...]  # texts that show whether a group is one prompt
     others: tuple[str, ...]  # texts that may be prompts, where there are none by name
     note: str  # how the key was found
+    names: Sequence[str]  # what was chosen from
 
 
 def choose_columns(layout: Layout, plan: Plan, names: Sequence[str], *, warn: bool = True) -> Columns:
@@ -82,7 +83,7 @@ def choose_columns(layout: Layout, plan: Plan, names: Sequence[str], *, warn: bo
     # A key that was named, or is a known tool's, or a prompt itself, needs no text of an unknown name to be believed.
     is_found = texts_tell and warn and not binding.group and bool({*group} & {*GROUP_TIERS[0]})
     others = other_texts(layout.tables[0], kinds) if is_found and not prompts else ()
-    return Columns(group, rewards, roles, steps, sample, rivals, fields, optional, prompts, others, note)
+    return Columns(group, rewards, roles, steps, sample, rivals, fields, optional, prompts, others, note, names)
 
 
 def named_columns(binding: Binding) -> list[str]:

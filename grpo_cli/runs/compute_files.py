@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
     from grpo_cli.engine.plan import Plan
     from grpo_cli.options.conditions import Filter
-    from grpo_cli.read.tables import FileTable
+    from grpo_cli.read.tables import FileTable, Table
+    from grpo_cli.write.outputs import Target
     from grpo_cli.write.weave import Phase
 
 
@@ -78,19 +79,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     plan, output = job.plan, job.output
 
     phase("reading")
-    inputs, skipped = find_inputs(job.inputs, output.to if is_folder(output.to) else None)
-    tables = open_tables(inputs, job.binding, skip_broken=job.skip_broken, max_line=job.max_line)
-
-    # Whatever can refuse the run before its files are read does it here.
-    if output.duplicate:
-        _refuse_duplicates(plan, tables)
-    ledger = _ledger(job, tables)
-    targets = [] if job.dry_run else choose_targets(tables, output, None if ledger is None else ledger.owns)
-    if job.summary is not None:
-        outputs = [*(target.path for target in targets), *([] if ledger is None else [ledger.path])]
-        refuse_summary(job.summary, identities(tables), outputs, force=output.force)
-    refuse_columns(tables, output)
-
+    tables, skipped, ledger, targets = prepare(job)
     try:
         narrow = build_table.read(tables, job.binding, plan, warn=not job.silent or job.gate is not None)
     except DataError:
@@ -119,6 +108,31 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     facts["outputs"] = [target.name for target in targets]
     facts["seconds"] = round(time.perf_counter() - started, 3)
     return Done(facts=facts, scored=scored, narrow=narrow)
+
+
+class Prepared(NamedTuple):
+    """The files of a run, those that were passed over, and where the outputs go; notes of an earlier run with --resume."""
+
+    tables: list[FileTable]
+    skipped: list[str]
+    ledger: Ledger | None
+    targets: list[Target]
+
+
+def prepare(job: Job) -> Prepared:
+    """Find and recognise the inputs. Whatever can refuse the run before its files are read does it here."""
+    output = job.output
+    inputs, skipped = find_inputs(job.inputs, output.to if is_folder(output.to) else None)
+    tables = open_tables(inputs, job.binding, skip_broken=job.skip_broken, max_line=job.max_line)
+    if output.duplicate:
+        _refuse_duplicates(job.plan, tables)
+    ledger = _ledger(job, tables)
+    targets = [] if job.dry_run else choose_targets(tables, output, None if ledger is None else ledger.owns)
+    if job.summary is not None:
+        outputs = [*(target.path for target in targets), *([] if ledger is None else [ledger.path])]
+        refuse_summary(job.summary, identities(tables), outputs, force=output.force)
+    refuse_columns(tables, output)
+    return Prepared(tables, skipped, ledger, targets)
 
 
 def _ledger(job: Job, tables: Sequence[FileTable]) -> Ledger | None:
@@ -150,13 +164,21 @@ def _output_rows(scored: Scored, output: Output) -> Rows | None:
 
 def _facts(job: Job, narrow: Narrow, scored: Scored, rows: Rows | None, skipped: Sequence[str]) -> dict[str, Any]:
     """All that is known before anything is written."""
-    summary = summarize(scored, narrow)
     kept = int(scored.rows[".kept"].sum())
+    copied = 0 if rows is None else len(rows) - kept
+    facts = facts_of_run(job, summarize(scored, narrow), skipped, narrow.tables, rows=sum(narrow.lengths), kept=kept)
+    return facts | {"copied_rows": copied}
+
+
+def facts_of_run(
+    job: Job, summary: Mapping[str, Any], skipped: Sequence[str], tables: Sequence[Table], *, rows: int, kept: int
+) -> dict[str, Any]:
+    """The summary of the rows, `kept` of them to be written, with what there is to say of the run."""
     warnings = [
         *summary["warnings"],
         *(
             f"{ROLES[role].flag} {name} is not read by this plan"
-            for role, name in narrow.roles.items()
+            for role, name in summary["role_columns"].items()
             if role not in {*job.plan.needs, *job.plan.may_read}
         ),
     ]
@@ -174,10 +196,10 @@ def _facts(job: Job, narrow: Narrow, scored: Scored, rows: Rows | None, skipped:
     return {
         **summary,
         "preset": job.origin,
-        "inputs": [table.name for table in narrow.tables],
+        "inputs": [table.name for table in tables],
         "advantage_column": job.output.column,
-        "dropped_rows": sum(narrow.lengths) - kept,
-        "copied_rows": 0 if rows is None else len(rows) - kept,
+        "dropped_rows": rows - kept,
+        "copied_rows": 0,
         "outputs": [],
         "warnings": warnings,
     }
