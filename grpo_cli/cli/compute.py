@@ -26,8 +26,17 @@ def compute(given: dict[str, Any]) -> None:
     if given.get("stream"):
         show(given, _streamed(job), _summary, aside=True)
         return
+    on_ray = given.get("engine") == "ray"
+    if "ray_address" in given and not on_ray:
+        raise UsageError("--ray-address is about a cluster", "add --engine ray")
     try:
         with progress(given) as phase:
+            if on_ray:
+                from grpo_cli.runs import compute_ray
+
+                facts = compute_ray.run(job, phase, address=given.get("ray_address"), verbose=given.get("debug", False))
+                show(given, facts, _summary)
+                return
             done = run(job, phase)
     except GateError as error:
         if error.facts is not None:

@@ -40,7 +40,7 @@ def replacing(
     path: str | os.PathLike[str],
     *,
     force: bool,
-    ready: Callable[[Path], None] = lambda _: None,
+    ready: Callable[[Path], None] | None = None,
     unsynced: set[Path] | None = None,
 ) -> Iterator[BinaryIO]:
     """Give a file to write that takes the name `path` if the body ends well, and is removed if not.
@@ -67,7 +67,8 @@ def replacing(
                 mode = _refuse_existing(target, force=force)
                 if mode is not None:
                     temporary.chmod(mode & 0o7777)
-                ready(temporary)
+                if ready is not None:
+                    ready(temporary)
                 _rename(temporary, target, force=force)
         except BaseException:
             with suppress(OSError):

@@ -147,6 +147,63 @@ class Held(Input):
         """Nobody else can change it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Section(Input):
+    """Some whole lines of a file, read as a file of their own."""
+
+    whole: Input | None = None
+    start: int = 0
+
+    @classmethod
+    def between(cls, whole: Input, start: int, end: int) -> Self:
+        """The bytes from a start to an end."""
+        pin = replace(whole.pin, size=end - start)
+        return cls(whole.name, whole.path, pin, max_line=whole.max_line, whole=whole, start=start)
+
+    def open(self) -> BinaryIO:
+        """Open at the first byte of the section."""
+        return cast("BinaryIO", BufferedReader(_Window(cast("Input", self.whole).open(), self.start, self.pin.size)))
+
+    def check(self) -> None:
+        """Refuse to go on when the whole file is no longer the one that was pinned."""
+        cast("Input", self.whole).check()
+
+    @property
+    def is_local(self) -> bool:
+        """Never: it has to be read through `open`."""
+        return False
+
+
+class _Window(RawIOBase):
+    """Some bytes of a file, as a file."""
+
+    def __init__(self, handle: BinaryIO, start: int, size: int) -> None:
+        self._handle, self._start, self._size, self._at = handle, start, size, 0
+        handle.seek(start)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self._handle.read(min(len(buffer), self._size - self._at))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        origin = (0, self._at, self._size)[whence]
+        self._at = min(origin + offset, self._size)
+        self._handle.seek(self._start + self._at)
+        return self._at
+
+    def close(self) -> None:
+        self._handle.close()
+        super().close()
+
+
 def _without_waiting(path: str, flags: int) -> int:
     """Open a file; a pipe that stands in its place by now would be waited for without an end."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -121,6 +121,10 @@ class Format(ABC):
         """How many rows the file has; None when only a scan would tell."""
         return None
 
+    def sections(self, source: Input, size: int) -> Sequence[tuple[int, int]]:  # noqa: ARG002
+        """From where to where the file can be cut into sections that are read by themselves, each of about `size` bytes."""
+        return [(0, source.pin.size)]
+
     def values(self, source: Input, rows: np.ndarray, column: str, height: int) -> Sequence[Any] | None:  # noqa: ARG002
         """The values of a column at some ascending rows of `height`; None when a scan is the only way."""
         return None

@@ -15,6 +15,7 @@ from grpo_cli.options.table import (
     CHOICE,
     COMPARED,
     DIVISOR,
+    ENGINE,
     EVERY,
     EXPORT,
     GROUPS,
@@ -83,7 +84,7 @@ _ROWS: Final = (
         name="compute",
         help="Compute advantages and weave them into the file as one more column.",
         argument=_INPUTS,
-        options=_options(INPUT, OUTPUT, GROUPS, REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST, ROLE, MESSAGES),
+        options=_options(INPUT, OUTPUT, GROUPS, REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST, ROLE, ENGINE, MESSAGES),
         example="grpo-adv compute rewards.jsonl --method rloo --scale batch",
     ),
     Command(

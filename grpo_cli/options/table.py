@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 INPUT: Final = "Input"
 OUTPUT: Final = "Output"
+ENGINE: Final = "Beyond one machine"
 GROUPS: Final = "Groups and batches"
 REWARDS: Final = "Rewards"
 SHAPE: Final = "Shaping the reward"
@@ -168,6 +169,10 @@ _ROWS: Final = (
     *(Option(name=role.flag.removeprefix("--").replace("-", "_"), type=str, metavar="COL", panel=ROLE,
              help=f"{role.meaning[0].upper()}{role.meaning[1:]}." + (" 'equal': all the same." if role.name == "length" else ""))
       for role in ROLES.values() if role.name != "rollout"),
+    Option(name="engine", type=Literal["local", "ray"], panel=ENGINE,
+           help="Compute in this process (default), or in tasks on a Ray cluster: the same numbers. Every machine needs the same files: a shared path or a store."),
+    Option(name="ray_address", type=str, metavar="auto|HOST:PORT|local", panel=ENGINE,
+           help="The cluster; local starts one on this machine for the run. Without it: RAY_ADDRESS, or else local."),
     Option(name="explain", other="--dry-run", type=bool, panel=MESSAGES,
            help="Show columns, grouping, formula and one group worked out; write nothing."),
     Option(name="fail_on", type=str, metavar="CONDITION", panel=MESSAGES,
@@ -252,4 +257,4 @@ _MORE: Final = (
 )  # fmt: skip
 EVERY: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in (*_ROWS, *_MORE)})
 # What a frame in memory can be given: everything but files and messages.
-ON_FRAMES: Final = tuple(row.name for row in _ROWS if row.panel not in {INPUT, OUTPUT, MESSAGES})
+ON_FRAMES: Final = tuple(row.name for row in _ROWS if row.panel not in {INPUT, OUTPUT, ENGINE, MESSAGES})

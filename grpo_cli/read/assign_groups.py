@@ -20,7 +20,7 @@ from grpo_cli.engine.plan_parts import Alone
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats.cells import canonical
 from grpo_cli.read.choose_columns import inside_of_record, named_columns
-from grpo_cli.read.group_keys import Coded, blocks, encode, merge_error, refuse_missing, sizes, spanning, within
+from grpo_cli.read.group_keys import SHOWN, Coded, MergeError, blocks, encode, refuse_missing, sizes, spanning, within
 from grpo_cli.read.known_names import CONVERSATIONS, OWN_STEP, PROMPT_TEXTS
 from grpo_cli.read.prompt_check import mixed_prompts, prompt_of
 from grpo_cli.read.tables import label
@@ -65,10 +65,6 @@ class Scan:
         """The groups that hold several prompts, as some rows show them; None where they do not."""
         return mixed_prompts(self.prompts, self.others, self.tables, self.lengths, coded)
 
-    def labels(self, coded: Coded, codes: Sequence[int]) -> list[str]:
-        """The first few of these groups in words."""
-        return [self.label(int(coded.first[code])) for code in codes[:3]]
-
     def label(self, row: int) -> str:
         """The key of a row in words."""
         return label(self.key(), row, row)
@@ -102,7 +98,7 @@ def check_keys(scan: Scan, binding: Binding) -> None:
 def assign_groups(scan: Scan, binding: Binding) -> tuple[Coded, np.ndarray[tuple[int], np.dtype[np.bool_]] | None]:
     """The group of every row; which rows are a remainder that goes, if any are."""
     coded = encode([scan.columns[name] for name in scan.group], scan.rows, keep=True)
-    if binding.group_within == "file" or (not scan.group and len(scan.tables) > 1 and not _is_one_dataset(scan)):
+    if binding.group_within == "file" or (not scan.group and len(scan.tables) > 1 and not is_one_dataset(scan.tables)):
         coded = within(coded, [scan.file])
     elif binding.group_within not in {None, "input"}:
         coded = within(coded, [scan.columns[str(binding.group_within)]])
@@ -132,30 +128,35 @@ def _refuse_record(scan: Scan) -> None:
 
 def _refuse_silent_merge(scan: Scan, coded: Coded) -> None:
     key = ",".join(scan.group)
-    for name in _comparable_steps(scan):
+    for name in comparable_steps(scan):
         if name not in scan.group and (codes := spanning(coded, scan.columns[name])):
             cures = f"--group {key},{name} if ids restart, --group-within input if {name} does not separate groups"
             if scan.mixed_prompts(coded) is not None:
                 cures = f"--group {key},{name}: ids restart, since one has several prompts"
-            raise merge_error(f"values of {name!r}", codes, scan.labels(coded, codes), cures)
-    if len(scan.tables) > 1 and not _is_one_dataset(scan) and (codes := spanning(coded, scan.file)):
+            raise _merge_error(scan, f"values of {name!r}", coded, codes, cures)
+    if len(scan.tables) > 1 and not is_one_dataset(scan.tables) and (codes := spanning(coded, scan.file)):
         cures = (
             "--group-within file if ids restart in each, --group-within input if they are shards of one sampling round"
         )
         if scan.mixed_prompts(coded) is not None:
             cures = "--group-within file: ids restart in each, since one has several prompts"
-        raise merge_error("files", codes, scan.labels(coded, codes), cures)
+        raise _merge_error(scan, "files", coded, codes, cures)
 
 
-def _is_one_dataset(scan: Scan) -> bool:
+def is_one_dataset(tables: Sequence[Table]) -> bool:
     """Whether the files are all shards of one data set, as their names say (`data-00000-of-00002.arrow`): it was cut anywhere."""
-    names = [re.fullmatch(r"(.*)-\d{5}-of-(\d{5})(\.\w+)", one.name) for one in scan.tables]
+    names = [re.fullmatch(r"(.*)-\d{5}-of-(\d{5})(\.\w+)", one.name) for one in tables]
     shards = {None if one is None else one.groups() for one in names}
     first = names[0]
     return first is not None and len(shards) == 1 and int(first[2]) == len(names)
 
 
-def _comparable_steps(scan: Scan) -> list[str]:
+def _merge_error(scan: Scan, what: str, coded: Coded, codes: Sequence[int], cures: str) -> MergeError:
+    rows = [int(coded.first[code]) for code in codes[:SHOWN]]
+    return MergeError.of(what, len(codes), rows, [scan.label(row) for row in rows], cures)
+
+
+def comparable_steps(scan: Scan) -> list[str]:
     """Step-like columns that tell training steps apart; a `step` that varies inside rollouts counts their own."""
     rollout = scan.roles.get("rollout")
     varying = [name for name in scan.steps if scan.columns[name].n_unique() > 1]
@@ -193,18 +194,20 @@ def assign_batches(
     batch = number(keys, scan.rows)
     if not plan.estimator.spans_batches and (codes := spanning(coded, batch.codes)):
         cure = f"a group belongs to one batch: add {by} to --group, or use --batch-by input"
-        raise merge_error(f"batches of {by!r}", codes, scan.labels(coded, codes), cure)
+        raise _merge_error(scan, f"batches of {by!r}", coded, codes, cure)
     return batch, by
 
 
-def refuse_unclear_batch(scan: Scan) -> None:
-    """Refuse rows of several steps or files where nothing says which of them are normalised together."""
+def refuse_unclear_batch(steps: Mapping[str, int], files: int) -> None:
+    """Refuse rows of several steps or files where nothing says which of them are normalised together.
+
+    `steps` are the columns that tell training steps apart, and how many values each of them has.
+    """
     cure = "--batch-by {0} normalises each on its own, --batch-by input takes all rows as one batch"
-    for name in _comparable_steps(scan):
-        count = scan.columns[name].n_unique()
+    for name, count in steps.items():
         raise DataError(f"the plan needs a batch, and the rows have {count} values of {name!r}", cure.format(name))
-    if len(scan.tables) > 1:
-        raise DataError(f"the plan needs a batch, and there are {len(scan.tables)} files", cure.format("file"))
+    if files > 1:
+        raise DataError(f"the plan needs a batch, and there are {files} files", cure.format("file"))
 
 
 def check_sizes(
@@ -264,8 +267,19 @@ def units(scan: Scan, plan: Plan, coded: Coded) -> int:
 
 def repeated_samples(coded: Coded, sample: pl.Series) -> tuple[str, ...]:
     """A warning when a group holds the same sample twice."""
+    twice = repeats(coded, sample)
+    return (repeats_words(twice, sample.name),) if twice else ()
+
+
+def repeats_words(twice: int, name: str) -> str:
+    """The warning for so many rows."""
+    return f"{twice:,} rows repeat a {name} inside their group: rollouts may have been written twice"
+
+
+def repeats(coded: Coded, sample: pl.Series) -> int:
+    """How many rows have the same sample as another one of their group."""
     if _ascending(coded, sample):
-        return ()
+        return 0
     codes, samples = coded.codes, sample
     if sample.null_count():
         known = sample.is_not_null()
@@ -276,10 +290,7 @@ def repeated_samples(coded: Coded, sample: pl.Series) -> tuple[str, ...]:
     pairs = codes.to_numpy().astype(np.uint64)
     pairs <<= np.uint64(32)
     pairs |= samples.cast(pl.Int64).to_numpy().astype(np.uint32)
-    twice = len(pairs) - pl.Series(pairs).n_unique()
-    if not twice:
-        return ()
-    return (f"{twice:,} rows repeat a {sample.name} inside their group: rollouts may have been written twice",)
+    return len(pairs) - pl.Series(pairs).n_unique()
 
 
 def _ascending(coded: Coded, sample: pl.Series) -> bool:

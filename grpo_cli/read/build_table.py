@@ -25,6 +25,7 @@ from grpo_cli.read.assign_groups import (
     assign_groups,
     check_keys,
     check_sizes,
+    comparable_steps,
     refuse_only_singletons,
     refuse_rivals,
     refuse_unclear_batch,
@@ -40,7 +41,7 @@ from grpo_cli.read.tables import SHOWN, Narrow, broken
 from grpo_cli.read.warnings import group_warnings, size_by_advantages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from grpo_cli.engine.plan import Plan
     from grpo_cli.read.apply_schema import Layout
@@ -68,25 +69,22 @@ def choose(tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool 
     """Choose what is read, by the names that the tables have; without `warn` nobody looks for groups that look wrong."""
     layout = apply_schema(tables, binding, plan)
     named = bool(binding.group or binding.group_size), bool(layout.binding.rewards)
-    return Reading(plan, layout, _chosen(layout, plan, warn=warn), *named, warn)
+    names = list(dict.fromkeys(name for table in tables for name in table.columns()))
+    if not names:
+        raise DataError(f"{tables[0].name}: no rows with a column", "there is nothing to compute from")
+    return Reading(plan, layout, choose_columns(layout, plan, names, warn=warn), *named, warn)
 
 
-def choose_again(reading: Reading) -> Reading | None:
-    """The same by the names that reading has shown; None where nothing more is to be read.
+def choose_again(reading: Reading, names: Iterable[str]) -> Reading | None:
+    """The same with names that reading has shown; None where nothing more is to be read.
 
     A step that only late lines of a file hold tells groups apart as well: it is read, too.
     """
-    steps = {name for table in reading.layout.tables for name in table.columns() if name in STEP_LIKE}
-    if steps <= {*reading.chosen.names}:
+    late = [name for name in names if name not in reading.chosen.names]
+    if not {*STEP_LIKE} & {*late}:
         return None
-    return replace(reading, chosen=_chosen(reading.layout, reading.plan, warn=reading.warn))
-
-
-def _chosen(layout: Layout, plan: Plan, *, warn: bool) -> Columns:
-    names = list(dict.fromkeys(name for table in layout.tables for name in table.columns()))
-    if not names:
-        raise DataError(f"{layout.tables[0].name}: no rows with a column", "there is nothing to compute from")
-    return choose_columns(layout, plan, names, warn=warn)
+    known = [*reading.chosen.names, *late]
+    return replace(reading, chosen=choose_columns(reading.layout, reading.plan, known, warn=reading.warn))
 
 
 def read(tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool = True) -> Narrow:
@@ -118,7 +116,8 @@ def narrow(scan: Scan, reading: Reading, batches: BatchCodes | None = None) -> N
             (groups, binding) if size is None else (blocks(groups, size), replace(binding, group_size=size))
         )
     if batches is None and binding.batch_by is None and plan.uses_batch:
-        refuse_unclear_batch(scan)
+        steps = {name: columns[name].n_unique() for name in comparable_steps(scan)}
+        refuse_unclear_batch(steps, len(scan.tables))
     batch, batch_name = assign_batches(scan, binding, plan, groups, batches or encode)
     layout.refuse_steps(columns, groups.codes, plan)
     check_sizes(scan, binding, groups, remainder)
@@ -194,7 +193,7 @@ def _scan(reading: Reading) -> tuple[Reading, Scan]:
         chosen = reading.chosen
         refuse_beyond_memory(tables, len(chosen.fields))
         frames = [columns_of(table, chosen) for table in tables]
-        more = choose_again(reading)
+        more = choose_again(reading, dict.fromkeys(name for table in tables for name in table.columns()))
         if more is None:
             break
         reading = more

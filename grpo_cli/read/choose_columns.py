@@ -51,6 +51,11 @@ class Columns(NamedTuple):
     note: str  # how the key was found
     names: Sequence[str]  # what was chosen from
 
+    @property
+    def read_names(self) -> set[str]:
+        """The columns that the arithmetic reads."""
+        return {*self.group, *self.rewards, *self.roles.values()}
+
 
 def choose_columns(layout: Layout, plan: Plan, names: Sequence[str], *, warn: bool = True) -> Columns:
     """Choose among the names that the tables have; without `warn` those that only serve warnings are left out."""

@@ -218,9 +218,24 @@ def _is_nan(key: pl.Series) -> pl.Series | None:
     return key.cast(pl.String) == "NaN" if key.dtype == JSON_TEXT else None
 
 
-def merge_error(what: str, codes: Sequence[int], names: Sequence[str], cures: str) -> DataError:
-    """The error for keys that occur in several files or steps when nothing says that they may."""
-    shown = ", ".join(names[:SHOWN])
-    more = f" and {len(codes) - SHOWN} more" if len(codes) > SHOWN else ""
-    keys = f"{len(codes)} group keys have" if len(codes) > 1 else "a group key has"
-    return DataError(f"{keys} rows in several {what} ({shown}{more})", cures)
+class MergeError(DataError):
+    """Keys occur in several files, steps or batches, and nothing says that they may.
+
+    It has what it was made of, so that the errors of parts of the rows can be put together.
+    """
+
+    what: str
+    count: int  # of groups
+    rows: Sequence[Any]  # the first rows of some of them
+    names: Sequence[str]
+    cures: str
+
+    @classmethod
+    def of(cls, what: str, count: int, rows: Sequence[Any], names: Sequence[str], cures: str) -> MergeError:
+        """The error for so many groups, of which the first few are named."""
+        shown = ", ".join(names[:SHOWN])
+        more = f" and {count - SHOWN} more" if count > SHOWN else ""
+        keys = f"{count} group keys have" if count > 1 else "a group key has"
+        error = cls(f"{keys} rows in several {what} ({shown}{more})", cures)
+        error.what, error.count, error.rows, error.names, error.cures = what, count, rows, names, cures
+        return error

@@ -104,6 +104,12 @@ class FileTable:
         made.refuse(self._refused)
         return made
 
+    def of_source(self, source: Input) -> FileTable:
+        """The same table where the file, or a section of it, is read by other means; its columns are known."""
+        made = replace(self, source=source)
+        vars(made).update(_columns=dict(self._columns), _refused={*self._refused})
+        return made
+
     def columns(self) -> list[str]:
         """All top-level names; of JSON lines those that some rows show, and after a scan each that was watched for."""
         return list(self._columns)
@@ -209,6 +215,11 @@ class Narrow:
     schema: str | None = None  # its title
     declared_unscorable: pl.Series | None = None  # rows of which the schema says that they have no reward
 
+    @property
+    def read_names(self) -> set[str]:
+        """The columns that the arithmetic reads."""
+        return {*self.group_names, *self.reward_names, *self.roles.values()}
+
     @cached_property
     def ends(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Where each file's rows end."""
@@ -222,15 +233,16 @@ class Narrow:
 
     def place(self, row: int) -> str:
         """File and row as a person counts them."""
-        file, inside = self._within(row)
+        file, inside = self.within(row)
         return self.tables[file].place(inside)
 
     def spot(self, row: int) -> tuple[str, int]:
         """The name of the file and the number of the row in it (1 = the first), which costs no reading."""
-        file, inside = self._within(row)
+        file, inside = self.within(row)
         return self.tables[file].name, inside + 1
 
-    def _within(self, row: int) -> tuple[int, int]:
+    def within(self, row: int) -> tuple[int, int]:
+        """The number of the file, and of the row in it (0 = the first)."""
         row = row if self.rows is None else int(self.rows[row])
         file = int(np.searchsorted(self.ends, row, side="right"))
         return file, row - (int(self.ends[file - 1]) if file else 0)

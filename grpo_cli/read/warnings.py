@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-_GIANT: Final = 64  # rows of a single group that is more than one prompt's samples
+GIANT: Final = 64  # rows of a single group that is more than one prompt's samples
 _MANY: Final = 2  # groups of one size that make it the usual one
 _SURE: Final = 4  # a smaller common size has to be that of several groups
 _NEAR: Final = 1e-4  # two baselines that differ by less are one, rounded
@@ -33,9 +33,12 @@ def group_warnings(scan: Scan, binding: Binding, coded: Coded, baseline: pl.Seri
     if reason:
         group = "" if binding.group else f"--group {','.join(scan.group)} "
         return (f"{reason} {group}--group-size {size} cuts them",)
-    if coded.size == 1 and scan.rows >= _GIANT:
-        return (f"all {scan.rows:,} rows are one group: is {key} the same everywhere? --group names another key",)
-    return ()
+    return giant_group(scan.rows, key) if coded.size == 1 and scan.rows >= GIANT else ()
+
+
+def giant_group(rows: int, key: str) -> tuple[str, ...]:
+    """The warning for so many rows that are one group."""
+    return (f"all {rows:,} rows are one group: is {key} the same everywhere? --group names another key",)
 
 
 def size_by_advantages(coded: Coded, advantages: pl.Series) -> int | None:

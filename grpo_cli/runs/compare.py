@@ -49,7 +49,7 @@ def run(job: Job) -> dict[str, Any]:
     refuse_columns(tables, output)
 
     comparison = compare(tables, job.binding, job.plans)
-    refuse_read_columns(comparison.narrow, output)
+    refuse_read_columns(comparison.narrow.read_names, output)
     scored = {column: comparison.scored[name] for column, name in columns.items()}
     computed = Computed(comparison.narrow, scored.pop(first), None, scored)
     notes = write(output, computed, tables, targets)

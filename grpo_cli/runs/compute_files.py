@@ -86,7 +86,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
         for table in tables:
             table.source.check()  # what is wrong with a file that changes meanwhile is that it changes
         raise
-    refuse_read_columns(narrow, output)
+    refuse_read_columns(narrow.read_names, output)
 
     phase("computing")
     scored = score(plan, narrow.table, intermediate=job.dry_run)

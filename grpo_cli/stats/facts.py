@@ -57,23 +57,29 @@ def distribution(values: pl.Series) -> dict[str, Any]:
     The histogram has `values` and `counts` where few values occur, else `edges` and `counts`; None without any value.
     """
     value_counts = few(values)
-    numbers = Numbers.of(values) if value_counts is None else Numbers.counted(*value_counts)
-    moments = {"count": numbers.count, **numbers.facts()}
-    if not numbers.count:
-        return {**moments, "quartiles": [None] * 3, "histogram": None}
     if value_counts is not None:
-        distinct, counted = value_counts
-        return {
-            **moments,
-            "quartiles": _quartiles_of_counts(distinct, counted),
-            "histogram": {"values": distinct, "counts": counted},
-        }
+        return distribution_of_counts(*value_counts)
+    numbers = Numbers.of(values)
+    moments = {"count": numbers.count, **numbers.facts()}
     finite = (values if numbers.count == len(values) else values.filter(values.is_finite())).to_numpy()
     bins, edges = equal_bins(finite, BINS)
     return {
         **moments,
         "quartiles": np.quantile(finite, [0.25, 0.5, 0.75]).tolist(),
         "histogram": {"edges": edges.tolist(), "counts": np.bincount(bins, minlength=BINS).tolist()},
+    }
+
+
+def distribution_of_counts(distinct: Sequence[float], counted: Sequence[int]) -> dict[str, Any]:
+    """The same of values in ascending order and how often each occurs."""
+    numbers = Numbers.counted(distinct, counted)
+    moments = {"count": numbers.count, **numbers.facts()}
+    if not numbers.count:
+        return {**moments, "quartiles": [None] * 3, "histogram": None}
+    return {
+        **moments,
+        "quartiles": _quartiles_of_counts(distinct, counted),
+        "histogram": {"values": distinct, "counts": counted},
     }
 
 
@@ -156,21 +162,28 @@ def sizes(counts: Sequence[tuple[int, int]]) -> dict[str, Any]:
     }
 
 
+REASONS: Final = ("zero-variance", "singleton", "small-group", "unscorable")
+
+
+def skipped_groups(groups: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Groups without an advantage of their own, by reason."""
+    conditions = (
+        pl.col("zero_variance"),
+        (pl.col("scored") == 1) & (pl.col("size") >= 1),
+        pl.col("status") == "small-group",
+        pl.col("scored") == 0,
+    )
+    affected = {reason: groups.filter(condition) for reason, condition in zip(REASONS, conditions, strict=True)}
+    return {reason: found for reason, found in affected.items() if len(found)}
+
+
 def skipped(groups: pl.DataFrame, narrow: Narrow) -> list[dict[str, Any]]:
-    """Groups without an advantage of their own, by reason, with the first keys and their reward."""
-    reasons = {
-        "zero-variance": pl.col("zero_variance"),
-        "singleton": (pl.col("scored") == 1) & (pl.col("size") >= 1),
-        "small-group": pl.col("status") == "small-group",
-        "unscorable": pl.col("scored") == 0,
-    }
+    """The same as numbers, with the first keys and their reward."""
     skips = []
-    for reason, condition in reasons.items():
-        affected = groups.filter(condition)
-        if len(affected):
-            first = affected.select("code", "mean").head(LISTED)
-            keys = [{"key": narrow.label(code), "reward": plain(mean)} for code, mean in first.iter_rows()]
-            skips.append({"reason": reason, "groups": len(affected), "rows": int(affected["size"].sum()), "keys": keys})
+    for reason, affected in skipped_groups(groups).items():
+        first = affected.select("code", "mean").head(LISTED)
+        keys = [{"key": narrow.label(code), "reward": plain(mean)} for code, mean in first.iter_rows()]
+        skips.append({"reason": reason, "groups": len(affected), "rows": int(affected["size"].sum()), "keys": keys})
     return skips
 
 

@@ -1,4 +1,4 @@
-"""The facts of a stream: blocks are summed up and forgotten, so memory does not grow with the input.
+"""The facts of a stream, or of parts of the rows: they are summed up and forgotten, so memory does not grow with the input.
 
 What needs all rewards at once (quartiles, the histogram) is None in the summary.
 """
@@ -16,6 +16,8 @@ from grpo_cli.engine.score import STATUSES
 from grpo_cli.stats import facts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import polars as pl
 
     from grpo_cli.engine.plan import Plan
@@ -46,6 +48,12 @@ class Spread:
             low, high = float(finite.min()), float(finite.max())
             self.low = low if self.low is None else min(low, self.low)
             self.high = high if self.high is None else max(high, self.high)
+
+    def merge(self, other: Spread) -> None:
+        """Take in what another one has taken in."""
+        self.moments = self.moments.merge(other.moments)
+        self.low = min((one for one in (self.low, other.low) if one is not None), default=None)
+        self.high = max((one for one in (self.high, other.high) if one is not None), default=None)
 
     def facts(self) -> dict[str, float | None]:
         """Mean, standard deviation and extremes; None where there are no values."""
@@ -81,7 +89,7 @@ class Tally:
         self.counts["comparable"] += int((groups["scored"] > 1).sum())
         self.sizes.update(groups["size"].to_list())
         for value in groups.filter("constant")["max"].to_list():
-            self.constants[value if value in self.constants or len(self.constants) < CONSTANTS else None] += 1
+            self._count_constant(value, 1)
         self.reward.add(scored.frame[".reward"])
         self.shaped.add(groups["min"])
         self.shaped.add(groups["max"])
@@ -89,11 +97,31 @@ class Tally:
         self.settings = {name: block[name] for name in SETTINGS}
         self.warnings |= dict.fromkeys(block["warnings"])
         for skip in block["skipped"]:
-            reason = skip["reason"]
-            total = self.skipped.setdefault(reason, {"reason": reason, "groups": 0, "rows": 0, "keys": []})
-            total["groups"] += skip["groups"]
-            total["rows"] += skip["rows"]
-            total["keys"] = [*total["keys"], *skip["keys"]][: facts.LISTED]
+            self._count_skipped(skip)
+
+    def merge(self, other: Tally) -> None:
+        """Take in what another tally has counted of other groups."""
+        self.counts.update(other.counts)
+        self.sizes.update(other.sizes)
+        for value, count in other.constants.items():
+            self._count_constant(value, count)
+        self.reward.merge(other.reward)
+        self.shaped.merge(other.shaped)
+        self.advantage.merge(other.advantage)
+        self.settings = other.settings
+        self.warnings |= other.warnings
+        for skip in other.skipped.values():
+            self._count_skipped(skip)
+
+    def _count_constant(self, value: float | None, count: int) -> None:
+        self.constants[value if value in self.constants or len(self.constants) < CONSTANTS else None] += count
+
+    def _count_skipped(self, skip: Mapping[str, Any]) -> None:
+        reason = skip["reason"]
+        total = self.skipped.setdefault(reason, {"reason": reason, "groups": 0, "rows": 0, "keys": []})
+        total["groups"] += skip["groups"]
+        total["rows"] += skip["rows"]
+        total["keys"] = [*total["keys"], *skip["keys"]][: facts.LISTED]
 
     def facts(self, plan: Plan) -> dict[str, Any]:
         """The summary, with the keys that the one of a whole input has."""

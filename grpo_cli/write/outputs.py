@@ -21,7 +21,7 @@ from grpo_cli.files.stores import is_url, refuse_url
 from grpo_cli.formats import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from grpo_cli.engine.score import Scored
     from grpo_cli.formats.interface import Format
@@ -304,9 +304,8 @@ def refuse_columns(tables: Sequence[FileTable], output: Output) -> None:
         table.refuse(output.names)
 
 
-def refuse_read_columns(narrow: Narrow, output: Output) -> None:
+def refuse_read_columns(read: Collection[str], output: Output) -> None:
     """What the run reads is not what it writes: --column reward --replace would destroy the reward."""
-    read = {*narrow.group_names, *narrow.reward_names, *narrow.roles.values()}
     for name in output.names:
         if name in read:
             raise UsageError(f"the column {name!r} is read by this run", "give the new one another name with --column")

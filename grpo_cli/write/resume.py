@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from grpo_cli.engine.plan import Plan
     from grpo_cli.read.tables import Binding, FileTable
-    from grpo_cli.write.outputs import Output
+    from grpo_cli.write.outputs import Output, Target
 
 NAME: Final = ".grpo-adv.resume"
 _STATE: Final = ("device", "inode", "size", "mtime_ns", "tag")
@@ -76,9 +76,10 @@ class Ledger:
         name = self._name(target)
         return target.exists() and _state(target) in (self.done.get(name), self.before.get(name))
 
-    def holds(self, target: Path) -> bool:
+    def holds(self, target: Target) -> bool:
         """Whether an output was finished and is still as it was left."""
-        there = target.exists() and self.done.get(self._name(target)) == _state(target)
+        path = target.path
+        there = path is not None and path.exists() and self.done.get(self._name(path)) == _state(path)
         self.kept += there
         return there
 

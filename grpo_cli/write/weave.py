@@ -55,7 +55,7 @@ def write(
     narrow = computed.narrow
     columns = added(computed.scored, output, computed.others)
     if output.only:
-        columns = _with_keys_and_rewards(narrow, columns)
+        columns = with_keys_and_rewards(narrow, columns)
     entries = metadata(computed.scored, narrow, output, computed.others)
     total = len(targets) if len(targets) > 1 else None
     phase("writing", 0, total)
@@ -71,16 +71,16 @@ def write(
         for at, (table, target, (part, take)) in enumerate(zip(tables, targets, parts, strict=True)):
             if at:
                 phase("writing", at, total)
-            force, ready = output.force or output.in_place, _nothing
+            force, ready = output.force or output.in_place, None
             if ledger is not None and target.path is not None:
-                if ledger.holds(target.path):
+                if ledger.holds(target):
                     continue
                 force |= ledger.owns(target.path)
                 # Noted just before it gets its name: whoever is killed in between has left nothing that is not known.
                 ready = partial(ledger.finished, target.path)
             weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)
             with one_of_several(at, len(targets), noted=ledger is not None):
-                notes += _write_one(output, table, target, weaving, force=force, ready=ready, folders=folders)
+                notes += write_one(output, table, target, weaving, force=force, ready=ready, folders=folders)
     return notes
 
 
@@ -95,10 +95,6 @@ def one_of_several(at: int, total: int, *, noted: bool = False) -> Iterator[None
         raise error.after_others(at, total) from error
 
 
-def _nothing(_: Path) -> None:
-    pass
-
-
 def make_folders(targets: Sequence[Target]) -> None:
     """Make the folders of all outputs."""
     for folder in dict.fromkeys(target.path.parent for target in targets if target.path is not None):
@@ -109,7 +105,7 @@ def make_folders(targets: Sequence[Target]) -> None:
             raise DataError(f"{folder}: cannot be made: {reason}", "choose another -o") from None
 
 
-def _with_keys_and_rewards(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame:
+def with_keys_and_rewards(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame:
     """--only: the key, the rewards and what was computed."""
     rewards = [narrow.table[f"reward.{k}"].alias(name) for k, name in enumerate(narrow.reward_names)]
     keys = narrow.key[narrow.table["group"]].get_columns() if narrow.key.width else []
@@ -137,16 +133,17 @@ def _parts(output: Output, computed: Computed, columns: pl.DataFrame) -> Iterato
         yield part, source[here] - (int(end) - length)
 
 
-def _write_one(
+def write_one(
     output: Output,
     table: FileTable,
     target: Target,
     weaving: Weaving,
     *,
     force: bool,
-    ready: Ready,
+    ready: Ready | None,
     folders: set[Path],
 ) -> Sequence[str]:
+    """Write the output of one file, if it is still the file that was read; return what there is to say of it."""
     table.source.check()
     if output.long and not table.format.nested:
         raise DataError(f"{table.name}: every row is one rollout already", "leave out --long")
@@ -169,7 +166,7 @@ def _write_one(
 
 @contextmanager
 def sink(
-    target: Target, *, force: bool, ready: Ready = _nothing, folders: set[Path] | None = None
+    target: Target, *, force: bool, ready: Ready | None = None, folders: set[Path] | None = None
 ) -> Iterator[BinaryIO]:
     """Where an output is written: a file that appears when it is whole, or standard output; packed as its name says.
 

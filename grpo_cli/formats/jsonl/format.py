@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
@@ -77,6 +77,18 @@ class Jsonl(Format):
         for gone in left_out:
             line += gone <= line
         return f"{source.name}:{line}"
+
+    def sections(self, source: Input, size: int) -> Sequence[tuple[int, int]]:
+        """Whole lines; of a packed file there is one section."""
+        if is_packed(source):
+            return super().sections(source, size)
+        cuts = [0]
+        with source.open() as handle:
+            while cuts[-1] + size < source.pin.size:
+                handle.seek(cuts[-1] + size)
+                line = handle.readline(source.max_line)
+                cuts.append(min(cuts[-1] + size + len(line), source.pin.size))
+        return list(pairwise([*cuts, source.pin.size] if cuts[-1] < source.pin.size else cuts))
 
     def values(self, source: Input, rows: np.ndarray, column: str, height: int) -> Sequence[Any] | None:
         """The values of a column, of which only the lines of these rows are parsed."""

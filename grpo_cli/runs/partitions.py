@@ -1,0 +1,504 @@
+"""The three kinds of tasks of a run on several machines, as plain functions that know nothing of what calls them.
+
+`read_shard` reads the narrow columns of some files and divides their rows by a hash of the group key, so that each group
+is in one partition as a whole. `score_partition` puts the rows of a partition together by the rules of any run and
+scores them. `write_files` takes the advantages of some files out of all partitions and weaves them in.
+
+Each gives the same for the same arguments, wherever and however often it is run. The rows of a partition are in the
+order of the input, so that the sums of a group are added in the same order as by one process.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.engine.column_stats import few
+from grpo_cli.engine.moments import Moments
+from grpo_cli.engine.score import Scored, score
+from grpo_cli.errors import DataError, InputChanged
+from grpo_cli.files.atomic import directories_synced
+from grpo_cli.files.inputs import Input, Section
+from grpo_cli.formats.cells import JSON_TEXT, canonical
+from grpo_cli.formats.interface import Weaving
+from grpo_cli.read.assign_groups import assign_groups, refuse_rivals, repeats, units
+from grpo_cli.read.build_table import (
+    Reading,
+    columns_of,
+    joined,
+    narrow,
+    refuse_singletons,
+    refuse_unscorable,
+    scan_of,
+)
+from grpo_cli.read.choose_columns import named_columns
+from grpo_cli.read.group_keys import Coded, MergeError, encode, refuse_missing
+from grpo_cli.read.known_names import STEP_LIKE
+from grpo_cli.read.prompt_check import mixed_prompts
+from grpo_cli.stats import facts
+from grpo_cli.stats.stream_facts import Tally
+from grpo_cli.write.outputs import added, metadata
+from grpo_cli.write.weave import with_keys_and_rewards, write_one
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from grpo_cli.formats.interface import Field
+    from grpo_cli.read.prompt_check import Mixed
+    from grpo_cli.read.tables import FileTable, Narrow
+    from grpo_cli.write.outputs import Output, Target
+    from grpo_cli.write.resume import Ledger
+
+    Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Keys = tuple[str | None, ...]
+    Place = tuple[int, int]  # the number of a file, and of a row in it
+
+ROW: Final = ".row"  # the number of a row in its shard
+KEY: Final = ".key"  # the line of its key
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What all tasks of a run have in common."""
+
+    reading: Reading  # without its tables
+    output: Output
+    partitions: int
+
+
+# --- reading -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A file, or a section of one; `file` is its number among the inputs."""
+
+    file: int
+    table: FileTable
+
+
+@dataclass(slots=True)
+class ShardFacts:
+    """What reading a shard shows, beside its rows."""
+
+    lengths: list[int]  # of its pieces
+    counts: list[int]  # rows of each partition
+    missing: set[str]  # columns that no row has, of a section of a file
+    late: set[str]  # step-like names that only some lines of a file have
+    dtypes: dict[str, set[pl.DataType]]  # of the columns, without those that are null everywhere
+    nulls: int  # rows without the first reward
+    steps: dict[str, set[str | None]]  # the values of step-like columns
+    batches: list[Keys]  # the keys of batches in order of first appearance
+    mixed: tuple[Mixed, str] | None  # groups of several prompts, and one of them in words
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rows of a shard that are in one partition; their keys once each."""
+
+    keys: pl.DataFrame
+    rows: pl.DataFrame
+
+
+def read_shard(task: Task, pieces: Sequence[Piece], *, compare_prompts: bool) -> tuple[ShardFacts, list[Part]]:
+    """Read some files and divide their rows; there is a part for each partition."""
+    reading = task.reading
+    chosen = reading.chosen
+    frames, missing, late, mixed = list[pl.DataFrame](), set[str](), set[str](), None
+    for piece in pieces:
+        table = here(piece.table)
+        with _located(table.source):
+            table.source.check()
+            is_section = isinstance(table.source, Section)
+            optional = {one.name for one in chosen.fields} if is_section else chosen.optional
+            frame = columns_of(table, chosen._replace(optional=optional))
+            table.source.check()
+            for name in (*chosen.group, *named_columns(reading.layout.binding)):
+                refuse_missing(name, frame[name], table.place)
+        if is_section:
+            missing |= {name for name in frame.columns if frame[name].dtype == pl.Null and name not in table.columns()}
+        late |= {name for name in table.columns() if name in STEP_LIKE}
+        if compare_prompts and mixed is None:
+            mixed = _mixed(reading, table, frame)
+        frames.append(frame)
+    lengths = [len(frame) for frame in frames]
+    dtypes, columns = dict[str, set[pl.DataType]](), dict[str, pl.Series]()
+    for one in chosen.fields:
+        parts = [frame.drop_in_place(one.name) for frame in frames]
+        dtypes[one.name] = {part.dtype for part in parts if part.dtype != pl.Null}
+        columns[one.name] = _joined(parts, are_mixed=len(dtypes[one.name]) > 1)
+    facts_there = ShardFacts(
+        lengths=lengths, counts=[], missing=missing, late=late, dtypes=dtypes,
+        nulls=columns[chosen.rewards[0]].null_count(),
+        steps={name: {*canonical(columns[name].unique()).to_list()} for name in chosen.steps},
+        batches=_batch_keys(reading, columns, [piece.file for piece in pieces], lengths),
+        mixed=mixed,
+    )  # fmt: skip
+    parts_there = _divided(columns, chosen.group, task.partitions, [piece.file for piece in pieces], lengths)
+    facts_there.counts = [len(part.rows) for part in parts_there]
+    return facts_there, parts_there
+
+
+def here(table: FileTable) -> FileTable:
+    """The table as this machine sees its file: a shared file system has another device number on each of them."""
+    source = table.source
+    whole = source.whole if isinstance(source, Section) and source.whole is not None else source
+    if not whole.is_local:
+        return table
+    try:
+        device = Input.at(whole.path).pin.device
+    except DataError:
+        raise InputChanged.between_readings(source.name) from None
+    whole = replace(whole, pin=replace(whole.pin, device=device), blocks=[])
+    return table.of_source(replace(source, whole=whole, blocks=[]) if isinstance(source, Section) else whole)
+
+
+@contextmanager
+def _located(source: Input) -> Iterator[None]:
+    """Count lines from the beginning of the file, not of its section."""
+    try:
+        yield
+    except DataError as error:
+        if not isinstance(source, Section) or not source.start or source.whole is None:
+            raise
+        start = re.compile(rf"{re.escape(source.name)}:(\d+)")
+        if not start.match(error.message):
+            raise
+        left, before = source.start, 0
+        with source.whole.open() as handle:
+            while left and (data := handle.read(min(left, 1 << 20))):
+                left -= len(data)
+                before += data.count(b"\n")
+        message = start.sub(lambda at: f"{source.name}:{int(at[1]) + before}", error.message, count=1)
+        raise type(error)(message, error.hint) from None
+
+
+def _mixed(reading: Reading, table: FileTable, frame: pl.DataFrame) -> tuple[Mixed, str] | None:
+    """Groups of several prompts inside this file."""
+    chosen = reading.chosen
+    if not (chosen.prompts or chosen.others) or not len(frame):
+        return None
+    scan = scan_of(reading, [table], (len(frame),), {one.name: one for one in frame})
+    with suppress(DataError):  # it is said with all of its groups later on
+        groups, _ = assign_groups(replace(scan, prompts=(), others=()), reading.layout.binding)
+        found = mixed_prompts(chosen.prompts, chosen.others, [table], scan.lengths, groups)
+        return None if found is None else (found, scan.label(int(groups.first[found.code])))
+    return None
+
+
+def _joined(parts: list[pl.Series], *, are_mixed: bool) -> pl.Series:
+    """A column of several parts; of several types as JSON text, in a dtype that says so."""
+    if are_mixed:
+        return pl.concat([canonical(part) for part in parts]).cast(JSON_TEXT)
+    return joined(parts)
+
+
+def _batch_keys(
+    reading: Reading, columns: Mapping[str, pl.Series], files: Sequence[int], lengths: Sequence[int]
+) -> list[Keys]:
+    names = [name for name in reading.layout.binding.batch_names if name != "input"]
+    if not names:
+        return []
+    file = pl.Series("file", np.repeat(np.array(files, np.uint32), lengths))
+    return _lines([file if name == "file" else columns[name] for name in names], sum(lengths))[1]
+
+
+def _lines(keys: Sequence[pl.Series], rows: int) -> tuple[Coded, list[Keys]]:
+    """Codes of keys, and their JSON texts in order of first appearance."""
+    coded = encode(keys, rows)
+    texts = [canonical(key.gather(coded.first)).to_list() for key in keys]
+    return coded, list(zip(*texts, strict=True))
+
+
+def _divided(
+    columns: dict[str, pl.Series], group: Sequence[str], partitions: int, files: Sequence[int], lengths: Sequence[int]
+) -> list[Part]:
+    """The rows by the hash of their key. Without a key the groups are blocks of rows: a file stays together."""
+    rows = sum(lengths)
+    if group:
+        coded, texts = _lines([columns[name] for name in group], rows)
+        keys = pl.DataFrame([columns.pop(name).gather(coded.first) for name in group])
+        hashes = [zlib.crc32("\0".join(map(str, text)).encode()) % partitions for text in texts]
+        of_key = np.array(hashes, np.uint16)
+        codes = coded.codes.to_numpy()
+        place = of_key[codes]
+    else:
+        keys, codes, of_key = pl.DataFrame(), np.zeros(rows, np.uint32), np.zeros(0, np.uint16)
+        hashes = [zlib.crc32(str(file).encode()) % partitions for file in files]
+        place = np.repeat(np.array(hashes, np.uint16), lengths)
+    order = np.argsort(place, kind="stable").astype(np.uint32)
+    ends = np.cumsum(np.bincount(place, minlength=partitions)).tolist()
+    table = pl.DataFrame([pl.Series(ROW, np.arange(rows, dtype=np.uint32)), pl.Series(KEY, codes), *columns.values()])
+    lines, start, parts = np.zeros(len(of_key), np.uint32), 0, []
+    for number, end in enumerate(ends):
+        own = np.flatnonzero(of_key == number)
+        lines[own] = np.arange(len(own), dtype=np.uint32)
+        part = table[pl.Series(order[start:end])]
+        if keys.width:
+            part = part.with_columns(pl.Series(KEY, lines[part[KEY].to_numpy()]))
+        parts.append(Part(keys[own] if keys.width else keys, part))
+        start = end
+    return parts
+
+
+# --- scoring -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Which rows the parts of a shard are of: files, how many rows of each, and how many rows of the first stand before."""
+
+    files: tuple[int, ...]
+    lengths: tuple[int, ...]
+    before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What is known of all rows when they have been read."""
+
+    tables: Sequence[FileTable]
+    shards: Sequence[Shard]
+    dtypes: Mapping[str, set[pl.DataType]]
+    batches: Mapping[Keys, int]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What scoring a partition shows: why it cannot be, moments that all partitions need, or the facts of its groups."""
+
+    error: tuple[Place, DataError] | None = None
+    moments: Moments | None = None
+    tally: Tally = field(default_factory=Tally)
+    first: dict[str, list[Place]] = field(default_factory=dict)  # where the skipped keys of the tally stand first
+    rewards: tuple[list[float], list[int]] | None = None  # the rewards and how often each occurs, where they are few
+    counts: Counter[str] = field(default_factory=Counter)
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPart:
+    """The new columns of some rows of a shard; of those that are left out there is none."""
+
+    rows: pl.Series
+    columns: pl.DataFrame
+
+
+class _Waiting(Exception):
+    """The moments of all partitions are needed to go on."""
+
+    def __init__(self, moments: Moments) -> None:
+        super().__init__()
+        self.moments = moments
+
+
+@dataclass(frozen=True, slots=True)
+class _PartOfTable:
+    """Some rows of a file. It notes which of them were named, for of several errors the first row's is to be said."""
+
+    table: FileTable
+    file: int
+    rows: Ints
+    named: list[Place]
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    def columns(self) -> list[str]:
+        return self.table.columns()
+
+    def scan(self, fields: Sequence[Field]) -> pl.DataFrame:
+        return self.table.scan(fields)[self.rows]
+
+    def place(self, row: int) -> str:
+        self.named.append((self.file, int(self.rows[row])))
+        return here(self.table).place(int(self.rows[row]))
+
+
+def score_partition(
+    task: Task, whole: Whole, known: Sequence[Moments], parts: Sequence[Part]
+) -> tuple[Outcome, list[ScoredPart]]:
+    """Score the rows of a partition, which are given shard by shard; `known` are the merged moments of earlier rounds."""
+    named = list[tuple[int, int]]()
+    tables, lengths = _tables(whole, parts, named)
+    nothing = ScoredPart(pl.Series([], dtype=pl.UInt32), pl.DataFrame())
+    try:
+        outcome, scored_parts = _scored(task, whole, known, parts, (tables, lengths))
+    except _Waiting as waiting:
+        return Outcome(moments=waiting.moments), [nothing] * len(parts)
+    except MergeError as error:
+        ends = np.cumsum(lengths)
+        files = np.searchsorted(ends, error.rows, side="right").tolist()
+        error.rows = [
+            (file, int(tables[file].rows[row - (int(ends[file - 1]) if file else 0)]))
+            for file, row in zip(files, error.rows, strict=True)
+        ]
+        return Outcome(error=((-1, -1), error)), [nothing] * len(parts)
+    except DataError as error:
+        return Outcome(error=(named[-1] if named else (0, 0), error)), [nothing] * len(parts)
+    return outcome, scored_parts
+
+
+def _tables(whole: Whole, parts: Sequence[Part], named: list[Place]) -> tuple[list[_PartOfTable], tuple[int, ...]]:
+    """The rows of each file that are in this partition."""
+    rows: list[list[Ints]] = [[] for _ in whole.tables]
+    for shard, part in zip(whole.shards, parts, strict=True):
+        here_rows = part.rows[ROW].to_numpy().astype(np.int64)
+        starts = np.cumsum([0, *shard.lengths])
+        bounds = np.searchsorted(here_rows, starts)
+        for at, file in enumerate(shard.files):
+            offset = int(starts[at]) - (shard.before if at == 0 else 0)
+            rows[file].append(here_rows[bounds[at] : bounds[at + 1]] - offset)
+    none = np.zeros(0, np.int64)
+    tables = [
+        _PartOfTable(table, file, np.concatenate(found) if found else none, named)
+        for file, (table, found) in enumerate(zip(whole.tables, rows, strict=True))
+    ]
+    return tables, tuple(len(one.rows) for one in tables)
+
+
+def _scored(
+    task: Task,
+    whole: Whole,
+    known: Sequence[Moments],
+    parts: Sequence[Part],
+    rows_of: tuple[list[_PartOfTable], tuple[int, ...]],
+) -> tuple[Outcome, list[ScoredPart]]:
+    reading, output = task.reading, task.output
+    plan, chosen = reading.plan, reading.chosen
+    columns = {one.name: _gathered(one.name, parts, chosen.group, whole.dtypes[one.name]) for one in chosen.fields}
+    scan = replace(scan_of(reading, *rows_of, columns), prompts=(), others=())
+    refuse_rivals(scan, chosen.rivals)
+    sample = chosen.sample if chosen.sample not in chosen.group else None
+    table = narrow(
+        scan,
+        replace(reading, warn=False, chosen=chosen._replace(sample=None)),
+        partial(_batch_codes, whole.batches),
+    )
+    count, rounds = max(1, len(whole.batches)), iter(known)
+
+    def merge(moments: Moments) -> Moments:
+        merged = next(rounds, None)
+        if merged is None:
+            short = count - len(moments.weight)
+            raise _Waiting(
+                Moments(*(np.pad(one, (0, short)) for one in (moments.weight, moments.mean, moments.low, moments.m2)))
+            )
+        return merged
+
+    scored = score(plan, table.table, merge=merge)
+    refuse_unscorable(plan, scored.rows[".scorable"], table)
+    refuse_singletons(plan, scored.frame[".n"], table)
+    outcome = _outcome(scored, table, output)
+    outcome.counts["units"] += units(scan, plan, table.groups)
+    if sample is not None:
+        outcome.counts["repeats"] += repeats(table.groups, columns[sample])
+    new = added(scored, output)
+    if output.only:
+        new = with_keys_and_rewards(table, new)
+    kept = np.flatnonzero(scored.rows[".kept"].to_numpy())
+    rows = kept if table.rows is None else table.rows[kept]
+    new = new if len(kept) == len(new) else new[kept]
+    bounds = np.searchsorted(rows, np.cumsum([0, *(len(part.rows) for part in parts)])).tolist()
+    starts = np.cumsum([0, *(len(part.rows) for part in parts)]).tolist()
+    found = []
+    for at, part in enumerate(parts):
+        first, last = bounds[at], bounds[at + 1]
+        found.append(ScoredPart(part.rows[ROW].gather(rows[first:last] - starts[at]), new[first:last]))
+    return outcome, found
+
+
+def _gathered(name: str, parts: Sequence[Part], group: Sequence[str], dtypes: set[pl.DataType]) -> pl.Series:
+    """A column of all parts, of the type that it has in all rows."""
+    columns = [part.keys[name].gather(part.rows[KEY]) if name in group else part.rows[name] for part in parts]
+    if len(dtypes) > 1:
+        return pl.concat([canonical(one) for one in columns], rechunk=True)
+    dtype = next(iter(dtypes), pl.Null())
+    return pl.concat([one.cast(dtype) if one.dtype == pl.Null else one for one in columns], rechunk=True)
+
+
+def _batch_codes(batches: Mapping[Keys, int], keys: Sequence[pl.Series], rows: int) -> Coded:
+    """The codes that batches have among all rows."""
+    if not keys:
+        return encode(keys, rows)
+    coded, lines = _lines(keys, rows)
+    numbers = np.array([batches[line] for line in lines], np.uint32)
+    return Coded(pl.Series(numbers[coded.codes.to_numpy()]), coded.first)
+
+
+def _outcome(scored: Scored, table: Narrow, output: Output) -> Outcome:
+    tally = Tally()
+    tally.add(scored, table)
+    groups = facts.group_facts(scored)
+    first = {
+        reason: [_spot(table, int(table.groups.first[code])) for code in affected["code"].head(facts.LISTED)]
+        for reason, affected in facts.skipped_groups(groups).items()
+    }
+    return Outcome(
+        tally=tally, first=first, rewards=few(scored.rows[".reward"]), metadata=metadata(scored, table, output)
+    )
+
+
+def _spot(table: Narrow, row: int) -> Place:
+    file, inside = table.within(row)
+    part: Any = table.tables[file]
+    return file, int(part.rows[inside])
+
+
+# --- writing -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Files that are written by one task, one after the other, and the lengths of the shards that they are in."""
+
+    tables: Sequence[FileTable]
+    targets: Sequence[Target | None]  # None: it is there already
+    lengths: Sequence[int]  # rows of each file
+    shards: Sequence[int]  # rows of each shard
+    metadata: Mapping[str, str]
+    drops: bool  # rows are left out, of these files or others
+    ledger: Ledger | None
+
+
+def write_files(task: Task, writing: Writing, parts: Sequence[Sequence[ScoredPart]]) -> list[str]:
+    """Weave the new columns into files; `parts` are those of each shard out of all partitions. Returns notes."""
+    starts = np.cumsum([0, *writing.shards])
+    rows = np.concatenate(
+        [
+            part.rows.to_numpy().astype(np.int64) + start
+            for start, of_shard in zip(starts[:-1], parts, strict=True)
+            for part in of_shard
+        ]
+    )
+    columns = pl.concat([part.columns for of_shard in parts for part in of_shard if part.columns.width])
+    order = np.argsort(rows)
+    rows, columns = rows[order], columns[order]
+    ends = np.cumsum([0, *writing.lengths])
+    bounds = np.searchsorted(rows, ends).tolist()
+    notes = list[str]()
+    with directories_synced() as folders:
+        for at, (table, target) in enumerate(zip(writing.tables, writing.targets, strict=True)):
+            first, last = bounds[at], bounds[at + 1]
+            if target is None:
+                continue
+            take = rows[first:last] - int(ends[at]) if writing.drops else None
+            if take is None and last - first != writing.lengths[at]:
+                raise DataError(f"{table.name}: {last - first} of {writing.lengths[at]} rows came back from the tasks")
+            weaving = Weaving(
+                added=columns[first:last], take=take, replace=task.output.replace, metadata=writing.metadata
+            )
+            ready = None
+            if writing.ledger is not None and target.path is not None:
+                ready = partial(writing.ledger.finished, target.path)
+            notes += write_one(task.output, here(table), target, weaving, force=True, ready=ready, folders=folders)
+    return notes

@@ -1,0 +1,195 @@
+"""Ray itself: connected to or started, quiet, and given tasks whose errors come back as this tool's own.
+
+Scheduling, retries, spilling to disk and the making anew of what a lost machine held are Ray's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+from collections import deque
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from grpo_cli import __version__
+from grpo_cli.errors import DataError, GrpoError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from grpo_cli.files.inputs import Pin
+
+LOCAL: Final = "local"
+_AHEAD: Final = 2  # tasks for each processor that are handed to Ray at a time
+_SEEN: Final = 1000  # files that every machine is asked for
+# Nothing is reported to anybody; no warning of devices. On one machine Ray listens where only this machine reaches it,
+# for those who have a token that is in no file.
+_QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_ALONE: Final = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token", "POLARS_MAX_THREADS": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Machines that are given tasks."""
+
+    ray: Any
+
+    @property
+    def processors(self) -> int:
+        """How many there are now."""
+        return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+
+    def put(self, value: Any) -> Any:
+        """A reference to a value that many tasks take."""
+        return self.ray.put(value)
+
+    def run(
+        self, work: Callable[..., Any], calls: Iterable[Sequence[Any]], returns: int = 1
+    ) -> Iterator[tuple[Any, list[Any]]]:
+        """Call a function with each of the arguments somewhere; give its first value, and references to the others, in order.
+
+        The first call that fails raises its error when all calls before it are done.
+        """
+        task = self.ray.remote(work).options(num_returns=returns)
+        waiting = deque[list[Any]]()
+        ahead = _AHEAD * self.processors
+        try:
+            for arguments in calls:
+                found = task.remote(*arguments)
+                waiting.append(found if returns > 1 else [found])
+                del found, arguments
+                if len(waiting) > ahead:
+                    yield self._first(waiting.popleft())
+            while waiting:
+                yield self._first(waiting.popleft())
+        finally:
+            for references in waiting:
+                with suppress(self.ray.exceptions.RayError):
+                    self.ray.cancel(references[0])
+
+    def _first(self, references: list[Any]) -> tuple[Any, list[Any]]:
+        try:
+            return self.ray.get(references[0]), references[1:]
+        except self.ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, (GrpoError, OSError, MemoryError)):
+                raise cause from error
+            raise DataError(
+                f"a task on Ray stopped: {type(cause).__name__}: {_line(cause)}", "--debug shows where"
+            ) from error
+        except self.ray.exceptions.RayError as error:
+            raise DataError(
+                f"a task on Ray was lost: {_line(error)}", "is there enough memory for each of its tasks?"
+            ) from error
+
+    def refuse_unseen(self, pins: dict[str, Pin], folders: Iterable[Path]) -> None:
+        """Refuse files that some machine does not see as this one does, and output folders that are not shared."""
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        if len(nodes) < 2:  # noqa: PLR2004 - this machine alone
+            return
+        names = list(pins)
+        step = -(-len(names) // _SEEN)
+        asked = {name: (pins[name].size, pins[name].mtime_ns) for name in [*names[::step], *names[-1:]]}
+        with _marked(folders) as marks:
+            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+            task = self.ray.remote(unseen).options(num_cpus=0)
+            answers = [
+                task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
+                    asked, marks, __version__
+                )
+                for node in nodes
+            ]
+            for node, answer in zip(nodes, answers, strict=True):
+                wrong, _ = self._first([answer])
+                if wrong:
+                    raise DataError(
+                        f"{node['NodeManagerHostname']}: {wrong}",
+                        "every machine of the cluster needs this version, the same files and the output folder: a shared path or a store",
+                    )
+
+
+def unseen(pins: dict[str, tuple[int, int]], marks: Sequence[str], version: str) -> str:
+    """What this machine lacks, in words; nothing where it sees all of it."""
+    if version != __version__:
+        return f"grpo-adv is {__version__} here, and {version} where the run was started"
+    for name, (size, changed) in pins.items():
+        try:
+            found = os.stat(name)  # noqa: PTH116 - a name as it was given
+        except OSError as error:
+            return f"{name}: {(error.strerror or str(error)).lower()}"
+        if (found.st_size, found.st_mtime_ns) != (size, changed):
+            return f"{name} is another file here"
+    lost = next((Path(mark).parent for mark in marks if not Path(mark).exists()), None)
+    return "" if lost is None else f"{lost} is not the output folder of the run"
+
+
+@contextmanager
+def _marked(folders: Iterable[Path]) -> Iterator[list[str]]:
+    """Files without content in these folders, or in those above them that exist, until all machines have looked."""
+    marks = list[str]()
+    try:
+        there = {next(one for one in (folder, *folder.parents) if one.is_dir()) for folder in folders}
+        for folder in there:
+            handle, name = tempfile.mkstemp(prefix=".grpo-adv.", dir=folder)
+            os.close(handle)
+            marks.append(name)
+        yield marks
+    except OSError as error:
+        raise DataError(f"{error.filename}: {(error.strerror or str(error)).lower()}", "choose another -o") from None
+    finally:
+        for mark in marks:
+            Path(mark).unlink(missing_ok=True)
+
+
+@contextmanager
+def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster]:
+    """A cluster at an address, or one of this machine alone that ends with the run."""
+    address = address or os.environ.get("RAY_ADDRESS") or LOCAL
+    # Ray takes some of these when it is imported.
+    settings = _QUIET | (_ALONE | {"RAY_AUTH_TOKEN": secrets.token_hex(32)} if address == LOCAL else {})
+    os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("--engine ray needs the package ray", "pip install 'grpo-adv[ray]'") from None
+    if ray.is_initialized():  # by whoever calls this from Python
+        yield Cluster(ray)
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    scratch = None
+    options: dict[str, Any] = {"address": address}
+    if address == LOCAL:
+        scratch = tempfile.mkdtemp(prefix="grpo-adv.")
+        options |= {
+            "num_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "include_dashboard": False,
+            "_temp_dir": scratch,
+            "_node_ip_address": "127.0.0.1",
+        }
+    try:
+        try:
+            ray.init(**options, log_to_driver=verbose, logging_level=logging.DEBUG if verbose else logging.CRITICAL)
+        except Exception as error:  # Ray raises errors of many kinds here
+            raise DataError(
+                f"Ray cannot be {'started' if scratch else 'reached'}: {_line(error)}",
+                "--ray-address takes auto, local or HOST:PORT; --debug shows more",
+            ) from error
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        yield Cluster(ray)
+    finally:
+        ray.shutdown()
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _line(error: BaseException) -> str:
+    """The first line of what an error says."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
