@@ -20,7 +20,18 @@ from grpo_cli.engine.plan_parts import Alone
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats.cells import canonical
 from grpo_cli.read.choose_columns import inside_of_record, named_columns
-from grpo_cli.read.group_keys import SHOWN, Coded, MergeError, blocks, encode, refuse_missing, sizes, spanning, within
+from grpo_cli.read.group_keys import (
+    SHOWN,
+    Coded,
+    CountedError,
+    MergeError,
+    blocks,
+    encode,
+    refuse_missing,
+    sizes,
+    spanning,
+    within,
+)
 from grpo_cli.read.known_names import CONVERSATIONS, OWN_STEP, PROMPT_TEXTS
 from grpo_cli.read.prompt_check import mixed_prompts, prompt_of
 from grpo_cli.read.tables import label
@@ -129,18 +140,18 @@ def _refuse_record(scan: Scan) -> None:
 def _refuse_silent_merge(scan: Scan, coded: Coded) -> None:
     key = ",".join(scan.group)
     for name in comparable_steps(scan):
-        if name not in scan.group and (codes := spanning(coded, scan.columns[name])):
+        if name not in scan.group and (rows := spanning(coded, scan.columns[name])):
             cures = f"--group {key},{name} if ids restart, --group-within input if {name} does not separate groups"
             if scan.mixed_prompts(coded) is not None:
                 cures = f"--group {key},{name}: ids restart, since one has several prompts"
-            raise _merge_error(scan, f"values of {name!r}", coded, codes, cures)
-    if len(scan.tables) > 1 and not is_one_dataset(scan.tables) and (codes := spanning(coded, scan.file)):
+            raise _merge_error(scan, f"values of {name!r}", rows, cures)
+    if len(scan.tables) > 1 and not is_one_dataset(scan.tables) and (rows := spanning(coded, scan.file)):
         cures = (
             "--group-within file if ids restart in each, --group-within input if they are shards of one sampling round"
         )
         if scan.mixed_prompts(coded) is not None:
             cures = "--group-within file: ids restart in each, since one has several prompts"
-        raise _merge_error(scan, "files", coded, codes, cures)
+        raise _merge_error(scan, "files", rows, cures)
 
 
 def is_one_dataset(tables: Sequence[Table]) -> bool:
@@ -151,9 +162,8 @@ def is_one_dataset(tables: Sequence[Table]) -> bool:
     return first is not None and len(shards) == 1 and int(first[2]) == len(names)
 
 
-def _merge_error(scan: Scan, what: str, coded: Coded, codes: Sequence[int], cures: str) -> MergeError:
-    rows = [int(coded.first[code]) for code in codes[:SHOWN]]
-    return MergeError.of(what, len(codes), rows, [scan.label(row) for row in rows], cures)
+def _merge_error(scan: Scan, what: str, rows: Sequence[int], cures: str) -> MergeError:
+    return MergeError.of(what, len(rows), rows[:SHOWN], [scan.label(row) for row in rows[:SHOWN]], cures)
 
 
 def comparable_steps(scan: Scan) -> list[str]:
@@ -192,9 +202,9 @@ def assign_batches(
     names = [name for name in binding.batch_names if name != "input"]
     keys = [scan.file if name == "file" else scan.columns[name] for name in names]
     batch = number(keys, scan.rows)
-    if not plan.estimator.spans_batches and (codes := spanning(coded, batch.codes)):
+    if not plan.estimator.spans_batches and (rows := spanning(coded, batch.codes)):
         cure = f"a group belongs to one batch: add {by} to --group, or use --batch-by input"
-        raise _merge_error(scan, f"batches of {by!r}", coded, codes, cure)
+        raise _merge_error(scan, f"batches of {by!r}", rows, cure)
     return batch, by
 
 
@@ -249,12 +259,18 @@ def _refuse_other_sizes(
     dropped = (counts < (binding.group_size or 0)) if partial is not None else np.zeros(len(counts), dtype=bool)
     wrong = np.flatnonzero((counts != binding.expect_size) & ~dropped)
     if len(wrong):
-        first = int(coded.first[int(wrong[0])])
-        raise DataError(
-            f"{scan.place(first)}: {scan.label(first)} has {counts[wrong[0]]} {'row' if counts[wrong[0]] == 1 else 'rows'}, not {binding.expect_size} "
-            f"({len(wrong)} such {'group' if len(wrong) == 1 else 'groups'} of {coded.size})",
+        first, count = int(coded.first[int(wrong[0])]), counts[wrong[0]]
+        raise CountedError.of(
+            f"{scan.place(first)}: {scan.label(first)} has {count} {'row' if count == 1 else 'rows'}, not {binding.expect_size}",
+            (len(wrong), coded.size),
+            sizes_words,
             "the sampler may have stopped early; leave out --expect-size to go on",
         )
+
+
+def sizes_words(wrong: int, groups: int) -> str:
+    """How many groups of how many have another size than expected."""
+    return f" ({wrong} such {'group' if wrong == 1 else 'groups'} of {groups})"
 
 
 def units(scan: Scan, plan: Plan, coded: Coded) -> int:

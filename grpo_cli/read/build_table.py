@@ -33,7 +33,7 @@ from grpo_cli.read.assign_groups import (
     units,
 )
 from grpo_cli.read.choose_columns import choose_columns
-from grpo_cli.read.group_keys import blocks, encode, firsts
+from grpo_cli.read.group_keys import CountedError, blocks, encode, firsts
 from grpo_cli.read.known_names import REWARD_TIERS, STEP_LIKE
 from grpo_cli.read.memory import refuse_beyond_memory
 from grpo_cli.read.prompt_check import mixed_error
@@ -323,11 +323,17 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     values = [narrow.table[f"reward.{k}"][row] for k in range(len(narrow.reward_names))]
     pairs = zip(narrow.reward_names, values, strict=True)
     shown = ", ".join(f"{name} is {'null' if value is None else value}" for name, value in pairs)
-    more = f" ({count} such rows)" if count > 1 else ""
-    raise DataError(
-        f"{narrow.place(row)}: {shown}, expected a finite number{more}",
+    raise CountedError.of(
+        f"{narrow.place(row)}: {shown}, expected a finite number",
+        (count,),
+        such_rows,
         "--missing exclude leaves such rows out, zero gives them 0, as-zero counts them as reward 0",
     )
+
+
+def such_rows(count: int) -> str:
+    """How many rows there are like the one that was named, if there are more."""
+    return f" ({count} such rows)" if count > 1 else ""
 
 
 def refuse_singletons(plan: Plan, scored: pl.Series, narrow: Narrow) -> None:

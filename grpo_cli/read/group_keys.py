@@ -5,6 +5,7 @@ Which column is the key is decided in `choose_columns`, and what may not be merg
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -18,8 +19,6 @@ from grpo_cli.errors import DataError
 from grpo_cli.formats.cells import JSON_TEXT, canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from grpo_cli.engine.column_stats import Words
     from grpo_cli.engine.moments import Codes, Index
 
@@ -194,12 +193,12 @@ def sizes(coded: Coded) -> Index:
 
 
 def spanning(coded: Coded, other: pl.Series) -> list[int]:
-    """The codes whose rows have more than one value of `other`."""
+    """Of each code whose rows have more than one value of `other` the first row with a second value."""
     flat = _flat(other)
     if not flat.ne_missing(flat.head(1)).any():
         return []
-    differs = flat.ne_missing(flat.gather(coded.first).gather(coded.codes))
-    return coded.codes.filter(differs).unique(maintain_order=True).to_list()
+    rows = flat.ne_missing(flat.gather(coded.first).gather(coded.codes)).arg_true()
+    return rows.filter(coded.codes.gather(rows).is_first_distinct()).to_list()
 
 
 def refuse_missing(name: str, key: pl.Series, place: Callable[[int], str]) -> None:
@@ -216,6 +215,21 @@ def _is_nan(key: pl.Series) -> pl.Series | None:
     if key.dtype.is_float():
         return key.is_nan()
     return key.cast(pl.String) == "NaN" if key.dtype == JSON_TEXT else None
+
+
+class CountedError(DataError):
+    """An error of a first row, and how many more there are like it: the counts of other parts of the rows can be added."""
+
+    first: str
+    counts: Sequence[int]
+    words: Callable[..., str]
+
+    @classmethod
+    def of(cls, first: str, counts: Sequence[int], words: Callable[..., str], hint: str) -> CountedError:
+        """The error about the first row, with the words of the counts behind it."""
+        error = cls(first + words(*counts), hint)
+        error.first, error.counts, error.words = first, counts, words
+        return error
 
 
 class MergeError(DataError):

@@ -14,18 +14,17 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from grpo_cli.engine.column_stats import FEW
 from grpo_cli.engine.moments import Moments
 from grpo_cli.errors import NOTHING_WRITTEN, DataError, UsageError
 from grpo_cli.files.inputs import Section
 from grpo_cli.formats.paths import absent
-from grpo_cli.read.assign_groups import refuse_only_singletons, refuse_unclear_batch, repeats_words
+from grpo_cli.read.assign_groups import refuse_only_singletons, refuse_unclear_batch, repeats_words, sizes_words
 from grpo_cli.read.build_table import choose, choose_again, refuse_empty_reward
-from grpo_cli.read.group_keys import MergeError
+from grpo_cli.read.group_keys import CountedError, MergeError
 from grpo_cli.read.known_names import OWN_STEP
 from grpo_cli.read.prompt_check import mixed_error
 from grpo_cli.read.warnings import GIANT, giant_group
@@ -45,6 +44,7 @@ from grpo_cli.runs.partitions import (
 from grpo_cli.runs.ray_cluster import connected
 from grpo_cli.stats.facts import LISTED, REASONS, distribution_of_counts, gates
 from grpo_cli.stats.stream_facts import Tally
+from grpo_cli.stats.value_counts import distribution_of_parts, merged_few
 from grpo_cli.write.outputs import STDOUT, is_folder, refuse_read_columns
 from grpo_cli.write.weave import make_folders
 
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from grpo_cli.read.tables import FileTable
     from grpo_cli.runs.compute_files import Job, Prepared
     from grpo_cli.runs.ray_cluster import Cluster
+    from grpo_cli.stats.value_counts import ValueCounts
     from grpo_cli.write.weave import Phase
 
 ROWS: Final = 500_000  # of a partition, and of a shard at least
@@ -114,8 +115,16 @@ def _read(task: Task, pieces: Sequence[Piece], compare_prompts: bool) -> tuple[A
 
 
 def _score(task: Task, whole: Whole, known: Sequence[Moments], *parts: Any) -> tuple[Any, ...]:
-    outcome, scored = score_partition(task, whole, known, parts)
-    return outcome, *scored
+    outcome, rewards, scored = score_partition(task, whole, known, parts)
+    return outcome, rewards, *scored
+
+
+def _below(rewards: ValueCounts, numbers: Any) -> Any:
+    return rewards.below(numbers)
+
+
+def _histogram(rewards: ValueCounts, low: float, high: float) -> Any:
+    return rewards.histogram(low, high)
 
 
 def _write(task: Task, writing: Writing, *parts: Any) -> list[str]:
@@ -144,9 +153,11 @@ class _Run:
         total = sum(sum(one.lengths) for one in found)
         warnings = _checked(self.reading, tables, shards, found)
         whole = _whole(tables, shards, found)
-        outcomes, scored = self._score(whole, found, parts)
+        outcomes, rewards, scored = self._score(whole, found, parts)
         del parts
         summary = _summary(self.reading, whole, outcomes)
+        summary["reward"] = self._distribution(summary["reward"], outcomes, rewards)
+        del rewards
         kept = total - summary.pop("dropped_rows")
         summary["warnings"] = [*warnings, *summary["warnings"]]
         facts = facts_of_run(self.job, summary, self.prepared.skipped, tables, rows=total, kept=kept)
@@ -180,23 +191,40 @@ class _Run:
 
     def _score(
         self, whole: Whole, found: Sequence[ShardFacts], parts: Sequence[Sequence[Any]]
-    ) -> tuple[list[Outcome], list[list[Any]]]:
-        """The outcome of each partition that has rows, and for each shard references to its scored parts."""
+    ) -> tuple[list[Outcome], list[Any], list[list[Any]]]:
+        """Of each partition that has rows the outcome and a reference to its rewards; for each shard its scored parts."""
         task, everything = self._task(), self.cluster.put(whole)
         filled = [at for at in range(self.partitions) if any(one.counts[at] for one in found)]
         known = list[Moments]()
         while True:
-            outcomes, scored = list[Outcome](), list[list[Any]]()
+            outcomes, rewards, scored = list[Outcome](), list[Any](), list[list[Any]]()
             calls = ((task, everything, known, *(of_shard[at] for of_shard in parts)) for at in filled)
-            for outcome, references in self.cluster.run(_score, calls, returns=1 + len(parts)):
+            for outcome, references in self.cluster.run(_score, calls, returns=2 + len(parts)):
                 outcomes.append(outcome)
-                scored.append(references)
+                rewards.append(references[0])
+                scored.append(references[1:])
                 self.phase("computing", len(outcomes), len(filled))
-            _raise_first([one.error for one in outcomes if one.error is not None], self.reading.chosen.steps)
+            _raise_first(outcomes, self.reading.chosen.steps)
             waiting = [one.moments for one in outcomes if one.moments is not None]
             if not waiting:
-                return outcomes, [list(of_shard) for of_shard in zip(*scored, strict=True)]
+                return outcomes, rewards, [list(of_shard) for of_shard in zip(*scored, strict=True)]
             known.append(reduce(Moments.merge, waiting))
+
+    def _distribution(
+        self, moments: dict[str, Any], outcomes: Sequence[Outcome], rewards: Sequence[Any]
+    ) -> dict[str, Any]:
+        """How the rewards are distributed: by their counts where they are few, else by what all partitions count."""
+        few = [one.rewards for one in outcomes if one.rewards is not None]
+        known = merged_few(few) if len(few) == len(outcomes) else None
+        if known is not None:
+            return distribution_of_counts(*known)
+
+        def added(work: Any, *arguments: Any) -> Any:
+            calls = ((one, *arguments) for one in rewards)
+            return sum(found for found, _ in self.cluster.run(work, calls))
+
+        spread = {name: moments[name] for name in ("mean", "std", "min", "max")}
+        return distribution_of_parts(spread, moments["count"], partial(added, _below), partial(added, _histogram))
 
     def _write(self, whole: Whole, scored: list[list[Any]], metadata: Mapping[str, str], *, drops: bool) -> list[str]:
         """Write the files of a shard, or those of all shards that one file is in, by one task; returns notes."""
@@ -307,8 +335,9 @@ def _checked(
     return warnings
 
 
-def _raise_first(errors: Sequence[tuple[Any, DataError]], steps: Sequence[str]) -> None:
+def _raise_first(outcomes: Sequence[Outcome], steps: Sequence[str]) -> None:
     """Raise what one process would have raised: first of keys that must not be merged, then that of the first row."""
+    errors = [one.error for one in outcomes if one.error is not None]
     merges = [error for _, error in errors if isinstance(error, MergeError)]
     if merges:
         order = [*(f"values of {name!r}" for name in steps), "files"]
@@ -317,8 +346,16 @@ def _raise_first(errors: Sequence[tuple[Any, DataError]], steps: Sequence[str]) 
         first = sorted(pair for one in same for pair in zip(one.rows, one.names, strict=True))
         rows, names = zip(*first, strict=True)
         raise MergeError.of(what, sum(one.count for one in same), rows, names, same[0].cures)
-    if errors:
-        raise min(errors, key=lambda pair: pair[0])[1]
+    if not errors:
+        return
+    error = min(errors, key=lambda pair: pair[0])[1]
+    if isinstance(error, CountedError):
+        alike = [one for _, one in errors if isinstance(one, CountedError) and one.words is error.words]
+        counts = [sum(several) for several in zip(*(one.counts for one in alike), strict=True)]
+        if error.words is sizes_words:  # of all groups, also those of the other partitions
+            counts[1] += sum(one.counts["groups"] for one in outcomes)
+        raise CountedError.of(error.first, counts, error.words, error.hint)
+    raise error
 
 
 def _summary(reading: Reading, whole: Whole, outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -331,12 +368,6 @@ def _summary(reading: Reading, whole: Whole, outcomes: Sequence[Outcome]) -> dic
     if summary["groups"] == counts["units"] > 1:
         refuse_only_singletons(reading.chosen.group, reading.layout.key_words, reading.layout.binding, reading.plan)
     summary["batches"] = max(1, len(whole.batches))
-    rewards = Counter[float]()
-    for one in outcomes:
-        rewards.update(dict(zip(*one.rewards, strict=True)) if one.rewards is not None else {})
-    if all(one.rewards is not None for one in outcomes) and len(rewards) <= FEW:
-        values = sorted(rewards)
-        summary["reward"] = distribution_of_counts(values, [rewards[value] for value in values])
     for skip in summary["skipped"]:
         found = [
             (place, key)

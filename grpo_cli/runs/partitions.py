@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import few
 from grpo_cli.engine.moments import Moments
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError, InputChanged
@@ -45,6 +44,7 @@ from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.read.prompt_check import mixed_prompts
 from grpo_cli.stats import facts
 from grpo_cli.stats.stream_facts import Tally
+from grpo_cli.stats.value_counts import ValueCounts
 from grpo_cli.write.outputs import added, metadata
 from grpo_cli.write.weave import with_keys_and_rewards, write_one
 
@@ -279,7 +279,7 @@ class Outcome:
     moments: Moments | None = None
     tally: Tally = field(default_factory=Tally)
     first: dict[str, list[Place]] = field(default_factory=dict)  # where the skipped keys of the tally stand first
-    rewards: tuple[list[float], list[int]] | None = None  # the rewards and how often each occurs, where they are few
+    rewards: ValueCounts | None = None  # where they are few
     counts: Counter[str] = field(default_factory=Counter)
     metadata: dict[str, str] = field(default_factory=dict)
 
@@ -295,9 +295,9 @@ class ScoredPart:
 class _Waiting(Exception):
     """The moments of all partitions are needed to go on."""
 
-    def __init__(self, moments: Moments) -> None:
+    def __init__(self, outcome: Outcome) -> None:
         super().__init__()
-        self.moments = moments
+        self.outcome = outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,15 +326,18 @@ class _PartOfTable:
 
 def score_partition(
     task: Task, whole: Whole, known: Sequence[Moments], parts: Sequence[Part]
-) -> tuple[Outcome, list[ScoredPart]]:
-    """Score the rows of a partition, which are given shard by shard; `known` are the merged moments of earlier rounds."""
+) -> tuple[Outcome, ValueCounts | None, list[ScoredPart]]:
+    """Score the rows of a partition, which are given shard by shard; `known` are the merged moments of earlier rounds.
+
+    The rewards are returned beside the outcome: they may be as many as the rows.
+    """
     named = list[tuple[int, int]]()
     tables, lengths = _tables(whole, parts, named)
     nothing = ScoredPart(pl.Series([], dtype=pl.UInt32), pl.DataFrame())
     try:
-        outcome, scored_parts = _scored(task, whole, known, parts, (tables, lengths))
+        return _scored(task, whole, known, parts, (tables, lengths))
     except _Waiting as waiting:
-        return Outcome(moments=waiting.moments), [nothing] * len(parts)
+        return waiting.outcome, None, [nothing] * len(parts)
     except MergeError as error:
         ends = np.cumsum(lengths)
         files = np.searchsorted(ends, error.rows, side="right").tolist()
@@ -342,10 +345,9 @@ def score_partition(
             (file, int(tables[file].rows[row - (int(ends[file - 1]) if file else 0)]))
             for file, row in zip(files, error.rows, strict=True)
         ]
-        return Outcome(error=((-1, -1), error)), [nothing] * len(parts)
+        return Outcome(error=((-1, -1), error)), None, [nothing] * len(parts)
     except DataError as error:
-        return Outcome(error=(named[-1] if named else (0, 0), error)), [nothing] * len(parts)
-    return outcome, scored_parts
+        return Outcome(error=(named[-1] if named else (0, 0), error)), None, [nothing] * len(parts)
 
 
 def _tables(whole: Whole, parts: Sequence[Part], named: list[Place]) -> tuple[list[_PartOfTable], tuple[int, ...]]:
@@ -372,7 +374,7 @@ def _scored(
     known: Sequence[Moments],
     parts: Sequence[Part],
     rows_of: tuple[list[_PartOfTable], tuple[int, ...]],
-) -> tuple[Outcome, list[ScoredPart]]:
+) -> tuple[Outcome, ValueCounts, list[ScoredPart]]:
     reading, output = task.reading, task.output
     plan, chosen = reading.plan, reading.chosen
     columns = {one.name: _gathered(one.name, parts, chosen.group, whole.dtypes[one.name]) for one in chosen.fields}
@@ -390,15 +392,18 @@ def _scored(
         merged = next(rounds, None)
         if merged is None:
             short = count - len(moments.weight)
-            raise _Waiting(
-                Moments(*(np.pad(one, (0, short)) for one in (moments.weight, moments.mean, moments.low, moments.m2)))
-            )
+            arrays = (moments.weight, moments.mean, moments.low, moments.m2)
+            padded = Moments(*(np.pad(one, (0, short)) for one in arrays))
+            raise _Waiting(Outcome(moments=padded, counts=Counter(groups=table.groups.size)))
         return merged
 
     scored = score(plan, table.table, merge=merge)
     refuse_unscorable(plan, scored.rows[".scorable"], table)
     refuse_singletons(plan, scored.frame[".n"], table)
     outcome = _outcome(scored, table, output)
+    rewards = ValueCounts.of(scored.rows[".reward"])
+    outcome.rewards = rewards if rewards.are_few else None
+    outcome.counts["groups"] += table.groups.size
     outcome.counts["units"] += units(scan, plan, table.groups)
     if sample is not None:
         outcome.counts["repeats"] += repeats(table.groups, columns[sample])
@@ -414,7 +419,7 @@ def _scored(
     for at, part in enumerate(parts):
         first, last = bounds[at], bounds[at + 1]
         found.append(ScoredPart(part.rows[ROW].gather(rows[first:last] - starts[at]), new[first:last]))
-    return outcome, found
+    return outcome, rewards, found
 
 
 def _gathered(name: str, parts: Sequence[Part], group: Sequence[str], dtypes: set[pl.DataType]) -> pl.Series:
@@ -443,9 +448,7 @@ def _outcome(scored: Scored, table: Narrow, output: Output) -> Outcome:
         reason: [_spot(table, int(table.groups.first[code])) for code in affected["code"].head(facts.LISTED)]
         for reason, affected in facts.skipped_groups(groups).items()
     }
-    return Outcome(
-        tally=tally, first=first, rewards=few(scored.rows[".reward"]), metadata=metadata(scored, table, output)
-    )
+    return Outcome(tally=tally, first=first, metadata=metadata(scored, table, output))
 
 
 def _spot(table: Narrow, row: int) -> Place:

@@ -91,9 +91,14 @@ def _quartiles_of_counts(values: Sequence[float], counts: Sequence[int]) -> list
     return [float(value) for value in low + (high - low) * (ranks - np.floor(ranks))]
 
 
-def equal_bins(finite: np.ndarray[Any, Any], bins: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The bin of each number, and the edges of bins of equal width; the numbers must not all be equal."""
-    low, high = float(finite.min()), float(finite.max())
+def equal_bins(
+    finite: np.ndarray[Any, Any], bins: int, ends: tuple[float, float] | None = None
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The bin of each number, and the edges of bins of equal width; the numbers must not all be equal.
+
+    The edges lie between the least and the largest number unless other `ends` are given.
+    """
+    low, high = (float(finite.min()), float(finite.max())) if ends is None else ends
     # Scaled integers are counted faster than np.histogram searches its edges.
     places = np.minimum(((finite - low) / (high - low) * bins).astype(np.int64), bins - 1)
     return places, np.linspace(low, high, bins + 1)

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+import pytest
 
 from grpo_cli.engine.plan import Plan
+from grpo_cli.errors import GrpoError
 from grpo_cli.runs import compute_files, compute_ray
 from tests.support.jobs import job
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
-
-    import pytest
 
     from grpo_cli.runs.compute_files import Job
 
@@ -102,24 +102,42 @@ def shards(folder: Path, frame: pl.DataFrame, files: int = 5, suffix: str = "par
     return folder
 
 
-def options_of(method: str) -> dict[str, str]:
+def options_of(method: str) -> dict[str, Any]:
     """The columns that a method needs."""
     needs = {*Plan.of({"estimator.name": method}).needs}
     flags = {"references": "reference_column", "rollout": "rollout"}
     return {flags.get(name, f"{name}_column"): name for name in ROLES if name in needs}
 
 
-def both(tmp_path: Path, source: Path, *, partitions: int = 4, exact: bool = True, **options: Any) -> Mapping[str, Any]:
+def both(
+    tmp_path: Path,
+    source: Path,
+    *,
+    partitions: int = 4,
+    exact: bool = True,
+    warnings_differ: bool = False,
+    **options: Any,
+) -> Mapping[str, Any]:
     """Compute with one process and in partitions; compare outputs and summaries, and return the summary of the latter."""
     local = compute_files.run(_job(source, tmp_path / "local", options)).facts
     parted = compute_ray.run(_job(source, tmp_path / "parted", options), partitions=partitions)
     same_files(tmp_path / "local", tmp_path / "parted", exact=exact)
-    same_facts(local, parted)
+    same_facts(local, parted, "warnings" if warnings_differ else "seconds")
     return parted
 
 
+def errors(tmp_path: Path, source: Path, *, partitions: int = 4, **options: Any) -> tuple[GrpoError, GrpoError]:
+    """What one process says of files that it refuses, and what the run in partitions says."""
+    with pytest.raises(GrpoError) as local:
+        compute_files.run(_job(source, tmp_path / "local", options))
+    with pytest.raises(GrpoError) as parted:
+        compute_ray.run(_job(source, tmp_path / "parted", options), partitions=partitions)
+    return local.value, parted.value
+
+
 def _job(source: Path, to: Path, options: Mapping[str, Any]) -> Job:
-    return job(source, **{"group_within": "input", **options, "output": f"{to}/"})
+    given = {"group_within": "input", **options, "output": f"{to}/"}
+    return job(source, **{name: value for name, value in given.items() if value is not None})
 
 
 def same_files(one: Path, other: Path, *, exact: bool = True) -> None:
@@ -146,11 +164,11 @@ def _advantages(path: Path) -> Any:
     return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 
-def same_facts(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+def same_facts(one: Mapping[str, Any], other: Mapping[str, Any], *but: str) -> None:
     """All facts but times and paths; floats to 1e-12."""
     assert {*one} == {*other}
     for name in one:
-        if name not in {"seconds", "outputs"}:
+        if name not in {"seconds", "outputs", *but}:
             _same(name, one[name], other[name])
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
+from grpo_cli.errors import UsageError
 from tests.support import partitions
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 def test_every_method_gives_the_same_bytes_at_group_scope(method: str, tmp_path: Path) -> None:
     folder = partitions.shards(tmp_path / "in", partitions.rows(binary=method in BINARY))
     batch = Plan.of({"estimator.name": method}).uses_batch
-    more = {"batch_by": "input"} if batch else {}
+    more: dict[str, Any] = {"batch_by": "input"} if batch else {}
     partitions.both(
         tmp_path, folder, exact=not batch, method=method, group="prompt_id", **partitions.options_of(method), **more
     )
@@ -43,5 +45,137 @@ def test_every_method_divided_by_a_batch_is_the_same_to_rounding(method: str, ba
     frame = partitions.rows(binary=method in BINARY)
     folder = partitions.shards(tmp_path / "in", frame.sort("prompt_id") if batch == "file" else frame)
     within = {"group_within": "file"} if batch == "file" else {}
-    options = {"method": method, "group": "prompt_id", "scale": "batch", "batch_by": batch, **within}
+    options: dict[str, Any] = {"method": method, "group": "prompt_id", "scale": "batch", "batch_by": batch, **within}
     partitions.both(tmp_path, folder, exact=False, **options, **partitions.options_of(method))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"whiten": "sample", "batch_by": "input"},
+        {"whiten": "token", "batch_by": "input", "length_column": "length"},
+        {"scale": "batch", "whiten": "sample", "batch_by": "input"},
+        {"whiten": "sample", "batch_by": "turns,role", "group": "prompt_id,turns,role"},
+    ],
+    ids=str,
+)
+def test_batches_are_normalised_as_by_one_process(options: dict[str, Any], tmp_path: Path, folder: Path) -> None:
+    partitions.both(tmp_path, folder, exact=False, **{"group": "prompt_id", "reward": ["reward"], **options})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"reward": ["reward", "other=0.5"]},
+        {"reward": ["reward", "other"], "combine": "normalize"},
+        {"rollout": "rollout"},
+        {"rollout": "rollout", "rollout_reward": "mean"},
+        {"group_within": "file"},
+        {"group_within": "role"},
+        {"group_size": 4, "partial": "drop"},
+        {"group_size": 4, "partial": "keep"},
+        {"zero_variance": "drop"},
+        {"zero_variance": "null", "min_group_size": 6},
+        {"singleton": "drop"},
+        {"only": True},
+        {"only": True, "zero_variance": "drop"},
+        {"facts": True, "dtype": "f32"},
+        {"preset": "trl-grpo"},
+        {"reward": ["other"], "missing": "exclude"},
+        {"reward": ["other"], "missing": "zero"},
+        {"kl_coef": 0.1, "kl_column": "kl"},
+        {"expr": "(reward - mean) / (std + epsilon)", "method": "expression"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_options_mean_the_same(options: dict[str, Any], suffix: str, tmp_path: Path) -> None:
+    folder = partitions.shards(tmp_path / "in", partitions.rows(), suffix=suffix)
+    if options.get("method") == "expression":
+        with pytest.raises(UsageError, match="depends on the order"):
+            partitions.both(tmp_path, folder, **{"group": "prompt_id", **options})
+        return
+    partitions.both(tmp_path, folder, **{"group": "prompt_id", "reward": ["reward"], **options})
+
+
+def test_blocks_of_rows_without_a_key(tmp_path: Path, folder: Path) -> None:
+    partitions.both(tmp_path, folder, group_size=3, partial="keep", group_within=None)
+
+
+@pytest.mark.parametrize("keys", ["one", "all-different"])
+def test_one_key_for_all_rows_and_one_for_each(keys: str, tmp_path: Path) -> None:
+    frame = partitions.rows(200)
+    key = pl.lit("same") if keys == "one" else pl.int_range(pl.len())
+    folder = partitions.shards(tmp_path / "in", frame.with_columns(prompt_id=key))
+    partitions.both(tmp_path, folder, group="prompt_id", singleton=None if keys == "one" else "zero")
+
+
+def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    keys = (
+        pl.Series([1, 2, 2, 1], dtype=pl.Int32),
+        pl.Series([], dtype=pl.Int64),
+        pl.Series([2, 3, 1, 3], dtype=pl.Int64),
+        pl.Series(["1", "2", "2", "1"]),
+        pl.Series(["1", "9", "9", "9"], dtype=pl.Categorical),
+        pl.Series([1.0, 2.0, 2.5, 2.5]),
+        pl.Series([[1, 2], [1, 2], [2], [2]]),
+    )
+    for at, key in enumerate(keys):
+        rewards = pl.Series([0.1, 0.4, 0.9, 0.3][: len(key)], dtype=pl.Float64)
+        pl.DataFrame({"prompt_id": key, "reward": rewards}).write_parquet(folder / f"{at}.parquet")
+    several: list[dict[str, Any]] = [{}, {"only": True}]
+    for more in several:
+        partitions.both(tmp_path / str(bool(more)), folder, group="prompt_id", singleton="zero", **more)
+
+
+@pytest.mark.parametrize(
+    ("change", "options"),
+    [
+        ({}, {"group_within": None}),
+        ({"step": pl.int_range(pl.len()) % 3}, {"group_within": None}),
+        ({"step": pl.int_range(pl.len()) % 3}, {"whiten": "sample"}),
+        ({"step": pl.int_range(pl.len()) % 3}, {"whiten": "sample", "batch_by": "step"}),
+        ({}, {"whiten": "sample"}),
+        ({"prompt_id": pl.when(pl.int_range(pl.len()) != 333).then("prompt_id")}, {}),
+        ({"prompt_id": pl.int_range(pl.len())}, {}),
+        ({"reward": pl.when(pl.int_range(pl.len()) % 100 != 77).then("reward")}, {}),
+        ({"reward": pl.when(pl.int_range(pl.len()) != 177).then("reward").otherwise(float("inf"))}, {}),
+        ({"reward": pl.when(pl.int_range(pl.len()) != 177).then("reward").otherwise(1e120)}, {}),
+        ({"reward": pl.lit("high")}, {}),
+        ({}, {"expect_size": 9}),
+        ({}, {"group_size": 4}),
+        ({}, {"singleton": "error", "group": "prompt_id,rollout"}),
+        ({}, {"method": "grpo", "reward": ["nothing"]}),
+        ({}, {"group": "nothing"}),
+        ({"length": pl.when(pl.int_range(pl.len()) != 99).then("length")}, {"whiten": "token", "batch_by": "input", "length_column": "length"}),
+        ({"advantage": pl.lit(1.0)}, {}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else value,
+)  # fmt: skip
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_what_one_process_refuses_is_refused(
+    change: dict[str, pl.Expr], options: dict[str, Any], suffix: str, tmp_path: Path
+) -> None:
+    folder = partitions.shards(tmp_path / "in", partitions.rows().with_columns(**change), suffix=suffix)
+    local, parted = partitions.errors(tmp_path, folder, **{"group": "prompt_id", "reward": ["reward"], **options})
+    assert str(local) == str(parted)
+    assert type(local).__mro__[-6:] == type(parted).__mro__[-6:]
+    assert not (tmp_path / "parted").exists() or not list((tmp_path / "parted").iterdir())
+
+
+def test_groups_of_several_prompts_are_refused(tmp_path: Path) -> None:
+    prompts = pl.format("a question of number {}", pl.int_range(pl.len()))
+    folder = partitions.shards(tmp_path / "in", partitions.rows().with_columns(prompt=prompts))
+    for error in partitions.errors(tmp_path, folder, reward=["reward"]):
+        assert str(error).startswith("groups of prompt_id hold several prompts: prompt differs inside")
+    facts = partitions.both(tmp_path / "named", folder, group="prompt_id", warnings_differ=True)
+    assert facts["warnings"][0].startswith("groups of prompt_id hold several prompts: prompt differs inside")
+
+
+def test_a_text_that_an_id_contradicts_is_no_key(tmp_path: Path) -> None:
+    frame = partitions.rows().rename({"prompt_id": "prompt"}).with_columns(id=pl.int_range(pl.len()) // 2)
+    folder = partitions.shards(tmp_path / "in", frame)
+    local, parted = partitions.errors(tmp_path, folder)
+    assert str(local) == str(parted) == "several columns could be the group key: prompt, id; choose with --group NAME"
