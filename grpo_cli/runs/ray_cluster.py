@@ -99,11 +99,11 @@ class Cluster:
         with _marked(folders) as marks:
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-            task = self.ray.remote(unseen).options(num_cpus=0)
+            task = self.ray.remote(unseen)
             answers = [
-                task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
-                    asked, marks, __version__
-                )
+                task.options(
+                    num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                ).remote(asked, marks, __version__)
                 for node in nodes
             ]
             for node, answer in zip(nodes, answers, strict=True):

@@ -508,14 +508,14 @@ def test_a_file_that_changes_behind_written_ones_is_not_said_to_have_left_nothin
     paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl")]
     for path in paths:
         path.write_text(f'{{"prompt_id": "{path.stem}", "reward": 0}}\n{{"prompt_id": "{path.stem}", "reward": 1}}\n')
-    actual = weave._write_one
+    actual = weave.write_one
 
     def write_one(output: Any, table: Any, *more: Any, **named: Any) -> Any:
         if table.name.endswith("b.jsonl"):
             paths[1].write_text("changed")
         return actual(output, table, *more, **named)
 
-    monkeypatch.setattr(weave, "_write_one", write_one)
+    monkeypatch.setattr(weave, "write_one", write_one)
     with pytest.raises(InputChanged, match=r"b\.jsonl: .* 1 of 3 outputs were written before, no other one"):
         run(Job(inputs=[*map(str, paths)], plan=Plan(), output=Output(to=f"{tmp_path}/out/")))
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.jsonl"]
