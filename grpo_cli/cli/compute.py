@@ -23,12 +23,14 @@ def compute(given: dict[str, Any]) -> None:
     from grpo_cli.runs.compute_files import run
 
     job = _job(given, plan_of(given))
-    if given.get("stream"):
-        show(given, _streamed(job), _summary, aside=True)
-        return
     on_ray = given.get("engine") == "ray"
     if "ray_address" in given and not on_ray:
         raise UsageError("--ray-address is about a cluster", "add --engine ray")
+    if given.get("stream"):
+        if on_ray:
+            raise UsageError("--stream reads standard input, and --engine ray files", "leave out one of them")
+        show(given, _streamed(job), _summary, aside=True)
+        return
     try:
         with progress(given) as phase:
             if on_ray:

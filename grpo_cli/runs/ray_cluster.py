@@ -10,9 +10,10 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 import tempfile
 from collections import deque
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 LOCAL: Final = "local"
 _AHEAD: Final = 2  # tasks for each processor that are handed to Ray at a time
+_LONGEST: Final = 20  # characters of a folder below which the path of a socket is not too long for the system
 _SEEN: Final = 1000  # files that every machine is asked for
 # Nothing is reported to anybody; no warning of devices. On one machine Ray listens where only this machine reaches it,
 # for those who have a token that is in no file.
@@ -153,10 +155,12 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
     """A cluster at an address, or one of this machine alone that ends with the run."""
     address = address or os.environ.get("RAY_ADDRESS") or LOCAL
     # Ray takes some of these when it is imported.
-    settings = _QUIET | (_ALONE | {"RAY_AUTH_TOKEN": secrets.token_hex(32)} if address == LOCAL else {})
+    settings = _QUIET | ({} if verbose else {"RAY_BACKEND_LOG_LEVEL": "fatal"})
+    settings |= _ALONE | {"RAY_AUTH_TOKEN": secrets.token_hex(32)} if address == LOCAL else {}
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     try:
-        import ray
+        with nullcontext() if verbose else _without_stderr():
+            import ray
     except ImportError:
         raise UsageError("--engine ray needs the package ray", "pip install 'grpo-adv[ray]'") from None
     if ray.is_initialized():  # by whoever calls this from Python
@@ -166,7 +170,8 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
     scratch = None
     options: dict[str, Any] = {"address": address}
     if address == LOCAL:
-        scratch = tempfile.mkdtemp(prefix="grpo-adv.")
+        short = None if len(tempfile.gettempdir()) <= _LONGEST else "/tmp"  # noqa: S108 - mkdtemp makes a folder of its own
+        scratch = tempfile.mkdtemp(prefix="grpo-adv.", dir=short)
         options |= {
             "num_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             "include_dashboard": False,
@@ -175,7 +180,8 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
         }
     try:
         try:
-            ray.init(**options, log_to_driver=verbose, logging_level=logging.DEBUG if verbose else logging.CRITICAL)
+            with nullcontext() if verbose else _without_stderr():
+                ray.init(**options, log_to_driver=verbose, logging_level=logging.DEBUG if verbose else logging.CRITICAL)
         except Exception as error:  # Ray raises errors of many kinds here
             raise DataError(
                 f"Ray cannot be {'started' if scratch else 'reached'}: {_line(error)}",
@@ -183,11 +189,31 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
             ) from error
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        yield Cluster(ray)
+        # What Ray says of lost machines and tasks that it runs again goes to standard output, where data may go.
+        ray._private.worker._worker_logs_enabled = verbose  # noqa: SLF001 - there is no other switch
+        with redirect_stdout(sys.stderr):
+            yield Cluster(ray)
     finally:
         ray.shutdown()
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def _without_stderr() -> Iterator[None]:
+    """Let nobody see what is written to standard error, below Python as well: that it is told to be quiet, for example."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # it is closed
+        yield
+        return
+    try:
+        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a device
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _line(error: BaseException) -> str:

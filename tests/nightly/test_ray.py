@@ -1,0 +1,173 @@
+"""Runs on Ray itself: every method on one small cluster, tasks and machines that are killed, and what a user sees.
+
+It takes the extra `ray`. All that is started listens on loopback alone, with a token; one test starts two raylets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.plan import Plan
+from grpo_cli.runs import compute_ray
+from tests.support import partitions
+from tests.support.command import process
+from tests.support.raylets import INSTALLED, raylets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+pytestmark = [
+    pytest.mark.skipif(not INSTALLED, reason="the extra ray is not installed"),
+    pytest.mark.filterwarnings("ignore"),  # Ray's own
+]
+ORDER_FREE = [name for name, one in ESTIMATORS.items() if one.order_free]
+# Whoever starts the tool has none of what the tests have set, and here a home that cannot be written.
+AS_ALONE = {"HOME": "/nonexistent", "RAY_ADDRESS": "", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+BINARY = {"bnpo", "vr-cond", "maxrl", "spo"}
+
+
+@pytest.fixture(scope="module")
+def _cluster() -> Iterator[None]:
+    with raylets(2):
+        yield
+
+
+@pytest.mark.usefixtures("_cluster")
+@pytest.mark.parametrize("method", ORDER_FREE)
+def test_every_method_gives_the_same_on_ray(method: str, tmp_path: Path) -> None:
+    folder = partitions.shards(tmp_path / "in", partitions.rows(binary=method in BINARY))
+    batch = Plan.of({"estimator.name": method}).uses_batch
+    options: dict[str, Any] = {"method": method, "group": "prompt_id", **partitions.options_of(method)}
+    partitions.both(tmp_path, folder, exact=not batch, **options, **({"batch_by": "input"} if batch else {}))
+
+
+@pytest.mark.usefixtures("_cluster")
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_batches_rollouts_and_files_cut_into_sections(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compute_ray, "ROWS", 200)
+    folder = partitions.shards(tmp_path / "in", partitions.rows(2000), suffix=suffix)
+    options: dict[str, Any] = {"group": "prompt_id", "reward": ["reward", "other=0.5"], "batch_by": "input"}
+    partitions.both(tmp_path / "a", folder, exact=False, whiten="sample", scale="batch", partitions=0, **options)
+    partitions.both(tmp_path / "b", folder, rollout="rollout", partitions=0, **options)
+
+
+@pytest.mark.usefixtures("_cluster")
+@pytest.mark.parametrize("stage", ["_read", "_score", "_write"])
+def test_a_worker_that_is_killed_in_a_stage_changes_nothing(
+    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.support import dying
+
+    monkeypatch.setattr(compute_ray, "ROWS", 200)
+    folder = partitions.shards(tmp_path / "in", partitions.rows(2000))
+    marker = tmp_path / "alive"
+    marker.touch()
+    monkeypatch.setattr(compute_ray, stage, dying.once(marker, stage))
+    partitions.both(tmp_path, folder, group="prompt_id", partitions=0)
+    assert not marker.exists()
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_an_error_in_a_task_is_one_of_this_tool(tmp_path: Path) -> None:
+    folder = partitions.shards(tmp_path / "in", partitions.rows(), suffix="jsonl")
+    with (folder / "shard_3.jsonl").open("a") as broken:
+        broken.write("{")
+    local, parted = partitions.errors(tmp_path, folder, group="prompt_id")
+    assert str(local) == str(parted)
+
+
+def test_a_user_sees_what_one_process_shows_and_nothing_else(tmp_path: Path) -> None:
+    partitions.shards(tmp_path / "in", partitions.rows())
+    words = ("compute", "in", "--group", "prompt_id", "--group-within", "input", "--json")
+    local = process(*words, "-o", "local/", cwd=tmp_path)
+    parted = process(*words, "-o", "parted/", "--engine", "ray", "--ray-address", "local", cwd=tmp_path, **AS_ALONE)
+    assert (parted.status, parted.err) == (0, "")
+    partitions.same_facts(json.loads(local.out), json.loads(parted.out))
+    partitions.same_files(tmp_path / "local", tmp_path / "parted")
+
+
+def test_a_refusal_is_one_line_and_a_gate_leaves_no_output(tmp_path: Path) -> None:
+    partitions.shards(tmp_path / "in", partitions.rows())
+    words = ("compute", "in", "--group", "prompt_id", "-o", "out/", "--engine", "ray", "--ray-address", "local")
+    refused = process(*words, cwd=tmp_path, **AS_ALONE)
+    assert refused.status == 1
+    assert refused.err.startswith("grpo-adv: 75 group keys have rows in several files (")
+    assert refused.err.count("\n") == 1
+    gated = process(*words, "--group-within", "input", "-q", "--fail-on", "rows > 1", cwd=tmp_path, **AS_ALONE)
+    assert gated.status == 3
+    assert gated.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_interrupted_leaves_no_process_and_listened_on_loopback(number: int, tmp_path: Path) -> None:
+    partitions.shards(tmp_path / "in", partitions.rows(100_000, 12_500), suffix="jsonl")
+    words = ("compute", "in", "--group", "prompt_id", "--group-within", "input", "-o", "out/", "--engine", "ray")
+    command = [sys.executable, "-m", "grpo_cli", *words, "--ray-address", "local"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, env={**os.environ, **AS_ALONE}) as running:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not any("_read" in name for name in family(running.pid).values()):
+            time.sleep(0.1)
+        below = family(running.pid)
+        heard = listened_on(below)
+        running.send_signal(number)
+        _, said = running.communicate(timeout=60)
+    assert running.returncode == 128 + number
+    assert said.count(b"\n") <= 1
+    assert heard
+    assert heard <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and any(Path(f"/proc/{pid}").exists() for pid in below):
+        time.sleep(0.1)
+    assert not [name for pid, name in below.items() if Path(f"/proc/{pid}").exists()]
+    assert not [path for path in tmp_path.rglob("*.tmp")]
+
+
+def family(top: int) -> dict[int, str]:
+    """The processes below one, and their command lines."""
+    parents, names = dict[int, int](), dict[int, str]()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                names[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+    below = {top}
+    while more := {pid for pid, parent in parents.items() if parent in below} - below:
+        below |= more
+    return {pid: names.get(pid, "") for pid in below - {top}}
+
+
+def listened_on(processes: Iterable[int]) -> set[str]:
+    """The addresses that processes listen on."""
+    inodes = set[str]()
+    for pid in processes:
+        with suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    inodes.add(link.readlink().name.removeprefix("socket:[").removesuffix("]"))
+    found = set[str]()
+    for table, family_ in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and words[9] in inodes:
+                packed = b"".join(
+                    bytes.fromhex(words[1].split(":")[0][at : at + 8])[::-1]
+                    for at in range(0, len(words[1].split(":")[0]), 8)
+                )
+                found.add(socket.inet_ntop(family_, packed))
+    return found
