@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from grpo_cli.read.prompt_check import Mixed
     from grpo_cli.read.tables import Binding, Table
 
+    Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+
 
 @dataclass(frozen=True)
 class Scan:
@@ -57,6 +59,7 @@ class Scan:
     key_words: str = ""  # the key as its schema calls it
     prompts: Sequence[str] = ()  # texts that show whether a group is one prompt
     others: Sequence[str] = ()  # texts that may be prompts, where there are none by name
+    numbers: Ints | None = None  # of the rows among all rows, where these are a part of them
 
     @property
     def rows(self) -> int:
@@ -78,7 +81,7 @@ class Scan:
 
     def label(self, row: int) -> str:
         """The key of a row in words."""
-        return label(self.key(), row, row)
+        return label(self.key(), row, row if self.numbers is None else int(self.numbers[row]))
 
     def place(self, row: int) -> str:
         """File and row as a person counts them."""

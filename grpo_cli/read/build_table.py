@@ -136,6 +136,7 @@ def narrow(scan: Scan, reading: Reading, batches: BatchCodes | None = None) -> N
         if layout.schema is not None and layout.schema.centred and logged is not None and len(binding.rewards) == 1:
             baseline = table["reward.0"] - logged
         warnings += group_warnings(scan, binding, groups, baseline)
+    numbers = scan.numbers
     key, carried, rows = scan.key(), pl.DataFrame([columns[name] for name in binding.carried]), None
     if remainder is not None:  # the last blocks are left out, and what is left is numbered anew
         rows = np.flatnonzero(~remainder)
@@ -146,6 +147,7 @@ def narrow(scan: Scan, reading: Reading, batches: BatchCodes | None = None) -> N
         table = table.with_columns(group=groups.codes, batch=batch.codes if batches is None else table["batch"])
         key, carried = (frame[rows] if frame.width else frame for frame in (key, carried))
         declared_unscorable = None if declared_unscorable is None else declared_unscorable[rows]
+        numbers = None if numbers is None else numbers[rows]
     return Narrow(
         table=table, tables=scan.tables, lengths=scan.lengths, groups=groups,
         key=firsts(key, groups) if key.width else key, batches=batch.size,
@@ -156,6 +158,7 @@ def narrow(scan: Scan, reading: Reading, batches: BatchCodes | None = None) -> N
             chosen.note, f"reward = {' + '.join(chosen.rewards)}",
         ),
         schema=None if layout.schema is None else layout.schema.title, declared_unscorable=declared_unscorable,
+        numbers=numbers,
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ Which column is the key is decided in `choose_columns`, and what may not be merg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -19,6 +18,8 @@ from grpo_cli.errors import DataError
 from grpo_cli.formats.cells import JSON_TEXT, canonical
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from grpo_cli.engine.column_stats import Words
     from grpo_cli.engine.moments import Codes, Index
 

@@ -214,6 +214,7 @@ class Narrow:
     carried: pl.DataFrame = field(default_factory=pl.DataFrame)  # row by row as `table`
     schema: str | None = None  # its title
     declared_unscorable: pl.Series | None = None  # rows of which the schema says that they have no reward
+    numbers: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None  # of the rows, where these are a part of all rows
 
     @property
     def read_names(self) -> set[str]:
@@ -249,7 +250,8 @@ class Narrow:
 
     def label(self, code: int) -> str:
         """A group's key in words."""
-        return label(self.key, code, int(self.groups.first[code]))
+        row = int(self.groups.first[code])
+        return label(self.key, code, row if self.numbers is None else int(self.numbers[row]))
 
 
 def broken(tables: Sequence[Table]) -> tuple[str, ...]:

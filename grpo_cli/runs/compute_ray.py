@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import groupby
@@ -49,7 +48,7 @@ from grpo_cli.write.outputs import STDOUT, is_folder, refuse_read_columns
 from grpo_cli.write.weave import make_folders
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from grpo_cli.read.build_table import Reading
     from grpo_cli.read.tables import FileTable
@@ -245,15 +244,7 @@ class _Run:
             several = list(shards)
             files = list(dict.fromkeys(file for at in several for file in whole.shards[at].files))
             own = [None if ledger is not None and ledger.holds(targets[file]) else targets[file] for file in files]
-            lengths = [
-                sum(
-                    length
-                    for at in several
-                    for one, length in zip(whole.shards[at].files, whole.shards[at].lengths, strict=True)
-                    if one == file
-                )
-                for file in files
-            ]
+            lengths = [whole.lengths[file] for file in files]
             shard_lengths = [sum(whole.shards[at].lengths) for at in several]
             tables = [whole.tables[file] for file in files]
             writing = Writing(tables, own, lengths, shard_lengths, metadata, drops, ledger)
@@ -303,7 +294,8 @@ def _whole(tables: Sequence[FileTable], shards: Sequence[Sequence[Piece]], found
         before.update(dict(zip(files, one.lengths, strict=True)))
     dtypes = {name: set[Any]().union(*(one.dtypes[name] for one in found)) for name in found[0].dtypes}
     batches = dict.fromkeys(key for one in found for key in one.batches)
-    return Whole(tables, rows, dtypes, {key: number for number, key in enumerate(batches)})
+    lengths = [before[file] for file in range(len(tables))]
+    return Whole(tables, lengths, rows, dtypes, {key: number for number, key in enumerate(batches)})
 
 
 def _checked(

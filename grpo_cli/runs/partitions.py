@@ -224,10 +224,10 @@ def _divided(
     """The rows by the hash of their key. Without a key the groups are blocks of rows: a file stays together."""
     rows = sum(lengths)
     if group:
-        coded, texts = _lines([columns[name] for name in group], rows)
+        coded = encode([columns[name] for name in group], rows)
         keys = pl.DataFrame([columns.pop(name).gather(coded.first) for name in group])
-        hashes = [zlib.crc32("\0".join(map(str, text)).encode()) % partitions for text in texts]
-        of_key = np.array(hashes, np.uint16)
+        texts = pl.select(pl.concat_str([canonical(key) for key in keys], separator="\0")).to_series()
+        of_key = np.array([zlib.crc32(text) % partitions for text in texts.cast(pl.Binary).to_list()], np.uint16)
         codes = coded.codes.to_numpy()
         place = of_key[codes]
     else:
@@ -266,6 +266,7 @@ class Whole:
     """What is known of all rows when they have been read."""
 
     tables: Sequence[FileTable]
+    lengths: Sequence[int]  # rows of each file
     shards: Sequence[Shard]
     dtypes: Mapping[str, set[pl.DataType]]
     batches: Mapping[Keys, int]
@@ -379,6 +380,10 @@ def _scored(
     plan, chosen = reading.plan, reading.chosen
     columns = {one.name: _gathered(one.name, parts, chosen.group, whole.dtypes[one.name]) for one in chosen.fields}
     scan = replace(scan_of(reading, *rows_of, columns), prompts=(), others=())
+    if not chosen.group:  # a block without a key is called by its first row
+        starts = np.cumsum([0, *whole.lengths])
+        numbers = [one.rows + start for one, start in zip(rows_of[0], starts[:-1], strict=True)]
+        scan = replace(scan, numbers=np.concatenate(numbers))
     refuse_rivals(scan, chosen.rivals)
     sample = chosen.sample if chosen.sample not in chosen.group else None
     table = narrow(
@@ -484,7 +489,7 @@ def write_files(task: Task, writing: Writing, parts: Sequence[Sequence[ScoredPar
         ]
     )
     columns = pl.concat([part.columns for of_shard in parts for part in of_shard if part.columns.width])
-    order = np.argsort(rows)
+    order = np.argsort(rows, kind="stable")  # the rows of each part ascend, which this sort makes use of
     rows, columns = rows[order], columns[order]
     ends = np.cumsum([0, *writing.lengths])
     bounds = np.searchsorted(rows, ends).tolist()

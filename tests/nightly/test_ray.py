@@ -51,7 +51,7 @@ def test_every_method_gives_the_same_on_ray(method: str, tmp_path: Path) -> None
     folder = partitions.shards(tmp_path / "in", partitions.rows(binary=method in BINARY))
     batch = Plan.of({"estimator.name": method}).uses_batch
     options: dict[str, Any] = {"method": method, "group": "prompt_id", **partitions.options_of(method)}
-    partitions.both(tmp_path, folder, exact=not batch, **options, **({"batch_by": "input"} if batch else {}))
+    partitions.both(tmp_path, folder, exact=not batch, **options, batch_by="input" if batch else None)
 
 
 @pytest.mark.usefixtures("_cluster")
@@ -135,7 +135,7 @@ def test_a_run_that_is_interrupted_leaves_no_process_and_listened_on_loopback(nu
     while time.monotonic() < deadline and any(Path(f"/proc/{pid}").exists() for pid in below):
         time.sleep(0.1)
     assert not [name for pid, name in below.items() if Path(f"/proc/{pid}").exists()]
-    assert not [path for path in tmp_path.rglob("*.tmp")]
+    assert not list(tmp_path.rglob("*.tmp"))
 
 
 def family(top: int) -> dict[int, str]:

@@ -27,7 +27,7 @@ def test_a_machine_that_is_lost_changes_nothing(stage: str, tmp_path: Path, monk
     expected = tmp_path / "local"
     compute_files.run(job(folder, group_within="input", output=f"{expected}/"))
     with raylets(2) as (cluster, more):
-        lost = []
+        lost = list[tuple[int, int]]()
 
         def lose(name: str, done: int = 0, total: int = 0) -> None:
             if name == stage and done and not lost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import random
@@ -91,7 +92,7 @@ def shards(folder: Path, frame: pl.DataFrame, files: int = 5, suffix: str = "par
     """The rows in several files of different lengths."""
     folder.mkdir()
     cuts = [0, *sorted(random.Random(files).sample(range(1, len(frame)), files - 1)), len(frame)]  # noqa: S311
-    for at, (start, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
+    for at, (start, end) in enumerate(itertools.pairwise(cuts)):
         part, path = frame[start:end], folder / f"shard_{at}.{suffix}"
         if suffix == "parquet":
             part.write_parquet(path, row_group_size=max(1, len(part) // 2))

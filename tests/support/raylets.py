@@ -32,7 +32,7 @@ def raylets(count: int) -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    scratch = tempfile.mkdtemp(prefix="ray.", dir="/tmp")  # noqa: S108 - the path of a socket has to be short
+    scratch = tempfile.mkdtemp(prefix="ray.", dir="/tmp")
     node = {"num_cpus": 1, "object_store_memory": STORE, "node_ip_address": "127.0.0.1"}
     cluster = None
     try:

@@ -163,8 +163,9 @@ def test_blocks_are_counted_inside_each_key(keys: list[str], size: int) -> None:
 def test_spanning_finds_the_keys_with_several_values(pairs: list[tuple[str, int]]) -> None:
     coded = encode([pl.Series([a for a, _ in pairs])], len(pairs))
     found = spanning(coded, pl.Series([b for _, b in pairs]))
-    names = list(dict.fromkeys(a for a, _ in pairs))
-    assert {names[code] for code in found} == {a for a, b in pairs if (a, b) != (a, dict(reversed(pairs))[a])}
+    firsts = dict(reversed(pairs))
+    others = [(a, row) for row, (a, b) in enumerate(pairs) if b != firsts[a]]
+    assert found == sorted(dict(reversed(others)).values())
 
 
 DAY = dt.date(2026, 1, 1)
