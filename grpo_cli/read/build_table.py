@@ -63,6 +63,7 @@ class Reading:
     key_is_named: bool
     reward_is_named: bool
     warn: bool  # somebody looks for groups that look wrong
+    may_cut: bool = True  # groups are cut where the trainer's own advantages say that they are several
 
 
 def choose(tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool = True) -> Reading:
@@ -110,7 +111,8 @@ def narrow(scan: Scan, reading: Reading, batches: BatchCodes | None = None) -> N
     mixed = prompts_in_one_group(scan, groups, named=reading.key_is_named)
     logged = columns[layout.logged] if layout.logged in columns and columns[layout.logged].dtype == pl.Float64 else None
     size = None
-    if layout.schema is not None and layout.schema.one_size and logged is not None and not reading.key_is_named:
+    may_cut = reading.may_cut and not reading.key_is_named
+    if layout.schema is not None and layout.schema.one_size and logged is not None and may_cut:
         size = size_by_advantages(groups, logged)
         groups, binding = (
             (groups, binding) if size is None else (blocks(groups, size), replace(binding, group_size=size))
@@ -158,7 +160,7 @@ def narrow(scan: Scan, reading: Reading, batches: BatchCodes | None = None) -> N
             chosen.note, f"reward = {' + '.join(chosen.rewards)}",
         ),
         schema=None if layout.schema is None else layout.schema.title, declared_unscorable=declared_unscorable,
-        numbers=numbers,
+        numbers=numbers, cut_size=size,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from grpo_cli.read.derived_columns import DerivedColumns, inside_of_texts
 from grpo_cli.read.known_names import STEP_LIKE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from grpo_cli.files.inputs import Input
     from grpo_cli.formats.interface import Format, Kind
@@ -149,9 +149,13 @@ class FileTable:
     def _scanned_as_is(self, fields: Sequence[Field]) -> pl.DataFrame:
         watched = {*STEP_LIKE, *self._refused} - {*self._columns, *(field.name for field in fields)}
         frame, late = self.format.scan_watching(self.source, fields, watched)
-        self._columns.update(dict.fromkeys(sorted(late)))
+        self.add_names(sorted(late))
         self.refuse(self._refused)
         return frame
+
+    def add_names(self, names: Iterable[str]) -> None:
+        """Names that some rows have turned out to hold."""
+        self._columns.update(dict.fromkeys(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +219,7 @@ class Narrow:
     schema: str | None = None  # its title
     declared_unscorable: pl.Series | None = None  # rows of which the schema says that they have no reward
     numbers: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None  # of the rows, where these are a part of all rows
+    cut_size: int | None = None  # of the blocks that groups were cut into since the logged advantages say so
 
     @property
     def read_names(self) -> set[str]:

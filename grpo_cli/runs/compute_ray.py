@@ -183,7 +183,11 @@ class _Run:
                 found.append(facts)
                 parts.append(references)
                 self.phase("reading", len(found), len(shards))
-            more = choose_again(self.reading, dict.fromkeys(name for one in found for name in sorted(one.late)))
+            late = [sorted(one.late) for one in found]
+            for shard, names in zip(shards, late, strict=True):
+                for piece in shard:
+                    piece.table.add_names(names)  # one that has none of them is read without
+            more = choose_again(self.reading, dict.fromkeys(name for names in late for name in names))
             if more is None:
                 return found, parts
             self.reading = more
@@ -192,10 +196,11 @@ class _Run:
         self, whole: Whole, found: Sequence[ShardFacts], parts: Sequence[Sequence[Any]]
     ) -> tuple[list[Outcome], list[Any], list[list[Any]]]:
         """Of each partition that has rows the outcome and a reference to its rewards; for each shard its scored parts."""
-        task, everything = self._task(), self.cluster.put(whole)
+        everything = self.cluster.put(whole)
         filled = [at for at in range(self.partitions) if any(one.counts[at] for one in found)]
         known = list[Moments]()
         while True:
+            task = self._task()
             outcomes, rewards, scored = list[Outcome](), list[Any](), list[list[Any]]()
             calls = ((task, everything, known, *(of_shard[at] for of_shard in parts)) for at in filled)
             for outcome, references in self.cluster.run(_score, calls, returns=2 + len(parts)):
@@ -204,6 +209,12 @@ class _Run:
                 scored.append(references[1:])
                 self.phase("computing", len(outcomes), len(filled))
             _raise_first(outcomes, self.reading.chosen.steps)
+            cuts = {one.cut_size for one in outcomes if one.cut_size is not None}
+            if cuts and any({one.cut_size, one.one_size}.isdisjoint(cuts) for one in outcomes) | (len(cuts) > 1):
+                # What some partitions say of their groups the others deny, so it is not so.
+                self.reading = replace(self.reading, may_cut=False)
+                known.clear()
+                continue
             waiting = [one.moments for one in outcomes if one.moments is not None]
             if not waiting:
                 return outcomes, rewards, [list(of_shard) for of_shard in zip(*scored, strict=True)]

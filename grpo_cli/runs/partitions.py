@@ -39,7 +39,7 @@ from grpo_cli.read.build_table import (
     scan_of,
 )
 from grpo_cli.read.choose_columns import named_columns
-from grpo_cli.read.group_keys import Coded, MergeError, encode, refuse_missing
+from grpo_cli.read.group_keys import Coded, MergeError, encode, refuse_missing, sizes
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.read.prompt_check import mixed_prompts
 from grpo_cli.stats import facts
@@ -282,6 +282,8 @@ class Outcome:
     first: dict[str, list[Place]] = field(default_factory=dict)  # where the skipped keys of the tally stand first
     rewards: ValueCounts | None = None  # where they are few
     counts: Counter[str] = field(default_factory=Counter)
+    cut_size: int | None = None  # see Narrow
+    one_size: int | None = None  # of all groups, if they have one
     metadata: dict[str, str] = field(default_factory=dict)
 
 
@@ -391,6 +393,9 @@ def _scored(
         replace(reading, warn=False, chosen=chosen._replace(sample=None)),
         partial(_batch_codes, whole.batches),
     )
+    group_sizes = sizes(table.groups)
+    one_size = int(group_sizes[0]) if len(group_sizes) and (group_sizes == group_sizes[0]).all() else None
+    outcome = Outcome(cut_size=table.cut_size, one_size=one_size, counts=Counter(groups=table.groups.size))
     count, rounds = max(1, len(whole.batches)), iter(known)
 
     def merge(moments: Moments) -> Moments:
@@ -399,16 +404,17 @@ def _scored(
             short = count - len(moments.weight)
             arrays = (moments.weight, moments.mean, moments.low, moments.m2)
             padded = Moments(*(np.pad(one, (0, short)) for one in arrays))
-            raise _Waiting(Outcome(moments=padded, counts=Counter(groups=table.groups.size)))
+            raise _Waiting(replace(outcome, moments=padded))
         return merged
 
     scored = score(plan, table.table, merge=merge)
     refuse_unscorable(plan, scored.rows[".scorable"], table)
     refuse_singletons(plan, scored.frame[".n"], table)
-    outcome = _outcome(scored, table, output)
+    outcome.tally.add(scored, table)
+    outcome.first = _first_rows(scored, table)
+    outcome.metadata = metadata(scored, table, output)
     rewards = ValueCounts.of(scored.rows[".reward"])
     outcome.rewards = rewards if rewards.are_few else None
-    outcome.counts["groups"] += table.groups.size
     outcome.counts["units"] += units(scan, plan, table.groups)
     if sample is not None:
         outcome.counts["repeats"] += repeats(table.groups, columns[sample])
@@ -445,15 +451,13 @@ def _batch_codes(batches: Mapping[Keys, int], keys: Sequence[pl.Series], rows: i
     return Coded(pl.Series(numbers[coded.codes.to_numpy()]), coded.first)
 
 
-def _outcome(scored: Scored, table: Narrow, output: Output) -> Outcome:
-    tally = Tally()
-    tally.add(scored, table)
-    groups = facts.group_facts(scored)
-    first = {
+def _first_rows(scored: Scored, table: Narrow) -> dict[str, list[Place]]:
+    """By reason the first rows of the first groups without an advantage of their own."""
+    groups = facts.skipped_groups(facts.group_facts(scored))
+    return {
         reason: [_spot(table, int(table.groups.first[code])) for code in affected["code"].head(facts.LISTED)]
-        for reason, affected in facts.skipped_groups(groups).items()
+        for reason, affected in groups.items()
     }
-    return Outcome(tally=tally, first=first, metadata=metadata(scored, table, output))
 
 
 def _spot(table: Narrow, row: int) -> Place:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import UsageError
+from grpo_cli.errors import InputChanged, UsageError
+from grpo_cli.runs import compute_files, compute_ray
 from tests.support import partitions
+from tests.support.jobs import job
+from tests.support.schema_files import WRITERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,3 +183,131 @@ def test_a_text_that_an_id_contradicts_is_no_key(tmp_path: Path) -> None:
     folder = partitions.shards(tmp_path / "in", frame)
     local, parted = partitions.errors(tmp_path, folder)
     assert str(local) == str(parted) == "several columns could be the group key: prompt, id; choose with --group NAME"
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_layouts_of_known_tools_are_read_as_by_one_process(name: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    written = WRITERS[name](tmp_path / "in")
+    flags = {"column": "mine", "replace": True, "singleton": "zero", **written.flags}
+    partitions.both(tmp_path, written.path, partitions=3, group_within=None, **flags)
+
+
+@pytest.mark.parametrize(("draws", "cut"), [(2, True), (1, False), (0, False)])
+def test_groups_are_cut_where_the_trainers_advantages_say_so_in_all_partitions(
+    draws: int, *, cut: bool, tmp_path: Path
+) -> None:
+    """Twelve prompts of four rollouts, half of them drawn twice; with 0 one of the logged advantages denies it."""
+    rows, number = [], 0
+    for block in range(12 if draws == 1 else 18):
+        for reward, advantage in ((1.0, 0.5), (0.0, -0.5), (1.0, 0.5), (0.0, -0.5)):
+            number += 1
+            wrong = 0.25 if draws == 0 and number == 30 else 0.0
+            rows.append(("step", f"<|user|>{block % 12}", f"w{number}", reward, advantage + wrong))
+    frame = pl.DataFrame(rows, schema=["step", "prompt", "completion", "accuracy_reward", "advantage"], orient="row")
+    folder = tmp_path / "in" / "completions"
+    folder.mkdir(parents=True)
+    frame.with_columns(step=pl.lit(7)).write_parquet(folder / "completions_00007.parquet")
+    facts = partitions.both(
+        tmp_path, folder / "completions_00007.parquet", group_within=None, column="mine", warnings_differ=True
+    )
+    assert any("cut into blocks of 4" in note for note in facts["notes"]) == cut
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+def test_a_large_file_of_lines_is_read_in_sections(
+    newline: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compute_ray, "ROWS", 40)  # sections of 5 kB
+    lines = partitions.rows(1000).write_ndjson().encode().splitlines()
+    lines[10:10] = [b"", b"  "]
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "large.jsonl").write_bytes(b"\xef\xbb\xbf" + newline.join(lines))
+    (folder / "small.jsonl").write_bytes(b'{"prompt_id": "p1", "reward": 3}\n')
+    facts = partitions.both(tmp_path, folder, group="prompt_id", partitions=3)
+    assert facts["rows"] == 1001
+    late = [line.replace(b'"reward":', b'"other_reward":') for line in lines]
+    (folder / "large.jsonl").write_bytes(newline.join(late[:500] + lines[500:]))
+    local, parted = partitions.errors(tmp_path / "late", folder, group="prompt_id", reward=["reward"])
+    assert str(local) == str(parted)
+    (folder / "large.jsonl").write_bytes(newline.join([*lines[:700], b'{"prompt_id": ', *lines[700:]]))
+    local, parted = partitions.errors(tmp_path / "broken", folder, group="prompt_id", reward=["reward"])
+    assert str(local) == str(parted)
+    assert ":701: " in str(parted)
+
+
+def test_a_step_that_only_late_lines_have_tells_groups_apart(tmp_path: Path) -> None:
+    frame = partitions.rows(9000, 1000)
+    folder = partitions.shards(tmp_path / "in", frame, suffix="jsonl")
+    path = folder / "shard_2.jsonl"
+    lines = path.read_text().splitlines()
+    lines[-3:] = [line.replace("{", '{"step":4,', 1) for line in lines[-3:]]
+    path.write_text("\n".join(lines))
+    local, parted = partitions.errors(tmp_path, folder, group="prompt_id", group_within=None)
+    assert str(local) == str(parted)
+    assert "values of 'step'" in str(parted)
+
+
+def test_quartiles_and_bins_of_many_rewards_are_exact(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    frame = partitions.rows(3000).with_columns(reward=pl.Series(draw.normal(size=3000) * 10.0 ** draw.integers(-9, 9)))
+    folder = partitions.shards(tmp_path / "in", frame)
+    facts = partitions.both(tmp_path, folder, group="prompt_id")
+    assert facts["reward"]["quartiles"] == pytest.approx(np.quantile(frame["reward"], [0.25, 0.5, 0.75]), rel=1e-15)
+    assert sum(facts["reward"]["histogram"]["counts"]) == 3000
+
+
+def test_a_run_goes_on_after_an_interruption(tmp_path: Path, folder: Path) -> None:
+    options: dict[str, Any] = {"group": "prompt_id", "group_within": "input", "resume": True}
+    first = compute_ray.run(job(folder, output=f"{tmp_path}/out/", **options), partitions=3)
+    assert first["kept_outputs"] == 0
+    (tmp_path / "out" / "shard_3.parquet").unlink()
+    again = compute_ray.run(job(folder, output=f"{tmp_path}/out/", **options), partitions=3)
+    assert again["kept_outputs"] == 4
+    one_process = compute_files.run(job(folder, output=f"{tmp_path}/out/", **options)).facts
+    assert one_process["kept_outputs"] == 5
+
+
+def test_outputs_in_place_and_beside(tmp_path: Path, folder: Path) -> None:
+    expected = tmp_path / "expected"
+    compute_files.run(job(folder, group="prompt_id", group_within="input", output=f"{expected}/"))
+    compute_ray.run(job(folder, group="prompt_id", group_within="input"), partitions=3)
+    beside = sorted(folder.glob("*.advantages.parquet"))
+    assert [path.read_bytes() for path in beside] == [path.read_bytes() for path in sorted(expected.iterdir())]
+    for path in beside:
+        path.unlink()
+    compute_ray.run(job(folder, group="prompt_id", group_within="input", in_place=True), partitions=3)
+    read = [pl.read_parquet(path) for path in sorted(folder.iterdir())]
+    assert all(one.equals(pl.read_parquet(path)) for one, path in zip(read, sorted(expected.iterdir()), strict=True))
+
+
+@pytest.mark.parametrize("stage", ["computing", "writing"])
+def test_a_file_that_changes_meanwhile_is_refused(
+    stage: str, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compute_ray, "ROWS", 100)  # a task for each file
+
+    def change(name: str, done: int = 0, total: int = 0) -> None:
+        if name == stage and 0 < done < total:
+            path = folder / "shard_4.parquet"
+            path.write_bytes(path.read_bytes())
+
+    with pytest.raises(InputChanged, match=r"shard_4\.parquet: the file changed"):
+        compute_ray.run(
+            job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/"), change, partitions=3
+        )
+    assert not (tmp_path / "out" / "shard_4.parquet").exists()
+
+
+def test_an_output_is_never_overwritten(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "out").mkdir()
+
+    def another(name: str, done: int = 0, total: int = 0) -> None:
+        if name == "computing":
+            (tmp_path / "out" / "shard_2.parquet").write_text("mine")
+
+    words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
+    with pytest.raises(UsageError, match=r"shard_2\.parquet exists"):
+        compute_ray.run(words, another, partitions=3)
+    assert (tmp_path / "out" / "shard_2.parquet").read_text() == "mine"
