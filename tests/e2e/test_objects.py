@@ -20,6 +20,7 @@ import pytest
 from grpo_cli.errors import InputChanged, UsageError
 from grpo_cli.files import stores
 from grpo_cli.runs import compute_files
+from tests.support import partitions
 from tests.support.command import adv
 from tests.support.s3_server import PAGE, Proxy, proxied, running
 
@@ -510,3 +511,21 @@ def test_a_data_set_of_the_hub_is_listed_and_read_with_a_token(tmp_path: Path, m
         done = adv("inspect", "hf://datasets/owner/runs@v1.0/data/b_2.jsonl", "--json", cwd=tmp_path)
         assert json.loads(done.out)["rows"] < len(ROWS)
         assert "no data set goes by this name" in adv("inspect", "hf://models/x", cwd=tmp_path).err
+
+
+def test_a_run_in_partitions_reads_and_writes_objects(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions.without_ray(monkeypatch)
+    for at in range(3):
+        put(s3, f"run/{at}.jsonl", LINES)
+    words = ("compute", "s3://bucket/run/", "--group-within", "input", "-q")
+    assert adv(*words, "-o", "s3://bucket/one/", cwd=tmp_path).status == 0
+    done = adv(*words, "-o", "s3://bucket/many/", "--engine", "ray", cwd=tmp_path)
+    assert (done.status, done.err) == (0, "")
+    for at in range(3):
+        assert content(s3, f"many/{at}.jsonl") == content(s3, f"one/{at}.jsonl")
+    again = adv(*words, "-o", "s3://bucket/many/", "--engine", "ray", cwd=tmp_path)
+    assert again.status == 2
+    assert "exists" in again.err
+    assert uploads(s3) == []
