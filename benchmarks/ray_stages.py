@@ -88,7 +88,7 @@ def main() -> None:
 
     Thread(target=watch, daemon=True).start()
     output = Output(to=f"{folder}.scored/", force=True)
-    binding = Binding(**binding_fields({"group_within": "input"}))
+    binding = Binding(**binding_fields({"group_within": "input", **options}))
     job = Job(inputs=[str(folder)], plan=plan_of(options), binding=binding, output=output)
     marks = list[tuple[str, float, float]]()
 

@@ -270,9 +270,11 @@ class _Run:
                 notes += more
                 self.phase("writing", written, total)
         except DataError as error:
-            if not written or NOTHING_WRITTEN not in error.message:
+            if NOTHING_WRITTEN not in error.message:
                 raise
-            raise error.after_others(written, total) from error
+            # Several tasks were writing, and those beside it may have come to their end.
+            message = error.message.replace(NOTHING_WRITTEN, "; other outputs may have been written")
+            raise type(error)(message, error.hint) from error
         return notes
 
 

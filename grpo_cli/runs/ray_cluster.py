@@ -38,9 +38,10 @@ _ALONE: Final = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "tok
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Machines that are given tasks."""
+    """Machines that are given tasks; `is_here` if this machine is all of them."""
 
     ray: Any
+    is_here: bool = False
 
     @property
     def processors(self) -> int:
@@ -60,13 +61,12 @@ class Cluster:
         """
         task = self.ray.remote(work).options(num_returns=returns)
         waiting = deque[list[Any]]()
-        ahead = _AHEAD * self.processors
         try:
             for arguments in calls:
                 found = task.remote(*arguments)
                 waiting.append(found if returns > 1 else [found])
                 del found, arguments
-                if len(waiting) > ahead:
+                if len(waiting) > _AHEAD * self.processors:  # a cluster may grow
                     yield self._first(waiting.popleft())
             while waiting:
                 yield self._first(waiting.popleft())
@@ -92,11 +92,11 @@ class Cluster:
 
     def refuse_unseen(self, pins: dict[str, Pin], folders: Iterable[Path]) -> None:
         """Refuse files that some machine does not see as this one does, and output folders that are not shared."""
-        nodes = [node for node in self.ray.nodes() if node["Alive"]]
-        if len(nodes) < 2:  # noqa: PLR2004 - this machine alone
+        if self.is_here:
             return
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
         names = list(pins)
-        step = -(-len(names) // _SEEN)
+        step = max(1, len(names) // _SEEN)
         asked = {name: (pins[name].size, pins[name].mtime_ns) for name in [*names[::step], *names[-1:]]}
         with _marked(folders) as marks:
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -192,7 +192,7 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
         # What Ray says of lost machines and tasks that it runs again goes to standard output, where data may go.
         ray._private.worker._worker_logs_enabled = verbose  # noqa: SLF001 - there is no other switch
         with redirect_stdout(sys.stderr):
-            yield Cluster(ray)
+            yield Cluster(ray, is_here=scratch is not None)
     finally:
         ray.shutdown()
         if scratch is not None:

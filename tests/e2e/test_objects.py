@@ -513,9 +513,7 @@ def test_a_data_set_of_the_hub_is_listed_and_read_with_a_token(tmp_path: Path, m
         assert "no data set goes by this name" in adv("inspect", "hf://models/x", cwd=tmp_path).err
 
 
-def test_a_run_in_partitions_reads_and_writes_objects(
-    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_in_partitions_reads_and_writes_objects(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partitions.without_ray(monkeypatch)
     for at in range(3):
         put(s3, f"run/{at}.jsonl", LINES)

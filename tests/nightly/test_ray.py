@@ -21,9 +21,11 @@ import pytest
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
-from grpo_cli.runs import compute_ray
+from grpo_cli.errors import DataError
+from grpo_cli.runs import compute_ray, ray_cluster
 from tests.support import partitions
 from tests.support.command import process
+from tests.support.jobs import job
 from tests.support.raylets import INSTALLED, raylets
 
 if TYPE_CHECKING:
@@ -89,6 +91,19 @@ def test_an_error_in_a_task_is_one_of_this_tool(tmp_path: Path) -> None:
         broken.write("{")
     local, parted = partitions.errors(tmp_path, folder, group="prompt_id")
     assert str(local) == str(parted)
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_files_that_a_machine_does_not_see_stop_the_run_before_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.support import dying
+
+    folder = partitions.shards(tmp_path / "in", partitions.rows())
+    monkeypatch.setattr(ray_cluster, "unseen", dying.blind)
+    with pytest.raises(DataError, match=r"shard_0\.parquet is another file here; every machine of the cluster needs"):
+        compute_ray.run(job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/"))
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_a_user_sees_what_one_process_shows_and_nothing_else(tmp_path: Path) -> None:

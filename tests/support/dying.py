@@ -1,4 +1,4 @@
-"""Tasks that kill the process that does them, once."""
+"""Tasks of tests: they kill the process that does them, once, or see other files than there are."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from grpo_cli.runs import compute_ray
+from grpo_cli.runs.ray_cluster import unseen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
@@ -27,3 +28,8 @@ def once(marker: Path, stage: str) -> Callable[..., Any]:
         return None
 
     return dying
+
+
+def blind(pins: dict[str, tuple[int, int]], marks: Sequence[str], version: str) -> str:
+    """What a machine says that has a file of another size in the place of each."""
+    return unseen({name: (size + 1, changed) for name, (size, changed) in pins.items()}, marks, version)
