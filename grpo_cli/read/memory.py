@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 ROW: Final = 40  # bytes a row with one key and one reward: less than any run was measured to take (50 to 90)
 COLUMN: Final = 8  # bytes a row for each further column
-WAYS_OUT: Final = "run it in parts, by step or by file, or as JSON lines that are sorted by group through --stream"
+WAYS_OUT: Final = (
+    "run it in parts, by step or by file, or as JSON lines that are sorted by group through --stream, "
+    "or on several machines with --engine ray"
+)
 _GB: Final = 1e9
 
 

@@ -21,7 +21,13 @@ from grpo_cli.engine.moments import Moments
 from grpo_cli.errors import NOTHING_WRITTEN, DataError, UsageError
 from grpo_cli.files.inputs import Section
 from grpo_cli.formats.paths import absent
-from grpo_cli.read.assign_groups import refuse_only_singletons, refuse_unclear_batch, repeats_words, sizes_words
+from grpo_cli.read.assign_groups import (
+    is_one_dataset,
+    refuse_only_singletons,
+    refuse_unclear_batch,
+    repeats_words,
+    sizes_words,
+)
 from grpo_cli.read.build_table import choose, choose_again, refuse_empty_reward
 from grpo_cli.read.group_keys import CountedError, MergeError
 from grpo_cli.read.known_names import OWN_STEP
@@ -147,6 +153,8 @@ class _Run:
         tables = self.prepared.tables
         rows = [table.row_count() or table.source.pin.size // _BYTES for table in tables]
         self.partitions = self.partitions or min(MOST, -(-max(1, sum(rows)) // ROWS))
+        if not self.reading.chosen.group and is_one_dataset(tables):
+            self.partitions = 1  # blocks of rows go on from file to file
         shards = _shards(tables, rows)
         found, parts = self._read(shards)
         total = sum(sum(one.lengths) for one in found)

@@ -311,3 +311,17 @@ def test_an_output_is_never_overwritten(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(UsageError, match=r"shard_2\.parquet exists"):
         compute_ray.run(words, another, partitions=3)
     assert (tmp_path / "out" / "shard_2.parquet").read_text() == "mine"
+
+
+def test_blocks_go_on_from_shard_to_shard_of_one_dataset(tmp_path: Path, folder: Path) -> None:
+    for at, path in enumerate(sorted(folder.iterdir())):
+        path.rename(folder / f"data-{at:05d}-of-00005.parquet")
+    partitions.both(tmp_path, folder, group_size=4, group_within=None)
+
+
+def test_rewards_that_are_words_count_as_they_are_said_to(tmp_path: Path) -> None:
+    words = pl.when(pl.col("reward") > 0.4).then(pl.lit("good")).otherwise(pl.lit("bad"))
+    folder = partitions.shards(tmp_path / "in", partitions.rows().with_columns(reward=words))
+    partitions.both(tmp_path / "said", folder, group="prompt_id", reward=["reward"], map="good=1,bad=0")
+    local, parted = partitions.errors(tmp_path / "not", folder, group="prompt_id", reward=["reward"], map="good=1")
+    assert str(local) == str(parted)
