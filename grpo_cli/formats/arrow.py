@@ -117,9 +117,9 @@ class Arrow(Format):
                     yield json_texts(source, frame[pl.Series(here - here[0])], ways)
                 at += batch.num_rows
 
-    def quick_rows(self, source: Input, height: int) -> range:  # noqa: ARG002
-        """The first rows."""
-        return range(min(height, _FIRST))
+    def quick_rows(self, source: Input, height: int) -> range:
+        """All rows of a file; of an object the first ones."""
+        return range(height if source.is_local else min(height, _FIRST))
 
     def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
         """Write the file again in its own form; one record batch is in memory at a time."""

@@ -1,7 +1,8 @@
 """Whether the groups of an id hold one prompt each: the text beside the id is compared, in some rows of the files.
 
-An id that is no prompt's (`task_id` = easy, medium, hard) merges nearly all prompts, so a few rows show it. Compared are
-the first and the last of those rows that are quickly read of at most 64 groups, and all rows of a small file. Where no column
+An id that is no prompt's (`task_id` = easy, medium, hard) merges nearly all prompts, and ids that begin anew merge two
+each, so a few rows show it. Compared are the first and the last row of some groups from all over those rows that are
+quickly read, and all rows of a small file. Where no column
 has the name of a prompt's text, one that behaves like it is looked for among all columns of text.
 """
 
@@ -15,26 +16,28 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.read.known_names import NO_PROMPT, PROMPT_TEXTS
 from grpo_cli.read.tables import FileTable, FrameTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from grpo_cli.read.group_keys import Coded
     from grpo_cli.read.tables import Table
 
     Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-GROUPS: Final = 64  # that are compared
+GROUPS: Final = 128  # that are compared
+FEWEST: Final = 8  # where rows are very long
 FILES: Final = 16  # that are looked into
 SMALL: Final = 1 << 20  # bytes of files of which all rows are compared
 FRAME: Final = 4096  # rows of a frame that are looked at
 STRETCHES: Final = 8  # of rows that follow each other, of which other texts are compared,
 STRETCH: Final = 64  # and their rows
-BYTES: Final = 2 << 20  # of all of them, for each column
+BYTES: Final = 2 << 20  # of texts that are read, for each column
 COLUMNS: Final = 8  # other columns of text that are looked into
 _PROMPTS: Final = 8  # different texts that are no coincidence
 _WORDS: Final = r"\s|[\u2e80-\uffff]"  # what a text has that is no id or label
@@ -104,12 +107,24 @@ def _mixed_texts(others: Sequence[str], tables: Sequence[Table], lengths: Sequen
     Prompts are sampled equally often and belong to one group each: every text comes back equally often, in one group
     only. A response does not come back, an answer that is taken out of it does so unequally often, a label is in many groups.
     """
-    quick = _quick_rows_of_all(tables, lengths, _some_files(tables))
+    starts = np.cumsum([0, *lengths])
+    parts = [(int(starts[at]), _quick_rows(tables[at], lengths[at])) for at in _some_files(tables)]
+    ends = np.cumsum([len(rows) for _, rows in parts])
     of_row = _bytes(tables) / max(1, sum(lengths))
     stretches = int(min(STRETCHES, max(1, BYTES / STRETCH / max(1, of_row))))
-    if len(quick) > stretches * STRETCH:
-        starts = np.linspace(0, len(quick) - STRETCH, stretches).astype(np.int64)
-        quick = quick[np.unique(starts[:, None] + np.arange(STRETCH))]
+    places = np.arange(min(ends[-1], stretches * STRETCH))
+    if ends[-1] > len(places):
+        firsts = np.linspace(0, ends[-1] - STRETCH, stretches).astype(np.int64)
+        places = np.unique(firsts[:, None] + np.arange(STRETCH))
+    of_part = np.searchsorted(ends, places, side="right")
+    quick = np.concatenate(
+        [
+            np.asarray(rows)[places[of_part == at] - (ends[at] - len(rows))] + start
+            if isinstance(rows, np.ndarray)
+            else places[of_part == at] - (ends[at] - len(rows)) + start
+            for at, (start, rows) in enumerate(parts)
+        ]
+    )
     if len(quick) < 2 * _PROMPTS:
         return None
     codes = coded.codes.gather(quick).to_list()
@@ -214,18 +229,29 @@ def _goes_on(text: str, longer: str) -> bool:
 def _compared_rows(tables: Sequence[Table], lengths: Sequence[int], coded: Coded) -> Ints:
     """The rows whose prompts are compared, in ascending order."""
     files = _some_files(tables)
-    quick = _quick_rows_of_all(tables, lengths, files)
-    codes = coded.codes.to_numpy()[quick]
-    groups, at, counts = np.unique(codes, return_inverse=True, return_counts=True)
-    several = np.flatnonzero(counts > 1)
-    if len(files) == len(tables) and _bytes(tables) <= SMALL:
-        return quick[counts[at] > 1]
-    if len(several) > GROUPS:
-        several = several[np.linspace(0, len(several) - 1, GROUPS).astype(np.int64)]
-    first, last = np.full(len(groups), -1), np.full(len(groups), -1)
-    last[at] = quick
-    first[at[::-1]] = quick[::-1]
-    return np.unique([first[several], last[several]])
+    starts = np.cumsum([0, *lengths])
+    quick = [(int(starts[at]), _quick_rows(tables[at], lengths[at])) for at in files]
+    codes = [
+        coded.codes.slice(start, len(rows)).to_numpy()  # nothing is copied: there may be many rows
+        if isinstance(rows, range)
+        else coded.codes.gather(pl.Series(rows + start)).to_numpy()
+        for start, rows in quick
+    ]
+    small = len(files) == len(tables) and _bytes(tables) <= SMALL
+    # Groups from all over the rows, and of them as many as can be read soon where rows are long.
+    groups = int(max(FEWEST, min(GROUPS, BYTES // max(1, _bytes(tables) // max(1, sum(lengths)))))) // len(files) + 1
+    chosen = np.full(int(max((part.max(initial=0) for part in codes), default=0)) + 1, small)
+    for part in codes if not small else ():
+        chosen[part[np.linspace(0, max(0, len(part) - 1), min(len(part), groups)).astype(np.int64)]] = True
+    here = [np.flatnonzero(chosen[part]) for part in codes]
+    rows = np.concatenate(
+        [(at if isinstance(one, range) else one[at]) + start for (start, one), at in zip(quick, here, strict=True)]
+    )
+    if small:
+        return rows.astype(np.int64)
+    of_rows = np.concatenate([part[at] for part, at in zip(codes, here, strict=True)])
+    first, last = (np.unique(some, return_index=True)[1] for some in (of_rows, of_rows[::-1]))
+    return np.unique([rows[first], rows[::-1][last]])
 
 
 def _bytes(tables: Sequence[Table]) -> int:
@@ -237,16 +263,12 @@ def _some_files(tables: Sequence[Table]) -> list[int]:
     return [int(at) for at in np.unique(np.linspace(0, len(tables) - 1, FILES).astype(np.int64))]
 
 
-def _quick_rows_of_all(tables: Sequence[Table], lengths: Sequence[int], files: Iterable[int]) -> Ints:
-    """Those rows of some of the files that are quickly read."""
-    starts = np.cumsum([0, *lengths])
-    return np.concatenate([_quick_rows(tables[at], lengths[at]) + starts[at] for at in files])
-
-
-def _quick_rows(table: Table, height: int) -> Ints:
+def _quick_rows(table: Table, height: int) -> range | Ints:
+    """Those rows of a file that are quickly read."""
     if isinstance(table, FileTable):
-        return np.asarray(table.format.quick_rows(table.source, height), np.int64)
-    return np.arange(min(height, FRAME) if isinstance(table, FrameTable) and table.head is not None else 0)
+        rows = table.format.quick_rows(table.source, height)
+        return rows if isinstance(rows, range) else rows.astype(np.int64)
+    return range(min(height, FRAME) if isinstance(table, FrameTable) and table.head is not None else 0)
 
 
 def _values(tables: Sequence[Table], lengths: Sequence[int], rows: Ints, column: str) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError, InputChanged
-from grpo_cli.files.compression import unpacked
+from grpo_cli.files.compression import is_packed, unpacked
 from grpo_cli.formats import cells
 from grpo_cli.formats.blocks import Block, again, refuse_other_encodings
 from grpo_cli.formats.delimited.positions import Unsure, blocks, positions
@@ -27,7 +27,7 @@ from grpo_cli.formats.slices import between, filled, joined
 from grpo_cli.parallel import ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 
     from grpo_cli.files.inputs import Input
     from grpo_cli.formats.interface import Compared, Field, Weaving
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 _LF, _CR = b"\n\r"
 _SAMPLE: Final = 20
-_FIRST: Final = 512  # rows that are quickly reached
+_FIRST: Final = 512  # rows of a packed file that are quickly reached
+_READ_AGAIN: Final = 16 << 20  # bytes of a file that may be read once more
 _FAR: Final = 1 << 32
 _AT_ONCE: Final = 16_384  # records in an order of their own that are put together at a time
 
@@ -120,11 +121,17 @@ class Delimited(Format):
         return [dict(zip(header, row, strict=False)) for row in islice(rows, _SAMPLE)]
 
     def values(self, source: Input, rows: np.ndarray, column: str, height: int) -> list[str | None] | None:  # noqa: ARG002
-        """The texts of a column at some rows; nothing behind the last of them is read."""
-        at, wanted = _position(source, self.columns(source), column), frozenset(rows.tolist())
-        raws = islice((raw for _, raw in self._records(source) if raw), 1, int(rows.max(initial=-1)) + 2)
-        found = [text_of(raw[at]) if at < len(raw) else None for row, raw in enumerate(raws) if row in wanted]
-        return found if len(found) == len(rows) else None
+        """The texts of a column at some rows; nothing behind the block of the last of them is read."""
+        found: list[str | None] = []
+        at = 0
+        with closing(self._parts(source, [column], lambda texts, _: texts)) as parts:
+            for (texts,) in parts:
+                first, last = np.searchsorted(rows, [at, at + len(texts)])
+                found += texts.gather(pl.Series(rows[first:last] - at)).to_list()
+                at += len(texts)
+                if len(found) == len(rows):
+                    return found
+        return None
 
     def json_texts(self, source: Input, rows: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         """The cells of some columns as JSON texts; an empty cell is null."""
@@ -138,9 +145,11 @@ class Delimited(Format):
                 )
             at += len(texts[0])
 
-    def quick_rows(self, source: Input, height: int) -> range:  # noqa: ARG002
-        """The first rows."""
-        return range(min(height, _FIRST))
+    def quick_rows(self, source: Input, height: int) -> range:
+        """The rows in the first bytes; of a packed file, which does not say how many it has, the first ones."""
+        if is_packed(source):
+            return range(min(height, _FIRST))
+        return range(min(height, height * _READ_AGAIN // max(1, source.pin.size)))
 
     def _records(self, source: Input) -> Iterator[tuple[bytes, list[bytes]]]:
         return records(raw_lines(source), self.separator, source.name, 0, source.refuse_long_line)
@@ -163,7 +172,7 @@ class Delimited(Format):
                 before += record
         raise DataError(f"{source.name}: no rows", "the file has no header")
 
-    def _parts(self, source: Input, wanted: Sequence[str], columns: Columns) -> Iterator[list[pl.Series]]:
+    def _parts(self, source: Input, wanted: Sequence[str], columns: Columns) -> Generator[list[pl.Series]]:
         """Some columns of each block, made of their texts; at least one, without rows where the file has none."""
         with self._opened(source) as (header, handle):
             names = header.names

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 _SAMPLE: Final = 20  # lines
 _SAMPLE_BYTES: Final = 4 << 20
-_PACKED: Final = 128  # rows at the beginning of a packed file that are quickly reached
-_PLACES, _ROWS = 64, 1024  # places all over a plain file, and the rows at each
-_LONG: Final = 1 << 17  # bytes of lines of which only a few are parsed once more
+_FIRST: Final = 128  # rows at the beginning of a packed file that are quickly reached
 
 
 @dataclass(frozen=True)
@@ -104,15 +102,10 @@ class Jsonl(Format):
         """The JSON texts of some columns, byte for byte as they stand in the lines."""
         return jsonl.json_texts(source, rows, columns)
 
-    def quick_rows(self, source: Input, height: int) -> np.ndarray | range:
-        """Rows at some places all over a plain file, and the first ones of a packed one."""
-        if is_packed(source):
-            return range(min(height, _PACKED))
-        places, rows = (_PLACES, _ROWS) if source.pin.size <= height * _LONG else (4, 8)
-        if height <= places * rows:
-            return range(height)
-        starts = np.linspace(0, height - rows, places).astype(np.int64)
-        return (starts[:, None] + np.arange(rows)).ravel()
+    def quick_rows(self, source: Input, height: int) -> range:
+        """All rows of a plain file whose lines have been found, and the first ones of others."""
+        known = not is_packed(source) and sum(one.height for one in source.blocks) == height
+        return range(height if known else min(height, _FIRST))
 
     def without_broken(self, source: Input) -> tuple[Input, tuple[int, ...]]:
         """The input without the lines that are no JSON object, and their numbers."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
@@ -99,8 +99,15 @@ class Parquet(Format):
             return footer.height(handle, source.pin.size)
 
     def values(self, source: Input, rows: np.ndarray, column: str, height: int) -> Sequence[Any] | None:
-        """The values of a top-level column; of each row group that the rows are in, no more than up to the last of them."""
-        with source.open() as handle:
+        """The values of a top-level column: of a file by its slices, of an object row group by row group."""
+        with _opened(source) as handle:
+            if source.is_local:
+                metadata = pq.read_metadata(handle)
+                if metadata.num_rows != height or column not in metadata.schema.to_arrow_schema().names:
+                    return None
+                pages.check(handle, metadata, [column])
+                with suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeEncodeError):
+                    return _sliced(source, rows, column)
             # The buffer keeps pyarrow from reading a whole column chunk for its first pages.
             file = pq.ParquetFile(handle, buffer_size=_BUFFER, pre_buffer=False)
             if file.metadata.num_rows != height or column not in file.schema_arrow.names:
@@ -143,8 +150,10 @@ class Parquet(Format):
                         yield json_texts(source, frame, ways)
                     at += batch.num_rows
 
-    def quick_rows(self, source: Input, height: int) -> np.ndarray:  # noqa: ARG002 - the footer has it
-        """The first rows of some row groups: pages further in are reached by reading those before."""
+    def quick_rows(self, source: Input, height: int) -> np.ndarray | range:
+        """All rows of a file; of an object the first ones of some row groups: each place further in is a request."""
+        if source.is_local:
+            return range(height)
         with source.open() as handle:
             metadata = pq.ParquetFile(handle).metadata
             groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
@@ -204,6 +213,18 @@ class Parquet(Format):
         except (DataError, OSError) as error:
             return "bytes", f"{new.name}: {', '.join(added)} cannot be read: {error}"
         return "bytes", None
+
+
+def _sliced(source: Input, rows: np.ndarray, column: str) -> list[Any]:
+    """The values at ascending rows; polars decodes the pages that they are on."""
+    source.path.encode()
+    starts = [0, *(np.flatnonzero(np.diff(rows) > _BATCH) + 1).tolist(), len(rows)]
+    parts = [rows[start:end] for start, end in pairwise(starts) if start < end]
+    with panics_unprinted():
+        whole = pl.scan_parquet(source.path, glob=False, hive_partitioning=False).select(column)
+        found = pl.collect_all([whole.slice(int(part[0]), int(part[-1] - part[0]) + 1) for part in parts])
+    pairs = zip(found, parts, strict=True)
+    return [value for frame, part in pairs for value in frame[column].gather(pl.Series(part - part[0])).to_list()]
 
 
 def _table(frame: pl.DataFrame) -> pa.Table:
