@@ -230,6 +230,7 @@ def _facts(result: Result, trials: Trials) -> dict[str, Any]:
     narrow, logged, tolerance = result.reading.narrow, result.reading.logged, result.tolerance
     result, explained = _explained(result)
     best = result.fits[0]
+    tolerance = tolerance.for_candidate(best.candidate, logged)
     computed = best.candidate.factor * advantages(best.candidate.plan, narrow.table)
     wrong, error = differences(computed, logged, tolerance)
     wrong_groups = len(np.unique(narrow.table["group"].to_numpy()[wrong]))
@@ -272,7 +273,6 @@ def _explained(result: Result) -> tuple[Result, list[dict[str, Any]]]:
         return result, [noise_cause(first.noisy, narrow.table)]
     if not first.mismatched or first.mismatched > FAR * len(logged):
         return result, []
-    allowed = result.tolerance.of(logged)
     found: dict[int, tuple[Fit, list[dict[str, Any]]]] = {}
     divisors: set[Divisor] = set()
     for fit in (fit for fit in result.fits if fit.is_tied_with(first)):
@@ -281,8 +281,9 @@ def _explained(result: Result) -> tuple[Result, list[dict[str, Any]]]:
             continue
         divisors.add(plan.divisor)
         computed = fit.candidate.factor * advantages(plan, narrow.table)
-        wrong, _ = differences(computed, logged, result.tolerance)
-        explained = causes(plan, narrow.table, computed, logged, wrong, allowed)
+        tolerance = result.tolerance.for_candidate(fit.candidate, logged)
+        wrong, _ = differences(computed, logged, tolerance)
+        explained = causes(plan, narrow.table, computed, logged, wrong, tolerance.of(logged))
         left = sum(one["rows"] for one in explained if one["cause"] == "unexplained")
         found.setdefault(left, (fit, explained))
     best, explained = found[min(found)]

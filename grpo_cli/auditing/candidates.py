@@ -34,11 +34,12 @@ DIVISORS: Final[Mapping[Level, Sequence[Mapping[str, Any]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan to try, the presets that are it, and a number that its advantages are multiplied by."""
+    """A plan to try, the presets that are it, a number that its advantages are multiplied by, and whether a constant was solved."""
 
     plan: Plan
     presets: tuple[str, ...] = ()
     factor: float = 1.0
+    solved: bool = False
 
     @property
     def name(self) -> str:

@@ -36,6 +36,11 @@ FEWEST: Final = 6  # plans that are confirmed however many rows there are, and r
 MOST: Final = 40  # plans that are confirmed
 REFINED: Final = 8  # formulas whose epsilons are tried
 FLOAT32_ERROR: Final = 2e-5  # of max(1, |A|): what float32 leaves
+EXACT: Final = (
+    1e-9,
+    1e-6,
+)  # of the largest |A|: what is off where a constant that was solved is right, in float64 and float32
+TELLING: Final = 500.0  # times as far apart as that lie two constants of so many digits, at least
 DECIMALS: Final = range(3, 7)  # a logger that rounds writes so many; two or fewer may be the number as it is
 TIED: Final = 3.0  # times the error of the best: the data cannot tell them apart
 ROUNDING: Final = 1e-12  # below this an error is rounding
@@ -61,6 +66,21 @@ class Tolerance:
     def of(self, logged: Floats) -> Floats:
         """The tolerance of each row."""
         return self.absolute + self.relative * np.maximum(self.least, np.abs(logged))
+
+    def for_candidate(self, candidate: Candidate, logged: Floats) -> Tolerance:
+        """The same; with a constant that was solved from values that were not rounded, only what their own type leaves.
+
+        Such a constant is nearly right for any values.
+        """
+        return self.of_solved(logged) if candidate.solved else self
+
+    def of_solved(self, logged: Floats) -> Tolerance:
+        """See `for_candidate`."""
+        if self != Tolerance():
+            return self
+        finite = logged[np.isfinite(logged)]
+        is_float32 = bool((finite.astype(np.float32).astype(np.float64) == finite).all())
+        return Tolerance(EXACT[is_float32] * float(np.abs(finite).max(initial=0.0)), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +131,10 @@ class Trial:
         known: dict[Any, Fit] = {}
         found = []
         for candidate in tried:
-            formula = self.formula_key(candidate.plan), candidate.factor
+            formula = self.formula_key(candidate.plan), candidate.factor, candidate.solved
             if formula not in known:
-                known[formula] = _measure(candidate, self.values(candidate), self.logged, self.tolerance)
+                tolerance = self.tolerance.for_candidate(candidate, self.logged)
+                known[formula] = _measure(candidate, self.values(candidate), self.logged, tolerance)
             found.append(replace(known[formula], candidate=candidate))
         return found
 
@@ -228,7 +249,10 @@ def _search_within(trial: Trial, whole: Trial, tried: Sequence[Candidate], tool:
         families = {_family_key(fit.candidate.plan): fit.candidate for fit in reversed(fits)}
         fits += trial.fits(one for family in families.values() for one in _with_solved_epsilon(family, trial))
     if _none_matches(fits, trial):
-        fits += _clipped(best, trial) + _multiplied(fits, trial)
+        fits += _clipped(best, trial)
+    # Where the spread of a batch is near a round number, its formula is nearly one without it, multiplied.
+    if _none_matches((fit for fit in fits if not fit.candidate.plan.uses_batch), trial):
+        fits += _multiplied(fits, trial)
     fits.sort(key=lambda fit: fit.rank)
     if trial.rescaled:
         fits = _confirm(fits, whole)
@@ -247,7 +271,7 @@ def _search_within(trial: Trial, whole: Trial, tried: Sequence[Candidate], tool:
     return [*ties, *others]
 
 
-def _none_matches(fits: Sequence[Fit], trial: Trial) -> bool:
+def _none_matches(fits: Iterable[Fit], trial: Trial) -> bool:
     """Whether no formula gives all rows; one of a batch that may have any factor is none."""
     return all(fit.mismatched or (trial.rescaled and fit.candidate.plan.uses_batch) for fit in fits)
 
@@ -256,7 +280,7 @@ def _with_solved_epsilon(candidate: Candidate, trial: Trial) -> Iterator[Candida
     """The formula with the epsilon that the rows give: A (std + epsilon) is the residual.
 
     Groups with other spreads must give the same one. Where there is one spread only, that of a batch, any factor could
-    be called an epsilon: then it is one digit.
+    be called an epsilon: it has so few digits that another one would be far off.
     """
     plan = candidate.plan
     if plan.divisor.level not in {"group", "batch"} or plan.post or (plan.uses_batch and trial.rescaled):
@@ -275,12 +299,22 @@ def _with_solved_epsilon(candidate: Candidate, trial: Trial) -> Iterator[Candida
         kinds, kind = np.unique([_rounded(one) for one in spread.tolist()], return_inverse=True)
         most = kind == np.bincount(kind).argmax()
         if len(kinds) == 1:
-            digits = 1 if plan.divisor.level == "batch" else 0
+            values = trial.logged[known]
+            share = trial.tolerance.of_solved(values).of(values).max() / np.abs(values).max()
+            off = TELLING * share * (float(spread[0]) + epsilon)
+            digits = _telling_digits(epsilon, off) if plan.divisor.level == "batch" and epsilon > 0 else 0
         else:
             allowed = SAME * abs(epsilon) + np.median(trial.tolerance.of(trial.logged[known]) * spread)
             digits = 2 if abs(np.median(epsilons[most]) - np.median(epsilons[~most])) <= allowed else 0
         if epsilon > 0 and digits:
-            yield Candidate(replace(bare, divisor=replace(bare.divisor, epsilon=float(f"{epsilon:.{digits}g}"))))
+            divisor = replace(bare.divisor, epsilon=float(f"{epsilon:.{digits}g}"))
+            yield Candidate(replace(bare, divisor=divisor), solved=True)
+
+
+def _telling_digits(value: float, least: float) -> int:
+    """As many digits of a number as leave its neighbours `least` away, two at the most; 0 where one digit does not."""
+    magnitude = np.floor(np.log10(value))
+    return next((digits for digits in (2, 1) if 10.0 ** (magnitude - digits + 1) >= least), 0)
 
 
 def _multiplied(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
@@ -299,10 +333,11 @@ def _multiplied(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
         known = np.isfinite(values) & np.isfinite(trial.logged) & (np.abs(values) > LARGE)
         if len({_rounded(one) for one in np.abs(values[known]).tolist()}) < DIFFERENT:
             continue
-        factor = float(f"{np.median(trial.logged[known] / values[known]):.3g}")
+        digits = 2 if fit.candidate.plan.uses_batch else 3  # one and the same with each of many spreads of the batch
+        factor = float(f"{np.median(trial.logged[known] / values[known]):.{digits}g}")
         if factor in {0.0, 1.0}:
             continue
-        one = trial.fits([Candidate(fit.candidate.plan, factor=factor)])[0]
+        one = trial.fits([Candidate(fit.candidate.plan, factor=factor, solved=True)])[0]
         if not one.mismatched:
             found.append(one)
     return found

@@ -127,12 +127,13 @@ def assign_groups(scan: Scan, binding: Binding) -> tuple[Coded, np.ndarray[tuple
 
 
 def _refuse_record(scan: Scan) -> None:
-    """Refuse a single row whose key is a list of objects or an object: mostly a document with the rows inside of it."""
+    """Refuse a single row whose key is a list or an object, and no chat: mostly a document with the rows inside of it."""
     for name in scan.group:
         value = json.loads(canonical(scan.columns[name])[0])
-        is_list = isinstance(value, list) and any(isinstance(one, dict) for one in value)
-        if (is_list or isinstance(value, dict)) and prompt_of(value) is None:
-            what = "a list of objects" if is_list else "an object"
+        of_objects = isinstance(value, list) and any(isinstance(one, dict) for one in value)
+        is_chat = prompt_of(value) is not None and (of_objects or isinstance(value, dict))
+        if isinstance(value, (list, dict)) and not is_chat:
+            what = "an object" if isinstance(value, dict) else f"a list{' of objects' if of_objects else ''}"
             hint = (
                 "the rows may be inside of the record: write each of them as a line, or name another key with --group"
             )

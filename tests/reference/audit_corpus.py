@@ -146,6 +146,14 @@ def _logs() -> list[Log]:
         scale = "group" if method == "grpo" else "none"
         names = frozenset({f"{factor:g} x {method}"})
         logs.append(Log("a factor", rewards, _scaled(_epsilon(scale, 1e-6, method), factor), names))
+    for factor in (0.25, 0.75, 1.5, 2.0, 3.0):  # the spread of a batch of zeros and ones is nearly 0.5
+        names = frozenset({f"{factor:g} x dr-grpo"})
+        logs.append(Log("a factor", "zero or one", _scaled(_epsilon("none", 1e-6, "dr-grpo"), factor), names))
+    for epsilon, rewards in product((0.11, 0.21, 0.037), ("three decimals", "groups of five")):
+        logs.append(Log("own epsilon", rewards, _epsilon("batch", epsilon), frozenset({"grpo"})))
+    for factor, rewards in product((1.5077, 0.90145), ("three decimals", "zero or one", "quarters")):
+        odd = _scaled(_epsilon("none", 1e-6, "dr-grpo"), factor)
+        logs.append(Log("unknown: a factor of many digits", rewards, odd, frozenset()))
     for logger, method, rewards in product(
         ("three decimals", "four decimals", "float16", "bfloat16"), ("grpo", "rloo", "batch-norm"), ("three decimals", "zero or one", "quarters"),
     ):  # fmt: skip

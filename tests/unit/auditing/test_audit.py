@@ -400,6 +400,14 @@ def test_twice_a_formula_is_named_as_such_and_not_as_a_batch() -> None:
     assert (facts["match"]["factor"], facts["match"]["plan"]["divisor"]["level"]) == (2.0, "none")
 
 
+@pytest.mark.parametrize("factor", [1.5077, 0.90145])
+def test_a_factor_of_many_digits_is_no_formula(factor: float) -> None:
+    """Among the spreads of a batch there is nearly always one that a constant of few digits makes it of."""
+    groups = drawn(60, 8)
+    logged = [[float(np.float32(factor * (r - fmean(group)))) for r in group] for group in groups]
+    assert found(rows(groups, logged))["match"]["mismatched_rows"] > 0
+
+
 def test_one_kind_of_group_tells_no_factor() -> None:
     groups = [[1.0, 0.0, 0.0, 0.0]] * 20
     facts = found(rows(groups, [[0.3, -0.1, -0.1, -0.1]] * 20))

@@ -352,6 +352,12 @@ def test_a_document_with_its_rows_inside_says_where_they_are(tmp_path: Path) -> 
         look(path, group=["tasks"])
 
 
+@pytest.mark.parametrize("key", [["a", "b", "c"], [1, 2]])
+def test_one_row_with_a_list_as_its_key_is_a_record_with_rows_inside(key: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the file has one row, and its key prompt is a list; the rows may be inside"):
+        look(write(tmp_path / "a.jsonl", [{"prompt": key, "reward": 0.5}]))
+
+
 def test_one_row_with_a_conversation_as_its_key_is_a_row(tmp_path: Path) -> None:
     row = {"prompt": [{"role": "user", "content": "a"}], "reward": 1.0}
     assert look(write(tmp_path / "a.jsonl", [row])).facts["groups"] == 1
