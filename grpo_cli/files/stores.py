@@ -352,6 +352,9 @@ def _explained(name: str) -> Iterator[None]:
         raise explained from None
 
 
+_GOOGLE: Final = "set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account"
+
+
 def _refusal(name: str, error: Exception) -> DataError | None:
     """What the user can do about an error of obstore, boto3 or the hub; None for an error of another kind."""
     kind, home = type(error).__name__, type(error).__module__.partition(".")[0]
@@ -378,6 +381,9 @@ def _refusal(name: str, error: Exception) -> DataError | None:
         return DataError(f"{name}: access denied", "may these credentials (AWS_PROFILE, HF_TOKEN, ...) see it?")
     if "range" in text.lower() and "support" in text.lower():
         return DataError(f"{name}: this server gives no parts of a file", "download it first")
+    if "Error performing token request" in text or "must be specified" in text:
+        azure = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
+        return DataError(f"{name}: no credentials were found", azure if name.startswith("az") else _GOOGLE)
     reason = re.sub(r"\?\S*", "", text.splitlines()[0] if text else kind)[:160]
     return DataError(f"{name}: the store did not answer as it should: {reason}", "try again, or look at its state")
 

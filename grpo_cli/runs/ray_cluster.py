@@ -162,7 +162,7 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
         with nullcontext() if verbose else _without_stderr():
             import ray
     except ImportError:
-        raise UsageError("--engine ray needs the package ray", "pip install 'grpo-adv[ray]'") from None
+        raise UsageError("--engine ray needs the package ray", "pip install ray") from None
     if ray.is_initialized():  # by whoever calls this from Python
         yield Cluster(ray)
         return

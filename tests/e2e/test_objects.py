@@ -352,6 +352,8 @@ def test_a_bucket_or_credentials_that_are_missing_are_said(
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
     forget()
     assert adv("inspect", "s3://bucket/in.jsonl", cwd=tmp_path).status == 0
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    assert "no credentials were found; set AZURE_STORAGE" in adv("inspect", "az://box/in.jsonl", cwd=tmp_path).err
 
 
 @pytest.mark.parametrize("library", ["obstore", "boto3"])
