@@ -7,7 +7,7 @@ import them.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, get_origin
@@ -268,17 +268,23 @@ def binding_fields(given: Given) -> dict[str, Any]:
         "group": group,
         "rewards": tuple(_split_reward(text)[0] for text in given.get("reward", ())),
         "roles": {role: given[name] for name, role in flags.items() if name in given},
-        "outcomes": dict(_outcome(part) for text in given.get("map", ()) for part in text.split(",")),
+        "outcomes": _outcomes(part for text in given.get("map", ()) for part in text.split(",")),
         "singletons_meant": "singleton" in given,
         **{name: given[name] for name in direct if name in given},
     }
 
 
-def _outcome(text: str) -> tuple[str, float]:
-    name, sign, number = text.rpartition("=")
-    if not sign:
-        raise UsageError(f"--map {text!r} gives no number", "write --map TEXT=NUMBER,..., as --map pass=1,fail=0")
-    return name.strip(), typed(number.strip(), float, f"--map {name.strip()}")
+def _outcomes(parts: Iterable[str]) -> dict[str, float]:
+    """What each text counts as."""
+    outcomes: dict[str, float] = {}
+    for part in parts:
+        name, sign, number = (one.strip() for one in part.rpartition("="))
+        if not sign:
+            raise UsageError(f"--map {part!r} gives no number", "write --map TEXT=NUMBER,..., as --map pass=1,fail=0")
+        if name in outcomes:
+            raise UsageError(f"--map names {name!r} twice", "a text counts as one number")
+        outcomes[name] = typed(number, float, f"--map {name}")
+    return outcomes
 
 
 def output_fields(given: Given) -> dict[str, Any]:

@@ -229,7 +229,7 @@ _MORE: Final = (
     Option(name="pass_at", type=str, metavar="K,...", panel=PROMPTS,
            help="Columns pass@K: 1 - C(n-c, K) / C(n, K) of n rows of which c are solved; null where n < K."),
     Option(name="solved_at", type=float, metavar="X", panel=PROMPTS,
-           help="A row is solved with a reward of at least X (default: the highest of the input)."),
+           help="A row is solved with a reward of at least X (default: the highest of the input); of any kind with pass@K in --where."),
     Option(name="tokens", type=str, metavar="COL", panel=TOKENS,
            help="The list of the response's tokens; with --length-column or --mask that of the whole sequence."),
     Option(name="mask", type=str, metavar="COL", panel=TOKENS,

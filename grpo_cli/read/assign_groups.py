@@ -60,6 +60,7 @@ class Scan:
     prompts: Sequence[str] = ()  # texts that show whether a group is one prompt
     others: Sequence[str] = ()  # texts that may be prompts, where there are none by name
     numbers: Ints | None = None  # of the rows among all rows, where these are a part of them
+    unused: Sequence[str] = ()  # texts of --map that are in no row
 
     @property
     def rows(self) -> int:

@@ -88,15 +88,23 @@ def choose_again(reading: Reading, names: Iterable[str]) -> Reading | None:
     return replace(reading, chosen=choose_columns(reading.layout, reading.plan, known, warn=reading.warn))
 
 
-def read(tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool = True) -> Narrow:
-    """Read what the plan needs and say which rows belong together; without `warn` nobody looks for groups that look wrong."""
+def read(tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool = True, whole: bool = True) -> Narrow:
+    """Read what the plan needs and say which rows belong together; without `warn` nobody looks for groups that look wrong.
+
+    What only all rows can show is not said of tables that are not the `whole` input.
+    """
     reading, scan = _scan(choose(tables, binding, plan, warn=warn))
     layout, chosen = reading.layout, reading.chosen
     if not reading.reward_is_named:
         refuse_empty_reward(scan.tables, chosen.rewards[0], scan.columns[chosen.rewards[0]].null_count(), scan.rows)
     refuse_rivals(scan, chosen.rivals)
     check_keys(scan, layout.binding)
-    return narrow(scan, reading)
+    made = narrow(scan, reading)
+    if whole and scan.unused:
+        made = replace(
+            made, warnings=(*made.warnings, f"--map names {', '.join(map(repr, scan.unused))}, which no row has")
+        )
+    return made
 
 
 def narrow(scan: Scan, reading: Reading, batches: BatchCodes | None = None) -> Narrow:
@@ -160,7 +168,7 @@ def narrow(scan: Scan, reading: Reading, batches: BatchCodes | None = None) -> N
             chosen.note, f"reward = {' + '.join(chosen.rewards)}",
         ),
         schema=None if layout.schema is None else layout.schema.title, declared_unscorable=declared_unscorable,
-        numbers=numbers, cut_size=size,
+        numbers=numbers, cut_size=size, outcomes=binding.outcomes,
     )  # fmt: skip
 
 
@@ -216,17 +224,19 @@ def scan_of(reading: Reading, tables: Sequence[Table], lengths: tuple[int, ...],
         tables, lengths, columns, chosen.group, chosen.steps, chosen.roles,
         layout.key_words, chosen.prompts, chosen.others,
     )  # fmt: skip
-    if layout.binding.outcomes:
-        columns |= {name: _counted(scan, name, layout.binding.outcomes) for name in chosen.rewards}
-    return scan
+    unused = dict.fromkeys(layout.binding.outcomes)
+    if unused:
+        columns |= {name: _counted(scan, name, layout.binding.outcomes, unused) for name in chosen.rewards}
+    return replace(scan, unused=tuple(unused))
 
 
-def _counted(scan: Scan, name: str, outcomes: Mapping[str, float]) -> pl.Series:
-    """A reward column with numbers for its texts; a text that is neither named nor a number is an error."""
+def _counted(scan: Scan, name: str, outcomes: Mapping[str, float], unused: dict[str, None]) -> pl.Series:
+    """A reward column with numbers for its texts, which are no longer `unused`; one that is neither named nor a number is an error."""
     column = scan.columns[name]
     texts = canonical(column).str.strip_chars('"') if column.dtype != pl.String else column
     known: dict[str, float | None] = dict(outcomes)
     for text in texts.drop_nulls().unique(maintain_order=True):
+        unused.pop(text, None)
         try:
             known[text] = known[text] if text in known else as_number(text)
         except ValueError:

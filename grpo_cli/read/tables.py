@@ -220,6 +220,7 @@ class Narrow:
     declared_unscorable: pl.Series | None = None  # rows of which the schema says that they have no reward
     numbers: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None  # of the rows, where these are a part of all rows
     cut_size: int | None = None  # of the blocks that groups were cut into since the logged advantages say so
+    outcomes: Mapping[str, float] = field(default_factory=dict)  # what texts in the place of a reward count as
 
     @property
     def read_names(self) -> set[str]:

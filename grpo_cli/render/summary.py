@@ -117,17 +117,25 @@ def batches(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[st
 def reward(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
     """The distribution of the rewards."""
     rewards, name = facts["reward"], plan_text.weighted(plan, facts["reward_columns"], "r")
+    outcomes = text_rewards(facts)
     if not rewards["count"]:
-        yield "rewards", [name, "no finite reward"]
+        yield "rewards", [name, *outcomes, "no finite reward"]
         return
     scale = _largest(rewards)
     values = (rewards["min"], *rewards["quartiles"], rewards["max"])
     yield "rewards", [
         f"{name} (before shaping)" if plan.shape else name,
+        *outcomes,
         f"mean {number(rewards['mean'], scale)}  std {number(rewards['std'], scale)}",
         "  ".join(f"{n} {number(v, scale)}" for n, v in zip(("min", "25%", "median", "75%", "max"), values, strict=True)),
         *bars(rewards["histogram"]),
     ]  # fmt: skip
+
+
+def text_rewards(facts: Mapping[str, Any]) -> list[str]:
+    """A line of what texts in the place of a reward count as; none without --map."""
+    pairs = [f"{clean(text)} = {exact(value)}" for text, value in facts["map"].items()]
+    return [f"texts count as {', '.join(pairs)}"] if pairs else []
 
 
 def zero_variance(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:

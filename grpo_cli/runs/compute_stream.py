@@ -121,7 +121,7 @@ def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
     table = FileTable(held, registry.lines())
     refuse_columns([table], job.output)
     binding = replace(job.binding, singletons_meant=True, schema=NONE, compare_prompts=False)
-    narrow = build_table.read([table], binding, job.plan)
+    narrow = build_table.read([table], binding, job.plan, whole=False)
     refuse_read_columns(narrow.read_names, job.output)
     if not len(narrow.table):  # a last block that is too short, and is dropped
         tally.counts["dropped_rows"] += sum(narrow.lengths)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -70,7 +71,14 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     inspection = score_groups(tables, job.binding, job.plan, View())
     narrow = inspection.narrow
     groups, dropped = choose_groups(
-        inspection, Choice(where=wanted.where, limit=wanted.limit, per_group=wanted.per_group or 1, seed=wanted.seed)
+        inspection,
+        Choice(
+            where=wanted.where,
+            solved_at=wanted.solved_at,
+            limit=wanted.limit,
+            per_group=wanted.per_group or 1,
+            seed=wanted.seed,
+        ),
     )
     phase("comparing texts")
     rollouts, left_out = _rollouts(inspection, columns, groups, wanted)
@@ -96,6 +104,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         "groups": len(groups),
         "group_key": list(narrow.group_names),
         "reward_columns": list(narrow.reward_names),
+        "map": dict(narrow.outcomes),
         "texts": columns.words if isinstance(columns, TextColumns) else ", ".join(columns.names),
         "schema": narrow.schema,
         "plan": inspection.scored.plan.as_dict() if wanted.to in {"weights", "tokens"} else None,
@@ -120,7 +129,9 @@ def _columns(tables: Sequence[FileTable], job: Job) -> Columns:
     wanted = job.wanted
     if wanted.to != "tokens":
         named = TextColumns(prompt=wanted.prompt or "", response=wanted.response or "", messages=wanted.messages or "")
-        return text_columns(tables, named, prompt_only=wanted.to == "prompts")
+        texts = text_columns(tables, named, prompt_only=wanted.to == "prompts")
+        _refuse_same_column(texts)
+        return texts
     length = job.binding.roles.get("length", "")
     columns = TokenColumns(
         tokens=wanted.tokens or "", mask=wanted.mask or "", length=length, prompt_tokens=wanted.prompt_tokens or ""
@@ -133,7 +144,16 @@ def _columns(tables: Sequence[FileTable], job: Job) -> Columns:
         raise UsageError(
             "nothing says how many tokens a response has", f"give {flags}; it could be {', '.join(likely[:20])}"
         )
+    _refuse_same_column(columns)
     return columns
+
+
+def _refuse_same_column(columns: Columns) -> None:
+    """Two parts of a record that are one column: one of the names is a mistake."""
+    for (part, name), (other, same) in combinations(asdict(columns).items(), 2):
+        if name and name == same:
+            parts = f"{part} and {other}".replace("_", " ")
+            raise UsageError(f"{parts} are both the column {name!r}", "give each its own column, or leave one out")
 
 
 def _rollouts(

@@ -61,11 +61,15 @@ class Wanted:
     prompt_tokens: str | None = None
 
     def __post_init__(self) -> None:
-        for name in sorted({name for kind in KINDS.values() for name in kind.takes}):
+        by_where = (
+            {"solved_at"} if self.where and any(name.startswith("pass_at_") for name in self.where.names) else set()
+        )
+        for name in sorted({name for kind in KINDS.values() for name in kind.takes} - by_where):
             kinds = [kind.name for kind in KINDS.values() if name in kind.takes]
             if getattr(self, name) is not None and self.to not in kinds:
                 flag = f"--{name.replace('_', '-')}"
-                raise UsageError(f"{flag} means nothing with --to {self.to}", f"it is for --to {' and '.join(kinds)}")
+                cure = f"it is for --to {' and '.join(kinds)}{', and pass@K in --where' if name == 'solved_at' else ''}"
+                raise UsageError(f"{flag} means nothing with --to {self.to}", cure)
         for name, least in (("limit", 1), ("per_group", 1), ("max_pairs", 1), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and value < least:

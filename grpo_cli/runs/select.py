@@ -13,7 +13,7 @@ import polars as pl
 
 from grpo_cli.engine.group_stats import Segments
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.files.atomic import directories_synced
 from grpo_cli.files.compression import is_packed
 from grpo_cli.files.inputs import MAX_LINE
@@ -158,6 +158,7 @@ def choose(inspection: Inspection, choice: Choice) -> Chosen:
             "kept_groups": int(kept.sum()),
             "group_key": list(narrow.group_names),
             "reward_columns": list(narrow.reward_names),
+            "map": dict(narrow.outcomes),
             "schema": narrow.schema,
             "notes": list(narrow.notes),
             "zero_variance_share": facts.zero_variance(groups)["share"],
@@ -205,6 +206,8 @@ def _passes(inspection: Inspection, solved_at: float | None, draws: Collection[i
     height = len(inspection.groups)
     n, solved = np.bincount(codes[scored], minlength=height), np.bincount(codes[rewards >= bar], minlength=height)
     for k in sorted(draws):
+        if n.max() < k:
+            raise DataError(f"no group has {k} scored rows for pass@{k}", f"the largest group has {n.max()}")
         yield pl.Series(f"pass_at_{k}", pass_at(n.tolist(), solved.tolist(), k), dtype=pl.Float64)
 
 

@@ -226,6 +226,7 @@ def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None
         "group_key": list(narrow.group_names),
         "batch_key": narrow.batch_name,
         "reward_columns": list(narrow.reward_names),
+        "map": dict(narrow.outcomes),
         "role_columns": dict(narrow.roles),
         "notes": list(narrow.notes),
         "warnings": list(narrow.warnings),

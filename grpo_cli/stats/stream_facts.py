@@ -29,7 +29,7 @@ CONSTANTS: Final = 1000
 SUMS: Final = ("rows", "rollouts", "groups", "batches", "singletons", "unscorable", "declared_unscorable")
 UNUSUAL_ADVANTAGES: Final = ("null", "nan", "zero")
 # The same for every block.
-SETTINGS: Final = ("schema", "group_key", "batch_key", "reward_columns", "role_columns", "notes")
+SETTINGS: Final = ("schema", "group_key", "batch_key", "reward_columns", "map", "role_columns", "notes")
 
 
 @dataclass(slots=True)

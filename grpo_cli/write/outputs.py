@@ -336,6 +336,8 @@ def metadata(
         "batch": narrow.batch_name,
         "rewards": list(narrow.reward_names),
     }
+    if narrow.outcomes:
+        entry["map"] = dict(narrow.outcomes)
     if others:
         entry["others"] = {name: one.plan.as_dict() for name, one in others.items()}
     return {"grpo_adv": json.dumps(entry, sort_keys=True, default=str, allow_nan=False)}

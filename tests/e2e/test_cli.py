@@ -368,3 +368,31 @@ def test_nothing_is_wider_than_80_columns(arguments: list[str], place: Path) -> 
     assert done.status == 0
     assert max(map(len, done.out.splitlines())) <= 80
     assert "\x1b[" not in done.out
+
+
+# --- texts in the place of rewards -------------------------------------------------------------------------
+
+
+def test_what_texts_count_as_is_said_wherever_the_plan_is(tmp_path: Path) -> None:
+    pl.DataFrame({"prompt_id": ["a", "a"], "result": ["pass", "fail"]}).write_parquet(tmp_path / "a.parquet")
+    words = ("a.parquet", "--reward", "result", "--map", "pass=1,fail=-0.5")
+    for more in (("--dry-run",), ("--explain",)):
+        assert "texts count as pass = 1, fail = -0.5" in " ".join(
+            adv("compute", *words, *more, cwd=tmp_path).out.split()
+        )
+    done = adv("compute", *words, "--json", "-o", "b.parquet", cwd=tmp_path)
+    said = json.loads(pl.read_parquet_metadata(tmp_path / "b.parquet")["grpo_adv"])["map"]
+    assert json.loads(done.out)["map"] == said == {"pass": 1.0, "fail": -0.5}
+
+
+def test_a_text_of_the_map_that_no_row_has_is_a_warning(tmp_path: Path) -> None:
+    rows = [{"prompt_id": k // 2, "result": text} for k, text in enumerate(["pass", "pass", "fail", "fail"])]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    words = ("--reward", "result", "--map", "pass=1,fail=0,pas=2")
+    done = adv("select", "a.jsonl", *words, "--top", "1", "--json", "-o", "b.jsonl", cwd=tmp_path)
+    assert "--map names 'pas', which no row has" in json.loads(done.out)["warnings"]
+    stream = ("compute", "-", "--stream", "-g", "prompt_id", *words, "--summary", "s.json")
+    done = adv(*stream, stdin=(tmp_path / "a.jsonl").read_text(encoding="utf-8"), cwd=tmp_path)
+    facts = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))
+    assert facts["map"] == {"pass": 1.0, "fail": 0.0, "pas": 2.0}
+    assert not [one for one in facts["warnings"] if "--map" in one]  # a group of a stream need not have every text

@@ -296,6 +296,12 @@ def test_pass_at_k_is_the_share_of_draws_that_hold_a_solved_row(rollouts: Path) 
             assert row[f"pass@{k}"] == (pytest.approx(mean(map(any, draws))) if draws else None)
 
 
+def test_solved_at_is_for_a_condition_of_any_kind(rollouts: Path) -> None:
+    solved = {key for key, group in groups_of(ROWS).items() if any(row["reward"] >= 0.5 for row in group)}
+    found = exported(rollouts, "--to", "sft", "--where", "pass@1 > 0", "--solved-at", "0.5")
+    assert len(found) == len(solved) < len(groups_of(ROWS))
+
+
 def test_runs_of_the_same_prompts_are_pooled(tmp_path: Path) -> None:
     rows = [
         {"step": s, "prompt": p, "completion": "c", "reward": float(r)}
