@@ -104,7 +104,9 @@ EFFECTS: dict[str, Effect] = {
     "turns_column": Effect("n_turns", {"binding.roles.turns": "n_turns"}),
 }  # fmt: skip
 # What only the command itself reads.
-OF_THE_COMMAND = {"config", "stream", "explain", "fail_on", "on_error", "max_line", "json", "summary", "quiet", "debug"}
+OF_THE_COMMAND = {
+    "config", "stream", "engine", "ray_address", "explain", "fail_on", "on_error", "max_line", "json", "summary", "quiet", "debug",
+}  # fmt: skip
 NAMES = sorted(EFFECTS)
 
 
