@@ -8,6 +8,7 @@ import secrets
 import shutil
 import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def raylets(count: int) -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
+    Path("/tmp/ray").mkdir(exist_ok=True)  # noqa: S108 - Ray notes addresses there, and makes no folder for it
     scratch = tempfile.mkdtemp(prefix="ray.", dir="/tmp")
     node = {"num_cpus": 1, "object_store_memory": STORE, "node_ip_address": "127.0.0.1"}
     cluster = None
