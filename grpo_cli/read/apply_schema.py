@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from grpo_cli.schemas.table import Unscorable
 
 _EMPTY: Final = ("", "[]", "{}")
+SHOWN: Final = 40  # characters of a value in a message
 
 
 def recognise(files: Sequence[FileTable], binding: Binding) -> list[FileTable]:
@@ -91,8 +93,19 @@ def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
         return None
     sample = Sample.of(table.source, table.format, table.columns())
     for name in names:
-        lists = [value for record in sample.records for value in values_of(record, name) if value is not None]
-        if not lists or not all(SHAPES["numbers"](value) for value in lists):
+        lists = [
+            (row, value)
+            for row, record in enumerate(sample.records)
+            for value in values_of(record, name)
+            if value is not None
+        ]
+        other = next((pair for pair in lists if not SHAPES["numbers"](pair[1])), None)
+        # A list of one value is that value, and may be among numbers.
+        if other is not None and SHAPES["numbers"](lists[0][1]) and len(lists[0][1]) > 1:
+            where, value = table.format.place(table.source, other[0]), json.dumps(other[1])[:SHOWN]
+            cure = "the first record has a list of rewards, so each needs one"
+            raise DataError(f"{where}: {name} is {value}, expected a list of numbers", cure)
+        if not lists or other is not None:
             return None
     # A list of one value is that value; the sample of a file with types shows no lengths.
     lengths = [table.scan([Field(name, "numbers")])[name].list.len() for name in names]

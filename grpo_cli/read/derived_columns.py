@@ -141,16 +141,20 @@ def inside_of_texts(field: Field, head: str, texts: pl.Series, place: Place) -> 
     if texts.dtype != pl.String:
         return None
     found: dict[str, Any] = {}
-    for text in texts.drop_nulls().unique():
+    other = None
+    for text in texts.drop_nulls().unique(maintain_order=True):
         try:
             parsed = json.loads(text or "{}")
         except ValueError:
-            return None
-        if not isinstance(parsed, dict):
-            return None
-        found[text] = value_of(parsed, field.name.removeprefix(f"{head}."))
+            parsed = None
+        if isinstance(parsed, dict):
+            found[text] = value_of(parsed, field.name.removeprefix(f"{head}."))
+        elif other is None:
+            other = text
     if all(value is ABSENT for value in found.values()):
         return None
+    if other is not None:
+        raise DataError(f"{place((texts == other).arg_max() or 0)}: {head} is {other[:40]!r}, expected a JSON object")
     values = [None if text is None or found[text] is ABSENT else found[text] for text in texts]
     return key_series(field.name, values) if field.kind == "key" else number_series(field, values, place)
 

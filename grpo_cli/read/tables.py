@@ -15,6 +15,7 @@ from grpo_cli.formats.interface import Field
 from grpo_cli.formats.paths import Absent, splits
 from grpo_cli.read.derived_columns import DerivedColumns, inside_of_texts
 from grpo_cli.read.known_names import STEP_LIKE
+from grpo_cli.schemas.sample import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -135,8 +136,12 @@ class FileTable:
         try:
             return self._scanned_as_is(fields)
         except Absent as error:
-            head = next((head for head, _ in splits(error.column) if head in self._columns), None)
-            if head is None:
+            head, rest = next((cut for cut in splits(error.column) if cut[0] in self._columns), ("", ""))
+            if not head:
+                raise
+            path = f"{head}[].{rest}"
+            if any(True for record in self.format.sample(self.source) for _ in values_of(record, path)):
+                error.hint = f"{head} is a list of objects: write '{path}'"
                 raise
             texts = self._scanned_as_is([Field(head, "key")])[head]
             wanted = next(one for one in fields if one.name == error.column)

@@ -91,6 +91,11 @@ def _refuse(job: Job) -> None:
         (job.output.duplicate, "--duplicate draws from all groups", whole),
         (job.dry_run, "--explain looks at all groups", whole),
         (
+            any("[]" in name for name in (*binding.rewards, *binding.group)),
+            "--stream reads rows, not paths into their lists",
+            whole,
+        ),
+        (
             not binding.group and binding.group_size is None,
             "a stream cannot look ahead for the key",
             "name it with --group, or give --group-size N",

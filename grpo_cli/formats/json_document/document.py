@@ -128,15 +128,17 @@ class Documents(Format):
         lines: list[int] = []
         parents: list[int] = []
         late: set[str] = set()
+        base = 0
         for one in self.texts(source):
             lists: dict[int, int] = {}
-            base = parents[-1] + 1 if parents else 0
             for row in one.rows:
                 lines.append(one.line)
                 parents.append(base + lists.setdefault(row.list_at, len(lists)))
                 late.update(name for name in watched if name in row.value)
                 for field, values in zip(wanted, found, strict=True):
                     values.append(row.value_of(field.name, lambda: self._place(source, len(lines) - 1, lines)))
+            if lists or one.text.strip():
+                base += len(lists) or 1  # a record without rollouts has its number as well
         if not lines:
             raise self._no_rows(source)
         columns = {
@@ -216,8 +218,8 @@ class Documents(Format):
         for one in self.texts(source):
             kept = [at for at in range(len(one.rows)) if take is None or (row + at) in take]
             row, new = row + len(one.rows), new + len(kept)
-            if self.lined and one.rows and not kept:
-                continue
+            if self.lined and take is not None and not kept and one.text.strip():
+                continue  # also a record that has no rollouts
             if len(kept) == len(one.rows):
                 pieces = walk.woven(one.text, one.rows, texts(one, kept))
             else:

@@ -134,7 +134,7 @@ def test_a_path_that_leads_nowhere_says_so(rewards: list[str], kind: type[Except
 def test_select_drops_objects_and_keeps_the_rest(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", RECORDS)
     selected(path, reward=["rollouts[].r"], where="scored > 2", output=str(tmp_path / "o.jsonl"))
-    assert rows_of(tmp_path / "o.jsonl") == RECORDS[1:]
+    assert rows_of(tmp_path / "o.jsonl") == [RECORDS[1], RECORDS[3]]  # the third has no rollouts
 
 
 # --- lists of rewards ----------------------------------------------------------------------------------------------
@@ -281,3 +281,18 @@ def test_a_member_that_some_texts_lack_is_missing_there(tmp_path: Path) -> None:
 def test_a_text_that_has_no_such_member_is_a_missing_column(text: str, reward: str, message: str, tmp_path: Path) -> None:  # fmt: skip
     with pytest.raises(DataError, match=message):
         look(write(tmp_path / "a.jsonl", [{"uid": 1, "meta": text}]), reward=[reward])
+
+
+@pytest.mark.parametrize("without", ['"rollouts": []', '"rollouts": null', '"other": 1'])
+def test_a_record_without_rollouts_has_its_number_and_goes_with_the_rows_that_are_dropped(
+    without: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.jsonl"
+    full = [json.dumps({"rollouts": [{"r": k}, {"r": 9}]}) for k in (0, 1)]
+    path.write_text("\n".join([f"{{{without}}}", full[0], f"{{{without}}}", full[1], ""]))
+    found = look(path, reward=["rollouts[].r"])
+    assert [found.narrow.label(code) for code in range(2)] == ["1", "3"]
+    for where, left in (("mean < 4.6", full[:1]), ("mean > 99", [])):
+        output = tmp_path / f"{len(left)}.jsonl"
+        selected(path, reward=["rollouts[].r"], where=where, output=str(output))
+        assert rows_of(output) == [json.loads(one) for one in left]

@@ -166,6 +166,7 @@ def test_dropped_groups_are_left_out() -> None:
         ({"scale": "batch"}, "the plan needs a whole batch"),
         ({"method": "spo"}, "needs a whole batch|looks back"),
         ({"group": []}, "cannot look ahead for the key"),
+        ({"group": [], "reward": ["rollouts[].r"]}, "reads rows, not paths into their lists; leave out --stream"),
         ({"group_within": "file"}, "standard input is one file"),
         ({"output": "x.jsonl"}, "--stream writes standard output"),
         ({"gate": "rows > 1"}, "--fail-on judges before"),
