@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.errors import NOTHING_WRITTEN, DataError, UsageError
-from grpo_cli.files.atomic import directories_synced, replacing
+from grpo_cli.files.atomic import directories_synced, remove_abandoned, replacing
 from grpo_cli.files.compression import packing
 from grpo_cli.files.in_place import locked
 from grpo_cli.files.stores import uploading
@@ -74,6 +74,7 @@ def write(
             force, ready = output.force or output.in_place, None
             if ledger is not None and target.path is not None:
                 if ledger.holds(target):
+                    remove_abandoned(target.path.parent)  # nothing is written there, which would remove them
                     continue
                 force |= ledger.owns(target.path)
                 # Noted just before it gets its name: whoever is killed in between has left nothing that is not known.
