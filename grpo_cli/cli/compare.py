@@ -10,6 +10,8 @@ from grpo_cli.options.resolve import binding_fields, normalized, output_fields, 
 from grpo_cli.options.table import OPTIONS, OUTPUT, PLAN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from grpo_cli.engine.plan import Plan
 
 
@@ -43,15 +45,23 @@ def _plans(given: dict[str, Any]) -> dict[str, Plan]:
         name, *options = (part.strip() for part in text.split(","))
         if text in plans:
             raise UsageError(f"{text!r} is named twice", "its options stand behind its name: grpo,scale=batch")
-        plans[text] = plan_of({**common, **dict(_option(option) for option in options), kind: name})
+        plans[text] = plan_of({**common, **_own_options(options, kind), kind: name})
     return plans
 
 
-def _option(text: str) -> tuple[str, Any]:
-    name, sign, value = text.partition("=")
-    known = [one.name.replace("_", "-") for one in OPTIONS.values() if one.panel in PLAN]
-    if name not in known:
-        raise UnknownName.among("option of a plan", name, known)
-    if not sign:
-        raise UsageError(f"{text!r} has no value", f"write {name}=VALUE")
-    return normalized(name.replace("-", "_"), value)
+def _own_options(texts: Sequence[str], kind: str) -> dict[str, Any]:
+    """The options that stand behind the name of a plan; which columns are read is the same for all plans."""
+    given: dict[str, Any] = {}
+    shared = {"reward", "map", kind}
+    known = [row.name.replace("_", "-") for row in OPTIONS.values() if row.panel in PLAN and row.name not in shared]
+    for text in texts:
+        spelled, sign, value = text.partition("=")
+        if spelled not in known:
+            raise UnknownName.among("option of a plan", spelled, known)
+        if not sign:
+            raise UsageError(f"{text!r} has no value", f"write {spelled}=VALUE")
+        name, value = normalized(spelled.replace("-", "_"), value)
+        if name in given and not isinstance(value, list):
+            raise UsageError(f"{spelled} stands twice behind one name", "give it once")
+        given[name] = [*given[name], *value] if name in given else value
+    return given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from glob import has_magic
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -17,11 +18,7 @@ NEEDS: Final = ("altair", "vl_convert")
 
 def report(given: dict[str, Any]) -> None:
     """Draw what `inspect` finds, into a file of the kind that its suffix names."""
-    first = Path(given["inputs"][0])
-    if "output" not in given and (given["inputs"][0] == "-" or is_url(given["inputs"][0])):
-        what = "standard input" if given["inputs"][0] == "-" else "objects"
-        raise UsageError(f"a report of {what} has no name", "give -o report.html")
-    target = file_of(given, "output") or Path(first.with_name(f"{first.stem or first.resolve().name}.report.html"))
+    target = file_of(given, "output") or _beside(given["inputs"][0])
     if target.suffix.lower().removeprefix(".") not in KINDS:
         raise UsageError(f"{target}: no report goes by this name", f"the suffixes are .{' .'.join(KINDS)}")
     if any(find_spec(name) is None for name in NEEDS):
@@ -30,8 +27,19 @@ def report(given: dict[str, Any]) -> None:
         )
     inspection = inspected(given, report=target, force=given.get("force", False))
     from grpo_cli.render.report import write_report
+    from grpo_cli.render.text import count
 
     size = write_report(inspection, given, target)
     if not given.get("quiet"):
         facts = inspection.facts
-        print(f"{printable(str(target))}: {size / 1e6:.1f} MB, {facts['rows']:,} rows in {facts['groups']:,} groups")
+        of_what = f"{count(facts['rows'], 'row')} in {count(facts['groups'], 'group')}"
+        print(f"{printable(str(target))}: {size / 1e6:.1f} MB, {of_what}")
+
+
+def _beside(source: str) -> Path:
+    """The page beside the first input, with its name; an error where that is no file or directory."""
+    path = Path(source)
+    if source == "-" or is_url(source) or (has_magic(source) and not path.exists()):
+        what = "standard input" if source == "-" else "objects" if is_url(source) else f"all that {source} matches"
+        raise UsageError(f"a report of {what} has no name", "give -o report.html")
+    return path.with_name(f"{path.stem or path.resolve().name}.report.html")

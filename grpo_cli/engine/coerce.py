@@ -18,28 +18,19 @@ _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 def typed(value: object, hint: Any, where: str) -> Any:
     """Return `value` as `hint` says, or raise a usage error that names the field and what it takes."""
     if get_origin(hint) in {Union, types.UnionType}:
-        return _optional(value, hint, where)
+        if value is None or (isinstance(value, str) and value.lower() in {"none", "null"}):
+            return None
+        return typed(value, next(arg for arg in get_args(hint) if arg is not type(None)), where)
     if get_origin(hint) is Literal:
-        return _choice(value, get_args(hint), where)
+        if value not in get_args(hint):
+            raise UsageError(f"{where} cannot be {value!r}", f"choose from {', '.join(map(str, get_args(hint)))}")
+        return value
     if get_origin(hint) is tuple:
         items = value.split(",") if isinstance(value, str) else value
         if not isinstance(items, (list, tuple)):
             raise _wrong(value, "a list of numbers", where)
         return tuple(typed(item, get_args(hint)[0], where) for item in items)
     return _PLAIN[hint](value, where)
-
-
-def _optional(value: object, hint: Any, where: str) -> Any:
-    if value is None or (isinstance(value, str) and value.lower() in {"none", "null"}):
-        return None
-    inner = next(arg for arg in get_args(hint) if arg is not type(None))
-    return typed(value, inner, where)
-
-
-def _choice(value: object, choices: tuple[object, ...], where: str) -> object:
-    if value in choices:
-        return value
-    raise UsageError(f"{where} cannot be {value!r}", f"choose from {', '.join(map(str, choices))}")
 
 
 def _number(value: object, where: str) -> float:

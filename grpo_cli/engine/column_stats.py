@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from grpo_cli.engine.moments import Index, Vector
+    from grpo_cli.engine.moments import Vector
 
     Words = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
@@ -43,15 +43,6 @@ def over(work: Callable[[int, int], T], rows: int) -> list[T]:
 def each(work: Callable[[pl.Series], T], values: pl.Series) -> list[T]:
     """Work on the pieces of a column, in order."""
     return over(lambda start, end: work(values[start:end]), len(values))
-
-
-def rows_where(test: Callable[[pl.Series, pl.Series], pl.Series], values: pl.Series) -> Index:
-    """The rows for which a test of (the values before, the values here) holds; row 0 has none before it."""
-
-    def there(start: int, end: int) -> Index:
-        return np.flatnonzero(test(values[start:end], values[start + 1 : end + 1]).to_numpy()) + (start + 1)
-
-    return np.concatenate([np.zeros(0, np.int64), *over(there, len(values) - 1)])
 
 
 _own = threading.local()

@@ -119,10 +119,10 @@ class Frames:
             self._later[name] = value
         return pl.col(name)
 
-    def sum(self, value: pl.Expr, name: str = "") -> pl.Expr:
+    def sum(self, value: pl.Expr) -> pl.Expr:
         """The sum over each group; nulls are left out."""
         totals = group_sums(self._codes, self._computed(value), len(self.groups))
-        return self._fact(self._named(name), pl.Series(totals))
+        return self._fact(self._named(""), pl.Series(totals))
 
     def average(self, value: pl.Expr) -> pl.Expr:
         """The mean over each group; nulls are left out, NaN where nothing else is there."""

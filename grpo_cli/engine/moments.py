@@ -52,7 +52,7 @@ class Moments:
     def merge(self, other: Moments) -> Moments:
         """Join the moments of two disjoint parts (Chan's update)."""
         weight = self.weight + other.weight
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             share = np.where(weight > 0, other.weight / weight, 0.0)
             delta = (other.mean - self.mean) + (other.low - self.low)
             step = delta * share
@@ -82,7 +82,8 @@ def _of_chunk(values: Vector, batch: Codes, batches: int, weights: Vector) -> Mo
             return np.array([x.sum()])
         return np.bincount(batch, weights=x, minlength=batches).astype(np.float64)
 
-    with np.errstate(invalid="ignore", divide="ignore"):
+    # The squares of quantities that are squares themselves may overflow: their m2 is infinite then.
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         weight = total(weights)
         safe = np.where(weight > 0, weight, 1.0)
         mean = total(weights * values) / safe

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -37,7 +37,7 @@ class Preset:
     unequal: str = ""
     oddities: tuple[str, ...] = ()
     refused: str = ""
-    parents: tuple[str, ...] = field(default=())
+    parents: tuple[str, ...] = ()
 
     @cached_property
     def plan(self) -> Plan:

@@ -39,7 +39,6 @@ STATUSES: Final = ("scored", "unscorable", "singleton", "zero-variance", "small-
 # What a result is made of: the row's answer, and the facts of its group.
 OF_ROWS: Final = (".advantage", ".status", ".kept", ".scorable", ".reward")
 OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".zero_variance")
-RESULTS: Final = (*OF_ROWS, *OF_GROUPS)
 NULL: Final = pl.lit(None, dtype=pl.Float64)
 NAN: Final = float("nan")
 MOST: Final = sys.float_info.max
@@ -429,13 +428,10 @@ def _answer(frames: Frames, plan: Plan, value: pl.Expr) -> None:
         value = pl.when(pl.col(".scorable") | (pl.col(".unit") & value.is_not_null())).then(value).otherwise(0.0)
     status = frames.let(_status(plan), ".group_status")
     frames.let(pl.when(pl.col(".scorable")).then(status).otherwise(_literal("unscorable")), ".status")
-    answer = pl.when(~pl.col(".scorable")).then(_unscored(plan, value)).otherwise(value)
+    without_reward = value if plan.rewards.missing in {"zero", "as-zero", "propagate"} else NULL
+    answer = pl.when(pl.col(".scorable")).then(value).otherwise(without_reward)
     frames.let(pl.when(answer == 0).then(0.0).otherwise(answer), ".advantage")  # no row gets -0.0; polars drops `+ 0.0`
     frames.let(_kept(plan), ".kept")
-
-
-def _unscored(plan: Plan, value: pl.Expr) -> pl.Expr:
-    return value if plan.rewards.missing in {"zero", "as-zero", "propagate"} else NULL
 
 
 def _step_part(frames: Frames, plan: Plan) -> pl.Expr:

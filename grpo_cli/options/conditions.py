@@ -7,8 +7,11 @@ It is Python's own expression syntax with everything else refused, so there is n
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import re
+import sys
+import types
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -51,13 +54,11 @@ class Filter:
         except (ValueError, RecursionError, MemoryError):
             raise UsageError(f"{text[:40]!r}... cannot be read as a condition", _EXAMPLE) from None
         _check(tree, text)
-        if not _is_condition(tree):
-            raise UsageError(f"{text!r} compares nothing", _EXAMPLE)
-        made = cls(text, tree)
-        for name in made.names:
+        condition = cls(text, tree)
+        for name in condition.names:
             if known and name not in known:
                 raise UnknownName.among("quantity", name, known)
-        return made
+        return condition
 
     @property
     def names(self) -> list[str]:
@@ -99,14 +100,16 @@ _ALLOWED: Final = (
 
 
 def _check(tree: ast.expr, text: str) -> None:
+    """Raise a usage error where the text is more than a condition, or `and`, `or` and `not` join what is none."""
     for node in ast.walk(tree):
         # An operator has no text of its own: what it is part of is shown.
-        if not isinstance(node, _ALLOWED) or not all(isinstance(one, _ALLOWED) for one in _operators(node)):
+        operators = [o for o in ast.iter_child_nodes(node) if isinstance(o, (ast.operator, ast.cmpop, ast.unaryop))]
+        no_quantity = isinstance(node, ast.Constant) and isinstance(node.value, (complex, bytes, types.EllipsisType))
+        if no_quantity or not all(isinstance(part, _ALLOWED) for part in (node, *operators)):
             raise UsageError(f"{text!r} has {ast.unparse(node)!r}, which a condition cannot have", _EXAMPLE)
-
-
-def _operators(node: ast.AST) -> list[ast.AST]:
-    return [one for one in ast.iter_child_nodes(node) if isinstance(one, (ast.operator, ast.cmpop, ast.unaryop))]
+    joined = (node for node in ast.walk(tree) if isinstance(node, (ast.BoolOp, ast.UnaryOp)))
+    if not all(map(_is_condition, (tree, *(node for node in joined if not isinstance(node.op, ast.USub))))):
+        raise UsageError(f"{text!r} compares nothing", _EXAMPLE)
 
 
 def _is_condition(node: ast.expr) -> bool:
@@ -211,7 +214,9 @@ def _term(node: ast.expr) -> pl.Expr:
         case ast.Name():
             return pl.col(node.id)
         case ast.Constant():
-            return pl.lit(float(node.value) if isinstance(node.value, (bool, int)) else node.value)
+            if isinstance(node.value, int):  # one that no double holds is larger than any quantity
+                return pl.lit(float(node.value) if node.value <= sys.float_info.max else math.inf)
+            return pl.lit(node.value)
         case ast.UnaryOp(op=ast.USub()):
             return _finite(0.0 - _term(node.operand).cast(pl.Float64))
         case ast.BinOp():

@@ -96,7 +96,7 @@ class Example:
 def worked_example(plan: Plan, scored: Scored, narrow: Narrow, places: int) -> Example:
     """The first group with something to compare and a row that moves; else the first one."""
     frame = scored.frame
-    moved = pl.any_horizontal(pl.col("^.*\\.residual$") != 0).fill_null(value=False)
+    moved = pl.any_horizontal(pl.col("^.*\\.residual$").fill_nan(0.0) != 0).fill_null(value=False)
     moving = frame.filter((pl.col(".n") > 1) & ~pl.col(".constant").fill_null(value=True) & moved)
     code = int((moving if len(moving) else frame)["group"][0])
     group = frame.with_row_index(".row").filter(pl.col("group") == code)

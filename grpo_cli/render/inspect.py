@@ -22,7 +22,7 @@ from grpo_cli.render.text import (
     file_list,
     number,
 )
-from grpo_cli.stats.group_rows import show_group
+from grpo_cli.stats.group_rows import component_heads, show_group
 from grpo_cli.stats.inspection import GROUP_FACTS
 from grpo_cli.stats.verdicts import key_note, percent, verdicts
 
@@ -339,11 +339,21 @@ def table(inspection: Inspection, *, show: str | None, sort: str | None, top: in
     """The rows of a group if one is shown, else the trend if there is one, else the groups."""
     if show is not None:
         rows = show_group(inspection, show)["rows"]
-        flat = [{k: v for k, v in row.items() if k != "rewards"} | dict(row["rewards"]) for row in rows]
+        rewards = [row.pop("rewards") for row in rows]
+        heads = component_heads(list(rewards[0]), rows[0])
+        if heads.get("reward") and all(
+            of_row["reward"] == row["reward"] for of_row, row in zip(rewards, rows, strict=True)
+        ):
+            del heads["reward"]  # it is there once
+        flat = [
+            row | {head: of_row[name] for name, head in heads.items()}
+            for row, of_row in zip(rows, rewards, strict=True)
+        ]
         return pl.DataFrame(flat, infer_schema_length=None)
     by = inspection.facts["by"]
     if by is not None:
-        return pl.DataFrame(by["lines"], infer_schema_length=None).rename({"value": by["column"]})
+        frame = pl.DataFrame(by["lines"], infer_schema_length=None)
+        return frame if by["column"] in frame.columns else frame.rename({"value": by["column"]})
     return _table_of_groups(inspection, sort, top)
 
 

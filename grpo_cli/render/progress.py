@@ -20,7 +20,7 @@ PATIENCE: Final = 1.0
 @contextmanager
 def phases(console: Console, after: float = PATIENCE) -> Iterator[Callable[..., None]]:
     """Give a function that names the phase of the run; it is shown when the run lasts longer than `after` seconds."""
-    if console.quiet or not (console.is_terminal and console.is_interactive):
+    if not (console.is_terminal and console.is_interactive):
         yield lambda *_: None
         return
     bar = _Bar(console, after)

@@ -45,15 +45,14 @@ PROPAGATED: Final = {
 }
 
 
-def render(facts: Mapping[str, Any], console: Console, *, quiet: bool = False) -> None:
-    """Print the summary; `quiet` leaves only the warnings."""
+def render(facts: Mapping[str, Any], console: Console) -> None:
+    """Print the summary."""
     sheet, plan = Sheet(console), plan_text.plan_from_dict(facts["plan"])
-    if not quiet:
-        for i, block in enumerate(BLOCKS):
-            if i:
-                sheet.blank()
-            show(block, facts, plan, sheet)
-    if facts["warnings"] and not quiet:
+    for i, block in enumerate(BLOCKS):
+        if i:
+            sheet.blank()
+        show(block, facts, plan, sheet)
+    if facts["warnings"]:
         sheet.blank()
     sheet.warnings(facts["warnings"])
 

@@ -73,9 +73,5 @@ def reward_names(one: Schema, sample: Sample) -> tuple[str, ...]:
     fitting = [name for name in dict.fromkeys(names) if name not in rule.excluded]
     if rule.named:
         return tuple(name for name in fitting if re.search(rule.named, name))
-    return tuple(name for name in fitting if _all_of(name, rule.shape, sample))
-
-
-def _all_of(name: str, shape: str, sample: Sample) -> bool:
-    values = [record[name] for record in sample.records if record.get(name) is not None]
-    return bool(values) and all(map(SHAPES[shape], values))
+    values = {name: [record[name] for record in sample.records if record.get(name) is not None] for name in fitting}
+    return tuple(name for name in fitting if values[name] and all(map(SHAPES[rule.shape], values[name])))

@@ -32,6 +32,7 @@ NEARLY_CONSTANT: Final = 1e-9  # a spread of a billionth of the size is rounding
 def group_facts(scored: Scored) -> pl.DataFrame:
     """One line per group, in order of first appearance."""
     size = pl.max_horizontal(pl.col(".min").abs(), pl.col(".max").abs())
+    spread = (pl.col(".max") - pl.col(".min")).fill_nan(None)  # polars has NaN <= NaN
     # Where each component is estimated by itself, their sum may be constant and none of them.
     of_sum = scored.plan.rewards.combine == "sum"
     return scored.groups.select(
@@ -44,7 +45,7 @@ def group_facts(scored: Scored) -> pl.DataFrame:
         min=".min",
         max=".max",
         constant=pl.col(".constant").fill_null(value=False) & (pl.col(".n") > 1),
-        nearly=pl.lit(of_sum) & ~pl.col(".constant") & ((pl.col(".max") - pl.col(".min")) <= NEARLY_CONSTANT * size),
+        nearly=pl.lit(of_sum) & ~pl.col(".constant") & (spread <= NEARLY_CONSTANT * size),
         status=".status",
         kept=".kept",
         zero_variance=".zero_variance",

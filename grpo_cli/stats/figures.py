@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.column_stats import FEW
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
@@ -25,7 +26,6 @@ METHODS: Final = ("grpo", "rloo", "dr-grpo")
 OUTCOMES: Final = ("varies", "always solved", "never solved", "equal at another reward", "singleton or unscored")
 BINS: Final = 40
 TILES: Final = (32, 20)
-FEW: Final = 20  # values that need no bins
 POINTS: Final = 200  # of a trend
 
 Lines = list[dict[str, Any]]
@@ -59,7 +59,9 @@ def advantages_by_method(inspection: Inspection, methods: Sequence[str] = METHOD
         if name not in ESTIMATORS:
             raise UnknownName.among("method", name, ESTIMATORS)
         if name not in columns:
-            plan = replace(Plan.of({"estimator.name": name}), rewards=own.rewards)
+            plan = Plan.of({"estimator.name": name})
+            take = own.unit.take if plan.unit.take == "each" else plan.unit.take
+            plan = replace(plan, rewards=own.rewards, unit=replace(plan.unit, take=take))
             for need in plan.needs:
                 if need not in inspection.narrow.table.columns:
                     raise UsageError(

@@ -11,7 +11,7 @@ from grpo_cli.stats.facts import plain
 from grpo_cli.stats.inspection import GROUP_FACTS, describe_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import polars as pl
 
@@ -52,9 +52,12 @@ def report_groups(
     codes = _choose(inspection, most)
     facts = describe_groups(inspection.groups[codes], narrow)
     columns = ["key", *(name for name in GROUP_FACTS if facts and name in facts[0])]
-    heads = ["row", *(narrow.reward_names if len(narrow.reward_names) > 1 else ()), "reward", *advantages, "status"]
-    heads += ["length"] if "length" in columns else []
-    heads += ["text"] if texts and "text" in inspection.columns else []
+    others = ["reward", *advantages, "status"]
+    others += ["length"] if "length" in columns else []
+    others += ["text"] if texts and "text" in inspection.columns else []
+    several = narrow.reward_names if len(narrow.reward_names) > 1 else ()
+    components = component_heads(several, {"file", "row", "advantage", *others})
+    heads = ["row", *components.values(), *others]
 
     rows_of_groups = _first_rows(inspection, codes)
     rows = np.concatenate(rows_of_groups) if rows_of_groups else np.zeros(0, np.int64)
@@ -64,7 +67,9 @@ def report_groups(
     if texts:
         firsts = np.array([some[0] for some in rows_of_groups], dtype=np.int64)
         prompts, responses = _texts(inspection, "prompt", firsts, room), _texts(inspection, "text", rows, room)
-    lines = [line | line["rewards"] for line in _describe_rows(inspection, rows, responses)]
+    lines = _describe_rows(inspection, rows, responses)
+    for line in lines:
+        line |= {head: line["rewards"][name] for name, head in components.items()}
     for name, values in advantages.items():
         for line, value in zip(lines, values.gather(rows).to_list(), strict=True):
             line[name] = value if value is None or np.isfinite(value) else str(value)
@@ -80,6 +85,11 @@ def report_groups(
             for some, prompt, size in zip(rows_of_groups, prompts, sizes, strict=True)
         ],
     }
+
+
+def component_heads(names: Sequence[str], others: Collection[str]) -> dict[str, str]:
+    """The heading of each reward column: its name, with `rewards.` before it where another column has that heading."""
+    return {name: f"rewards.{name}" if name in others else name for name in names}
 
 
 def _choose(inspection: Inspection, most: int) -> Rows:

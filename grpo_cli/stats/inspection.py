@@ -86,7 +86,8 @@ def score_groups(tables: Sequence[Table], binding: Binding, plan: Plan, view: Vi
         plan = replace(plan, rewards=replace(plan.rewards, missing="exclude"))
     columns = _columns([name for table in tables for name in table.columns()], view, binding)
     narrow = read(tables, _with_columns(binding, plan, columns, view), plan)
-    raw_plan = Plan(unit=plan.unit, rewards=replace(plan.rewards, combine="sum"))
+    missing = "exclude" if plan.rewards.missing == "propagate" else plan.rewards.missing  # NaN is for advantages
+    raw_plan = Plan(unit=plan.unit, rewards=replace(plan.rewards, combine="sum", missing=missing))
     raw = score(raw_plan, narrow.table)
     scored = raw if raw_plan == plan else score(plan, narrow.table)
     groups = facts.group_facts(raw)
@@ -122,14 +123,15 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
     def first(known: Sequence[str], among: Sequence[str] = free) -> str | None:
         return next((name for name in known if name in among), None)
 
+    length = view.length or binding.roles.get("length") or first(known_names.LENGTHS)
     columns = {
         "by": view.by or (first(known_names.STEP_LIKE, names) if view.by_steps else None),
-        "length": view.length or binding.roles.get("length") or first(known_names.LENGTHS),
+        "length": None if length == "equal" else length,
         "text": view.text or first(known_names.TEXTS),
         "prompt": first(known_names.PROMPTS),
         "advantage": first(known_names.ADVANTAGES, names),
     }
-    return {part: name for part, name in columns.items() if name is not None and name != "equal"}
+    return {part: name for part, name in columns.items() if name is not None}
 
 
 def _with_columns(binding: Binding, plan: Plan, columns: Mapping[str, str], view: View) -> Binding:

@@ -39,10 +39,10 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}".removesuffix(".0") + "%"
 
 
-def key_note(facts: Mapping[str, Any], name: str = "group") -> str:
-    """What the notes say of the key of the group (or of the reward): its column, and how it was chosen; or nothing."""
+def key_note(facts: Mapping[str, Any]) -> str:
+    """What the notes say of the key of the group: its column, and how it was chosen; or nothing."""
     notes = (note.partition(" = ") for note in facts["notes"])
-    return next((text for noted, _, text in notes if noted == name), "")
+    return next((text for name, _, text in notes if name == "group"), "")
 
 
 def _unscorable(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -51,7 +51,9 @@ def _unscorable(facts: Mapping[str, Any]) -> Iterator[str]:
         treatment = (
             "leaves them out, as the schema says" if declared else "stops for them unless --missing says what they are"
         )
-        yield f"{facts['unscorable']:,} rows ({percent(facts['unscorable'] / facts['rows'])}) have no finite reward. compute {treatment}."
+        rows, have = ("row", "has") if facts["unscorable"] == 1 else ("rows", "have")
+        share = percent(facts["unscorable"] / facts["rows"])
+        yield f"{facts['unscorable']:,} {rows} ({share}) {have} no finite reward. compute {treatment}."
 
 
 def _singletons(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -127,6 +127,20 @@ def test_a_trend_of_many_values_shows_some_and_says_so(place: Path) -> None:
     assert len(adv("inspect", "long.jsonl", "--by", "step", "--format", "csv", cwd=place).out.splitlines()) == 51
 
 
+def test_a_trend_by_a_column_with_the_name_of_a_fact_is_a_table_all_the_same(place: Path) -> None:
+    (place / "named.jsonl").write_text("".join(f'{{"prompt_id": 1, "rows": {i}, "reward": {i}}}\n' for i in range(2)))
+    lines = adv("inspect", "named.jsonl", "--by", "rows", "--format", "csv", cwd=place).out.splitlines()
+    assert [line.split(",")[:3] for line in lines] == [["value", "groups", "rows"], ["0", "1", "1"], ["1", "0", "1"]]
+
+
+def test_a_reward_column_hides_no_other_column_of_its_name(place: Path) -> None:
+    (place / "named.jsonl").write_text("".join(f'{{"prompt_id": 1, "reward": {i}, "length": 5}}\n' for i in range(2)))
+    args = ("-r", "reward=2", "-r", "length=0.1", "--show", "1", "--format", "csv")
+    (first, second) = csv.DictReader(io.StringIO(adv("inspect", "named.jsonl", *args, cwd=place).out))
+    assert (first["reward"], second["reward"], second["rewards.reward"]) == ("0.5", "2.5", "1.0")
+    assert second["rewards.length"] == "5.0"
+
+
 def test_of_a_large_group_the_first_rows_are_shown(place: Path) -> None:
     (place / "large.jsonl").write_text("".join(f'{{"prompt_id": 1, "reward": {i % 2}}}\n' for i in range(500)))
     done = adv("inspect", "large.jsonl", "--show", "1", cwd=place)
@@ -205,6 +219,12 @@ def test_a_report_without_its_extra_says_how_to_have_it(place: Path, monkeypatch
     done = adv("report", "rewards.jsonl", "-o", "a.html", cwd=place)
     assert (done.status, (place / "a.html").exists()) == (2, False)
     assert "pip install altair vl-convert-python" in done.err
+
+
+def test_a_report_of_a_pattern_is_not_named_after_it(place: Path) -> None:
+    done = adv("report", "*.jsonl", cwd=place)
+    assert (done.status, list(place.glob("*.html"))) == (2, [])
+    assert done.err == "grpo-adv: a report of all that *.jsonl matches has no name; give -o report.html\n"
 
 
 @pytest.mark.parametrize("target", ["a.docx", "no/such/place.html"])

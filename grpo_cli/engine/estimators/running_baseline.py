@@ -100,8 +100,10 @@ def _track_prompt(reward: list[float], batch: list[float], rho: float, prior: fl
     """One prompt's rows; batches in their order in the file, rows of a batch see the same counts."""
     won, lost = prior, prior
     advantage = [0.0] * len(reward)
-    for key in sorted(set(batch)):  # codes are given in order of first appearance
-        rows = [i for i, b in enumerate(batch) if b == key]
+    rows_of_batch: dict[float, list[int]] = {}
+    for i, key in enumerate(batch):
+        rows_of_batch.setdefault(key, []).append(i)
+    for _, rows in sorted(rows_of_batch.items()):  # codes are given in order of first appearance
         rate = won / (won + lost)
         for i in rows:
             advantage[i] = reward[i] - rate

@@ -77,6 +77,11 @@ def test_common_options_hold_for_every_plan(source: Path) -> None:
     assert [plan["plan"]["divisor"]["epsilon"] for plan in shown["plans"]] == [0.5, 0.5]
 
 
+def test_several_parameters_stand_behind_one_name(source: Path) -> None:
+    shown = facts(source, "--method", "passk,param=k=3,param=epsilon=0.5", "--method", "grpo")
+    assert shown["plans"][0]["plan"]["params"] == {"k": 3, "epsilon": 0.5}
+
+
 def test_rows_that_only_one_plan_gives_a_number_are_counted_and_said(tmp_path: Path) -> None:
     source = write(tmp_path / "r.jsonl", [*ROWS, {"prompt_id": "a", "reward": None}])
     args = ("--preset", "trl-grpo", "--preset", "verl-grpo")
@@ -115,6 +120,9 @@ def test_all_columns_are_spliced_into_parquet(tmp_path: Path) -> None:
         (["--method", "grpo", "--method", "rloo,scale"], "'scale' has no value"),
         (["--method", "grpo", "--preset", "trl-gropo"], "trl-grpo"),
         (["--method", "grpo", "--method", "opo"], "--length-column"),
+        (["--method", "grpo", "--method", "rloo,reward=accuracy=2"], "no option of a plan named 'reward'"),
+        (["--method", "grpo", "--method", "rloo,method=grpo"], "no option of a plan named 'method'"),
+        (["--method", "grpo", "--method", "rloo,scale=none,scale=batch"], "scale stands twice"),
     ],
 )
 def test_what_means_nothing_is_said_in_one_line(source: Path, args: list[str], said: str) -> None:

@@ -17,7 +17,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.frames import Frames
 from grpo_cli.engine.group_stats import Segments
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import RESULTS, Scored, score
+from grpo_cli.engine.score import OF_GROUPS, OF_ROWS, Scored, score
 from tests.support.jobs import frame
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def table(rows: Sequence[tuple[int, float | None]], batches: Sequence[int] | Non
 
 def bits(scored: Scored) -> list[tuple[Any, ...]]:
     """Every answer of every row, numbers by their bits."""
-    found = scored.frame.select(RESULTS).with_columns(pl.col(".status").cast(pl.String))
+    found = scored.frame.select(*OF_ROWS, *OF_GROUPS).with_columns(pl.col(".status").cast(pl.String))
     return [tuple(struct.pack("d", x) if isinstance(x, float) else x for x in row) for row in found.rows()]
 
 

@@ -122,7 +122,7 @@ def test_an_unknown_name_is_refused_even_where_it_would_not_be_looked_at() -> No
         holds("mean > 0 or mena > 0")
 
 
-@pytest.mark.parametrize("text", ["mean > 'a'", "word < 1", "word - 1 > 0", "-word > 0", "mean < 1j"])
+@pytest.mark.parametrize("text", ["mean > 'a'", "word < 1", "word - 1 > 0", "-word > 0"])
 def test_what_cannot_be_compared_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match=r"cannot (compare|calculate)"):
         holds(text)
@@ -153,6 +153,9 @@ def test_what_cannot_be_compared_is_a_usage_error(text: str) -> None:
         "+n > 0",
         "*mean > 0, 1",
         "(yield) > 0",
+        "mean > 1j",
+        "mean == ...",
+        "mean == b'a'",
     ],
 )
 def test_the_rest_of_python_is_refused_when_the_condition_is_read(text: str) -> None:
@@ -201,6 +204,8 @@ def test_what_is_no_condition_is_a_usage_error(text: str) -> None:
         "mean and std",
         "mean > 0 and n",
         "not (mean > 0 or 1)",
+        "(mean and std) > 0",
+        "(not mean) > 0",
     ],
 )
 def test_what_compares_nothing_is_refused(text: str) -> None:
@@ -283,3 +288,11 @@ def test_what_is_not_a_number_is_missing() -> None:
     values = {"a": float("inf")}
     assert not Filter.parse("a - a != 1").holds(values)
     assert not pl.DataFrame(values).select(Filter.parse("a - a != 1").expression()).item()
+
+
+def test_a_column_is_compared_with_an_integer_that_no_double_holds() -> None:
+    frame = pl.DataFrame({"a": [1.0, None]})
+    assert frame.select(Filter.parse(f"a < {10**400} and a > -{10**400}").expression()).to_series().to_list() == [
+        True,
+        False,
+    ]

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import grpo_cli
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.render.report import MOST, page_of, write_report
 from grpo_cli.stats import group_rows
@@ -96,6 +97,21 @@ def test_the_advantages_are_those_of_each_method_and_the_runs_own_comes_first(fo
     assert list(facts) == ["grpo", "rloo"]
     alive = [value for value, row in zip(facts["rloo"], rows(), strict=True) if row["prompt_id"] == "p05"]
     assert alive == pytest.approx([1.0, -1 / 3, -1 / 3, -1 / 3])
+
+
+def test_rollouts_of_several_rows_count_once_under_every_method() -> None:
+    frame = pl.DataFrame({"prompt_id": [1] * 5, "id": [1, 2, 2, 2, 3], "reward": [0.0, 9.0, 9.0, 1.0, 1.0]})
+    look = grpo_cli.inspect(frame, rollout="id")
+    wanted = grpo_cli.advantages(frame, rollout="id", method="rloo")
+    assert advantages_by_method(look.inspection, ["rloo"])["rloo"].to_list() == wanted.to_list()
+
+
+def test_a_reward_column_and_a_method_of_one_name_are_two_columns() -> None:
+    data = [{"prompt_id": 1, "rloo": i, "accuracy": 5} for i in range(2)]
+    found = grpo_cli.inspect(pl.DataFrame(data), reward=["rloo", "accuracy"]).inspection
+    facts = group_rows.report_groups(found, advantages_by_method(found, METHODS))
+    assert facts["heads"] == ["row", "rewards.rloo", "accuracy", "reward", "grpo", "rloo", "status"]
+    assert [line[1] for line in facts["rows"][0]["lines"]] == [0.0, 1.0]
 
 
 def test_a_method_that_reads_another_column_says_which(found: Inspection) -> None:

@@ -57,6 +57,15 @@ def compared(groups: list[list[float]]) -> list[list[float]]:
     return [rewards for rewards in groups if len(rewards) > 1]
 
 
+def test_rows_without_a_reward_spoil_no_fact_where_their_nan_spreads_over_the_advantages() -> None:
+    plan = Plan.of({"rewards.missing": "propagate"})
+    groups: list[list[Any]] = [[1.0, 0.0, None], [1.0, 1.0], [None, None]]
+    found, left_out = looked(groups, plan=plan), looked(groups, plan=Plan.of({"rewards.missing": "exclude"}))
+    names = ("zero_variance", "difficulty", "spread", "expected", "at_size", "reward", "listed", "singletons")
+    assert {name: found.facts[name] for name in names} == {name: left_out.facts[name] for name in names}
+    assert found.scored.rows[".advantage"].is_nan().to_list() == [True] * 3 + [False] * 2 + [True] * 2
+
+
 # --- how hard the prompts are ------------------------------------------------------------------------------
 
 

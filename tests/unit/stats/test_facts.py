@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import grpo_cli
 from grpo_cli.errors import GateError
 from grpo_cli.runs.compute_files import run
 from grpo_cli.stats.facts import BINS, distribution, sizes, worst_and_best
@@ -79,6 +80,11 @@ def test_constant_groups_are_split_by_what_they_are(tmp_path: Any) -> None:
     seen = found["zero_variance"]
     assert (seen["groups"], seen["all_best"], seen["all_worst"], seen["other"], seen["nearly"]) == (3, 1, 1, 1, 1)
     assert (seen["rows"], seen["share"], found["singletons"]) == (7, 3 / 5, 1)
+
+
+def test_groups_that_are_nan_are_not_nearly_constant() -> None:
+    frame = pl.DataFrame({"prompt_id": [1, 1, 2], "reward": [1.0, None, None]})
+    assert grpo_cli.compute(frame, missing="propagate").groups["nearly"].fill_null(value=False).to_list() == [False] * 2
 
 
 def test_facts_that_nobody_is_shown_are_not_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
