@@ -41,7 +41,7 @@ from grpo_cli.runs.select import Choice, choose
 from grpo_cli.stats.facts import group_facts
 from grpo_cli.stats.figures import advantages_by_method, figures
 from grpo_cli.stats.group_rows import show_group
-from grpo_cli.stats.inspection import Inspection, View, score_groups
+from grpo_cli.stats.inspection import Inspection, View, key_columns, score_groups
 from grpo_cli.stats.inspection import inspect as inspect_tables
 from grpo_cli.stats.verdicts import verdicts
 
@@ -211,8 +211,7 @@ def _on_all_rows(narrow: Narrow, values: pl.Series) -> pl.Series:
 
 def _with_keys(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:
     """Facts of groups behind the columns of their key."""
-    keys = [key for key in narrow.key.get_columns() if key.name not in facts.columns]
-    return pl.DataFrame([*keys, *facts.get_columns()])
+    return pl.DataFrame([*key_columns(narrow, facts.columns), *facts.get_columns()])
 
 
 # --- audit and compare -----------------------------------------------------------------------------------------

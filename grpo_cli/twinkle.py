@@ -213,8 +213,8 @@ def _settings(level: Scale, size: int, rows: int, options: Options) -> tuple[dic
         return settings, size
     if level == "group":
         return settings | {"alone.result": "raw"}, 1
-    whole = {"divisor.level": "group" if level == "batch" else "none"}
-    return settings | whole, max(rows, 1)
+    one_group = {"divisor.level": "group" if level == "batch" else "none"}
+    return settings | one_group, max(rows, 1)
 
 
 def _score(settings: Mapping[str, Any], columns: Mapping[str, Floats], codes: Codes) -> tuple[Floats, Mask]:

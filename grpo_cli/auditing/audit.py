@@ -273,11 +273,11 @@ def _explained(result: Result) -> tuple[Result, list[dict[str, Any]]]:
         return result, [noise_cause(first.noisy, narrow.table)]
     if not first.mismatched or first.mismatched > FAR * len(logged):
         return result, []
-    found: dict[int, tuple[Fit, list[dict[str, Any]]]] = {}
+    by_unexplained: dict[int, tuple[Fit, list[dict[str, Any]]]] = {}
     divisors: set[Divisor] = set()
     for fit in (fit for fit in result.fits if fit.is_tied_with(first)):
         plan = fit.candidate.plan
-        if plan.divisor in divisors or len(divisors) == DIVISORS or 0 in found:
+        if plan.divisor in divisors or len(divisors) == DIVISORS or 0 in by_unexplained:
             continue
         divisors.add(plan.divisor)
         computed = fit.candidate.factor * advantages(plan, narrow.table)
@@ -285,8 +285,8 @@ def _explained(result: Result) -> tuple[Result, list[dict[str, Any]]]:
         wrong, _ = differences(computed, logged, tolerance)
         explained = causes(plan, narrow.table, computed, logged, wrong, tolerance.of(logged))
         left = sum(one["rows"] for one in explained if one["cause"] == "unexplained")
-        found.setdefault(left, (fit, explained))
-    best, explained = found[min(found)]
+        by_unexplained.setdefault(left, (fit, explained))
+    best, explained = by_unexplained[min(by_unexplained)]
     return replace(result, fits=[best, *(fit for fit in result.fits if fit is not best)]), explained
 
 

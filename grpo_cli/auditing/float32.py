@@ -55,8 +55,9 @@ def constant_groups(table: pl.DataFrame) -> list[Floats]:
     for name in (name for name in table.columns if name.startswith("reward.")):
         reward = table[name].fill_null(float("nan")).to_numpy()
         low, high = (np.full(int(codes.max()) + 1, end) for end in (np.inf, -np.inf))
-        np.minimum.at(low, codes, reward)
-        np.maximum.at(high, codes, reward)
+        with np.errstate(invalid="ignore"):  # a group with a NaN is not constant
+            np.minimum.at(low, codes, reward)
+            np.maximum.at(high, codes, reward)
         values.append(np.where(low == high, low, np.nan))
     return values
 
@@ -96,13 +97,15 @@ def noisy_groups(
         if slope <= 0 or (np.abs(slope * bare[fit] + offset - logged[fit]) > tolerance[fit]).any():
             return None
         noise[here] = (logged[here] - offset) / slope - bare[here]
-    own = np.bincount(codes, noise) / np.bincount(codes)
-    own = np.array([each[np.abs(each - one).argmin()] for one, each in zip(own, possible, strict=True)])
-    noisy = np.asarray(own != 0)
+    noise_of_group = np.bincount(codes, noise) / np.bincount(codes)
+    noise_of_group = np.array(
+        [each[np.abs(each - one).argmin()] for one, each in zip(noise_of_group, possible, strict=True)]
+    )
+    noisy = np.asarray(noise_of_group != 0)
     if sampled:
         return noisy
     with_noise = table.select(name for name in table.columns if not name.startswith("reward."))
-    with_noise = with_noise.with_columns(pl.Series("reward.0", bare + own[codes]))
+    with_noise = with_noise.with_columns(pl.Series("reward.0", bare + noise_of_group[codes]))
     whitened = advantages(replace(Plan.of({"estimator.name": "reinforce"}), post=plan.post), with_noise)
     same = np.abs(whitened - logged) <= tolerance
     return noisy if noisy.any() and same.all() else None
@@ -113,11 +116,11 @@ def _possible_noise(plan: Plan, table: pl.DataFrame, sizes: Codes) -> list[Float
     columns = constant_groups(table)
     shares = weights(plan, len(columns))
     known: dict[tuple[float | None, ...], Floats] = {}
-    found = []
+    possible = []
     for values, size in zip(np.stack(columns, axis=1).tolist(), sizes.tolist(), strict=True):
         key = (*(None if np.isnan(value) else value for value in values), size)
         if key not in known:
             parts = [share * noise_of(value, size, plan.divisor) for share, value in zip(shares, values, strict=True)]
             known[key] = np.array([sum(each) for each in islice(product(*parts), SUMS)])
-        found.append(known[key])
-    return found
+        possible.append(known[key])
+    return possible

@@ -16,7 +16,7 @@ from grpo_cli.auditing.candidates import DDOFS, Candidate, candidates, refined
 from grpo_cli.auditing.float32 import noisy_groups
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan_parts import Clip, Divisor
-from grpo_cli.engine.score import Begun, advantages
+from grpo_cli.engine.score import Undivided, advantages
 from grpo_cli.schemas.table import schemas
 
 if TYPE_CHECKING:
@@ -123,20 +123,20 @@ class Trial:
     rescaled: bool = False
     tolerance: Tolerance = Tolerance()
     computed: dict[Any, Floats] = field(default_factory=dict)
-    begun: dict[Any, Begun] = field(default_factory=dict)
+    undivided: dict[Any, Undivided] = field(default_factory=dict)
     odd_rows: dict[str, bool] = field(default_factory=dict)
 
     def fits(self, tried: Iterable[Candidate]) -> list[Fit]:
         """Compute each plan and measure it, in their order."""
         known: dict[Any, Fit] = {}
-        found = []
+        measured = []
         for candidate in tried:
             formula = self.formula_key(candidate.plan), candidate.factor, candidate.solved
             if formula not in known:
                 tolerance = self.tolerance.for_candidate(candidate, self.logged)
                 known[formula] = _measure(candidate, self.values(candidate), self.logged, tolerance)
-            found.append(replace(known[formula], candidate=candidate))
-        return found
+            measured.append(replace(known[formula], candidate=candidate))
+        return measured
 
     def values(self, candidate: Candidate) -> Floats:
         """What the rows would have been given."""
@@ -153,10 +153,10 @@ class Trial:
         if formula not in self.computed:
             # Most plans differ from the one before in the divisor and what comes after it.
             key = self.formula_key(replace(plan, divisor=Divisor(level="none", ddof=plan.divisor.ddof), post=()))
-            if key not in self.begun:
-                self.begun.clear()
-                self.begun[key] = Begun.of(plan, self.table)
-            self.computed[formula] = self.begun[key].advantages(plan)
+            if key not in self.undivided:
+                self.undivided.clear()
+                self.undivided[key] = Undivided.of(plan, self.table)
+            self.computed[formula] = self.undivided[key].advantages(plan)
         return self.computed[formula]
 
     def formula_key(self, plan: Plan) -> Any:
@@ -189,16 +189,18 @@ def search(
     schema = next((name for name, schema in schemas().items() if schema.title == narrow.schema), "")
     tool = schema.removeprefix("ms-").split("-")[0]
     rows = _sample(narrow)
-    whole = Trial(narrow.table, logged)
-    trial = whole if len(rows) == len(logged) else Trial(_part(narrow.table, rows), logged[rows], rescaled=True)
+    all_rows = Trial(narrow.table, logged)
+    trial = all_rows if len(rows) == len(logged) else Trial(_part(narrow.table, rows), logged[rows], rescaled=True)
     tried = candidates({*narrow.roles, "input_length", "turns"}, weights, len(narrow.reward_names), claim, shape, tool)
-    best, within = _search_within(trial, whole, tried, tool), Tolerance()
+    best, within = _search_within(trial, all_rows, tried, tool), Tolerance()
     for tolerance in _shown(logged) if best[0].mismatched else ():
-        found = _search_within(replace(trial, tolerance=tolerance), replace(whole, tolerance=tolerance), tried, tool)
-        if found[0].mismatched < BETTER * best[0].mismatched:
-            best, within = found, tolerance
+        nearer = _search_within(
+            replace(trial, tolerance=tolerance), replace(all_rows, tolerance=tolerance), tried, tool
+        )
+        if nearer[0].mismatched < BETTER * best[0].mismatched:
+            best, within = nearer, tolerance
     if best[0].mismatched:
-        trials = [replace(one, tolerance=within) for one in ((trial, whole) if trial.rescaled else (whole,))]
+        trials = [replace(one, tolerance=within) for one in ((trial, all_rows) if trial.rescaled else (all_rows,))]
         best = [*_noisy_fit(tried, trials), *best]
     return best, within, len(rows)
 
@@ -240,7 +242,7 @@ def _shown(logged: Floats) -> list[Tolerance]:
     return tolerances
 
 
-def _search_within(trial: Trial, whole: Trial, tried: Sequence[Candidate], tool: str) -> list[Fit]:
+def _search_within(trial: Trial, all_rows: Trial, tried: Sequence[Candidate], tool: str) -> list[Fit]:
     fits = trial.fits(tried)
     best = _best_families(fits, rescaled=trial.rescaled)
     for fit in best:
@@ -255,7 +257,7 @@ def _search_within(trial: Trial, whole: Trial, tried: Sequence[Candidate], tool:
         fits += _multiplied(fits, trial)
     fits.sort(key=lambda fit: fit.rank)
     if trial.rescaled:
-        fits = _confirm(fits, whole)
+        fits = _confirm(fits, all_rows)
     ties = [fit for fit in fits if fit.is_tied_with(fits[0])]
     others = [fit for fit in fits if not fit.is_tied_with(fits[0])]
     methods = list(ESTIMATORS)
@@ -322,7 +324,7 @@ def _multiplied(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
 
     Groups with other values must tell the same number, so rows of one value and its opposite tell nothing.
     """
-    found = list[Fit]()
+    exact_fits = list[Fit]()
     tried = set()
     for fit in fits:
         formula = trial.formula_key(fit.candidate.plan)
@@ -339,8 +341,8 @@ def _multiplied(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
             continue
         one = trial.fits([Candidate(fit.candidate.plan, factor=factor, solved=True)])[0]
         if not one.mismatched:
-            found.append(one)
-    return found
+            exact_fits.append(one)
+    return exact_fits
 
 
 def _clipped(best: Sequence[Fit], trial: Trial) -> list[Fit]:

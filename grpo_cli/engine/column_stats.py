@@ -125,26 +125,26 @@ class Numbers:
 
 def counts(values: pl.Series, known: Sequence[object]) -> list[int]:
     """How often each of the known values occurs."""
-    found = each(partial(_counts, known), values)
-    return [sum(column) for column in zip(*found, strict=True)] if found else [0] * len(known)
+    of_pieces = each(partial(_counts, known), values)
+    return [sum(column) for column in zip(*of_pieces, strict=True)] if of_pieces else [0] * len(known)
 
 
 def _counts(known: Sequence[object], values: pl.Series) -> list[int]:
     """The counts in a piece; mostly one or two values are all of it."""
-    left, found = len(values) - values.null_count(), []
+    left, times = len(values) - values.null_count(), []
     for value in known:
-        found.append(int((values == value).sum()) if left else 0)
-        left -= found[-1]
-    return found
+        times.append(int((values == value).sum()) if left else 0)
+        left -= times[-1]
+    return times
 
 
 def few(values: pl.Series) -> tuple[list[float], list[int]] | None:
     """The distinct finite values in ascending order and how often each occurs; None where they are many."""
-    found = _known(values, values[:_SAMPLE])
-    if found is None or sum(found[1]) == len(values) - values.null_count():
-        return found
-    if sum(found[1]) == int(values.is_finite().sum()):
-        return found
+    counted = _known(values, values[:_SAMPLE])
+    if counted is None or sum(counted[1]) == len(values) - values.null_count():
+        return counted
+    if sum(counted[1]) == int(values.is_finite().sum()):
+        return counted
     # The first rows do not have them all.
     return _known(values, values) if values.n_unique() <= FEW + _NOT_FINITE else None
 

@@ -108,9 +108,9 @@ class Frames:
         name = self._named(name)
         reads = {*value.meta.root_names()}
         if not _row_by_row(value):
-            whole = self.select({GROUP, *reads}).select(value.alias(name)).to_series()
+            values = self.select({GROUP, *reads}).select(value.alias(name)).to_series()
             self._forget(name)
-            self._rows = self._rows.with_columns(whole)
+            self._rows = self._rows.with_columns(values)
         elif reads <= {*self._facts.columns, *self._later_facts}:
             self._forget(name)
             self._later_facts[name] = value
@@ -130,9 +130,9 @@ class Frames:
 
     def base(self, value: pl.Expr, prefix: str) -> dict[str, pl.Expr]:
         """The base quantities of a column's groups by name, `prefix` before them; groups without values have no extremes."""
-        found = base_quantities(self._codes, self._computed(value), self.groups["size"].to_numpy())
+        computed = base_quantities(self._codes, self._computed(value), self.groups["size"].to_numpy())
         far = np.maximum(
-            np.abs(found["min"]), np.abs(found["max"]), where=found["n"] > 0, out=np.zeros(len(self.groups))
+            np.abs(computed["min"]), np.abs(computed["max"]), where=computed["n"] > 0, out=np.zeros(len(self.groups))
         )
         if (far > FARTHEST).any():
             reached = f"{far.max(where=far > FARTHEST, initial=0.0):g}"
@@ -140,9 +140,9 @@ class Frames:
                 f"after weights and shaping a reward is as large as {reached}, and its square no number",
                 "give smaller weights, or a smaller --reward-scale",
             )
-        facts = {name: pl.Series(one) for name, one in found.items()}
-        if (found["n"] == 0).any():
-            empty = pl.Series(found["n"] == 0)
+        facts = {name: pl.Series(one) for name, one in computed.items()}
+        if (computed["n"] == 0).any():
+            empty = pl.Series(computed["n"] == 0)
             facts |= {name: facts[name].set(empty, None) for name in ("min", "max", "mean_d")}
         return {name: self._fact(self._named(f"{prefix}{name}"), one) for name, one in facts.items()}
 
@@ -166,8 +166,8 @@ class Frames:
         found, known = np.zeros(len(self._rows)), np.zeros(len(self._rows), bool)
         found[rows], known[rows] = function(segments, *arrays), True
         name = self._named("")
-        whole = pl.DataFrame({"found": found, "known": known}).select(pl.when("known").then("found")).to_series()
-        self._rows = self._rows.with_columns(whole.alias(name))
+        column = pl.DataFrame({"found": found, "known": known}).select(pl.when("known").then("found")).to_series()
+        self._rows = self._rows.with_columns(column.alias(name))
         return pl.col(name)
 
     def batch(self, value: pl.Expr, weight: pl.Expr | None = None) -> BatchMoments:
@@ -222,15 +222,15 @@ class Frames:
             name = value.meta.output_name()
             return self._rows[name] if name in self._rows.columns else self.select([name]).to_series()
         name = self.let(value).meta.output_name()
-        found = self.select([name]).to_series()
+        computed = self.select([name]).to_series()
         self._forget(name)
         self.names.remove(name)
-        return found
+        return computed
 
-    def _spread(self, found: Mapping[str, Vector]) -> dict[str, pl.Expr]:
+    def _spread(self, facts: Mapping[str, Vector]) -> dict[str, pl.Expr]:
         """Facts of batches as columns: of their groups, or of their rows where groups span batches."""
         columns = dict[str, pl.Expr]()
-        for key, values in found.items():
+        for key, values in facts.items():
             name = self._named("")
             if self._batches_hold_groups:
                 self._fact(name, pl.Series(values[self.batch_of_group]))

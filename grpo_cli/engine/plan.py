@@ -159,8 +159,8 @@ def _over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
 
 def _defaults(method: Estimator, given: Mapping[str, Any]) -> dict[str, Any]:
     """The method's own settings; where no group is compared with itself, a singleton is a group like any other."""
-    whole = given.get("estimator.baseline_level", method.sets.get("estimator.baseline_level")) == "batch"
-    alone = {"alone.baseline": "formula", "alone.result": "keep"} if whole or method.min_group == 1 else {}
+    of_batch = given.get("estimator.baseline_level", method.sets.get("estimator.baseline_level")) == "batch"
+    alone = {"alone.baseline": "formula", "alone.result": "keep"} if of_batch or method.min_group == 1 else {}
     return {"divisor.level": method.scale, **alone, **method.sets}
 
 

@@ -76,7 +76,7 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, merge:
     """
     frames = Frames(table, merge)
     arithmetic(frames, plan, table)
-    found = frames.select({**dict.fromkeys(OF_ROWS), **dict.fromkeys(frames.names if intermediate else ())})
+    columns = frames.select({**dict.fromkeys(OF_ROWS), **dict.fromkeys(frames.names if intermediate else ())})
     groups = frames.groups.select(
         "code",
         "size",
@@ -85,13 +85,13 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, merge:
         pl.Series(BATCH, frames.batch_of_group),
         pl.col(".group_status").alias(".status"),
     )
-    scorable = found[".scorable"]
+    scorable = columns[".scorable"]
     if not scorable.all():
         rows = table[GROUP].to_numpy()
         first = np.empty(len(groups), np.uint32)
         first[frames.codes.to_numpy()[::-1]] = np.arange(len(rows) - 1, -1, -1, dtype=np.uint32)
-        groups = groups.with_columns(found[".status"].gather(pl.Series(first)))
-    return Scored(plan, table.hstack(found), groups)
+        groups = groups.with_columns(columns[".status"].gather(pl.Series(first)))
+    return Scored(plan, table.hstack(columns), groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +104,14 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class Undivided:
     """A plan up to its divisor, from where plans that differ in the divisor and the post operations only can go on."""
 
     frames: Frames
     parts: Sequence[Part]
 
     @classmethod
-    def of(cls, plan: Plan, table: pl.DataFrame) -> Begun:
+    def of(cls, plan: Plan, table: pl.DataFrame) -> Undivided:
         """Compute it."""
         frames = Frames(table, _itself)
         return cls(frames, _residuals(frames, plan, table))
@@ -125,7 +125,7 @@ class Begun:
 
 def advantages(plan: Plan, table: pl.DataFrame) -> NDArray[np.float64]:
     """The advantage of every row alone, see `kept_advantages`."""
-    return Begun.of(plan, table).advantages(plan)
+    return Undivided.of(plan, table).advantages(plan)
 
 
 def kept_advantages(rows: pl.DataFrame) -> NDArray[np.float64]:
@@ -231,21 +231,21 @@ def base(frames: Frames, plan: Plan, r: pl.Expr, columns: frozenset[str], consta
 
 def terms(frames: Frames, r: pl.Expr, columns: frozenset[str], prefix: str, constant: pl.Expr | None = None) -> Terms:
     """Name the base quantities of one reward column once; everything else is written with them."""
-    found = frames.base(r, prefix)
-    least, most, mean_d = found["min"], found["max"], found["mean_d"]
+    named = frames.base(r, prefix)
+    least, most, mean_d = named["min"], named["max"], named["mean_d"]
     constant = (least == most).fill_null(value=False) & ~least.is_nan() if constant is None else constant
     d = frames.let(r - least, f"{prefix}d")
     return Terms(
-        frames=frames, r=r, d=d, n=found["n"], mean=frames.let(least + mean_d, f"{prefix}mean"),
-        centred=frames.let(d - mean_d, f"{prefix}centred"), squares=found["squares"], least=least, most=most,
+        frames=frames, r=r, d=d, n=named["n"], mean=frames.let(least + mean_d, f"{prefix}mean"),
+        centred=frames.let(d - mean_d, f"{prefix}centred"), squares=named["squares"], least=least, most=most,
         constant=frames.let(constant, f"{prefix}constant"), columns=columns,
     )  # fmt: skip
 
 
 def _of_batch(t: Terms) -> Terms:
     """The same quantities with the batch's size and mean in the place of the group's."""
-    whole = t.batch(t.r)
-    return replace(t, n=whole.weight, mean=whole.mean, centred=whole.above(t.r))
+    moments = t.batch(t.r)
+    return replace(t, n=moments.weight, mean=moments.mean, centred=moments.above(t.r))
 
 
 def _variance(t: Terms, ddof: int) -> pl.Expr:

@@ -100,6 +100,8 @@ def read(tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool = 
     refuse_rivals(scan, chosen.rivals)
     check_keys(scan, layout.binding)
     made = narrow(scan, reading)
+    if whole and not len(made.table):
+        raise DataError(f"{tables[0].name}: no rows", f"{scan.rows:,} were dropped as too few for a block")
     if whole and scan.unused:
         made = replace(
             made, warnings=(*made.warnings, f"--map names {', '.join(map(repr, scan.unused))}, which no row has")

@@ -23,7 +23,7 @@ from grpo_cli.render.text import (
     number,
 )
 from grpo_cli.stats.group_rows import component_heads, show_group
-from grpo_cli.stats.inspection import GROUP_FACTS
+from grpo_cli.stats.inspection import GROUP_FACTS, key_columns
 from grpo_cli.stats.verdicts import key_note, percent, verdicts
 
 if TYPE_CHECKING:
@@ -206,17 +206,17 @@ def _rewards(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
 
 def _components(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """A line for each of several reward columns: how it goes with the others, the length and the advantage."""
-    found = facts["components"]
-    if found is None:
+    coefficients = facts["components"]
+    if coefficients is None:
         return
-    names = list(found["correlation"])
+    names = list(coefficients["correlation"])
     cells = [[cut(clean(name), NARROWEST) for name in names]]
-    cells += [[_signed(found["correlation"][name][other]) for name in names] for other in names]
+    cells += [[_signed(coefficients["correlation"][name][other]) for name in names] for other in names]
     heads = ["", *cells[0]]
     for what in ("length", "advantage"):
-        if what in found:
+        if what in coefficients:
             heads.append(what)
-            cells.append([_signed(found[what][name]) for name in names])
+            cells.append([_signed(coefficients[what][name]) for name in names])
     yield "together", ["correlations inside groups", *aligned(heads, cells, frozenset({0}))]
 
 
@@ -320,8 +320,8 @@ def _duplicates(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     if same is None or same["share"] is None:
         return
     repeated = f"{same['rows']:,} of the texts ({percent(same['share'])}) repeat another one of their group"
-    whole = f"; {count(same['all_the_same'], 'group')} of one text only" if same["all_the_same"] else ""
-    yield "duplicates", [clean(f"{repeated}{whole}" if same["rows"] else f"none in {same['column']}")]
+    of_one_text = f"; {count(same['all_the_same'], 'group')} of one text only" if same["all_the_same"] else ""
+    yield "duplicates", [clean(f"{repeated}{of_one_text}" if same["rows"] else f"none in {same['column']}")]
 
 
 BLOCKS_OF_LINES: Final = (
@@ -363,9 +363,8 @@ def _table_of_groups(inspection: Inspection, sort: str | None, top: int | None) 
     names = [name for name in (*GROUP_FACTS, "constant") if name in groups.columns]
     if sort is not None and sort not in names:
         raise UnknownName.among("fact of a group", sort, names)
-    keys = [canonical(key) if key.dtype.is_nested() else key for key in narrow.key.get_columns()]
-    heads = [key for key in keys if key.name not in names]
-    if not keys:
+    heads = [canonical(key) if key.dtype.is_nested() else key for key in key_columns(narrow, names)]
+    if not heads:
         heads = [(narrow.groups.first + 1).alias("first_row")]
     frame = pl.DataFrame([*heads, *groups.select(names).with_columns(pl.selectors.float().fill_nan(None))])
     if sort is not None:

@@ -9,8 +9,7 @@ import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
-from grpo_cli.engine.estimators.expression import NAMES
-from grpo_cli.engine.estimators.expression import ROLES as NAMEABLE
+from grpo_cli.engine.estimators.expression import COLUMNS, NAMES
 from grpo_cli.engine.estimators.registry import ESTIMATORS, Estimator
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
@@ -153,7 +152,7 @@ def _columns(row: Estimator) -> list[str]:
     lines = [f"{ROLES[need].flag} COLUMN: {ROLES[need].meaning}" for need in _plan(row).needs]
     if row.name == "expression":
         lines += [f"{name}: {meaning}" for name, meaning in NAMES.items()]
-        lines += [f"{name}: {ROLES[name].meaning} ({ROLES[name].flag})" for name in NAMEABLE]
+        lines += [f"{name}: {ROLES[name].meaning} ({ROLES[name].flag})" for name in COLUMNS]
     return lines or ["only the reward and the key of the group"]
 
 

@@ -48,13 +48,13 @@ def misfit(name: str, shape: str, sample: Sample) -> str:
 def values_of(record: Mapping[str, Any], name: str) -> Iterator[Any]:
     """Every value at a name that may lead over lists."""
     head, each, rest = name.partition("[]")
-    found = exact.value_of(record, head)
-    if found is exact.ABSENT:
+    here = exact.value_of(record, head)
+    if here is exact.ABSENT:
         return
     if not each:
-        yield found
+        yield here
         return
-    for item in found if isinstance(found, list) else ():
+    for item in here if isinstance(here, list) else ():
         if rest:
             yield from values_of(item, rest.removeprefix(".")) if isinstance(item, dict) else ()
         else:

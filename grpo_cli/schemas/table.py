@@ -201,9 +201,9 @@ def _schema(name: str, entry: Mapping[str, Any]) -> Schema:
     made["copies"] = tuple(_strict(Copies, f"copies of the {what}", one) for one in entry.get("copies", ()))
     if "rewards" in entry:
         made["rewards"] = _strict(Rewards, f"rewards of the {what}", entry["rewards"])
-    found = _strict(Schema, what, made)
-    _check(found)
-    return found
+    row = _strict(Schema, what, made)
+    _check(row)
+    return row
 
 
 def _unscorable(what: str, column: str, state: Any) -> Unscorable:

@@ -20,7 +20,7 @@ from grpo_cli.stats import correlations, difficulty, facts
 from grpo_cli.stats.trends import count_spanning, trend
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from grpo_cli.engine.score import Scored
     from grpo_cli.formats.interface import Kind
@@ -68,7 +68,8 @@ class Inspection:
     @property
     def rows(self) -> pl.DataFrame:
         """The rewards row by row; with the length where it is known, and then with the mean of the group."""
-        rows, length = self.raw.rows, _length(self.narrow, self.columns)
+        # The plan's own column of lengths may say that all are equal.
+        rows, length = self.raw.rows.drop("length", strict=False), _length(self.narrow, self.columns)
         if length is None:
             return rows
         return rows.with_columns(length, self.groups["mean"].gather(rows["group"]).alias(".mean"))
@@ -111,6 +112,11 @@ def describe_groups(groups: pl.DataFrame, narrow: Narrow) -> list[dict[str, Any]
         }
         for code, *values in groups.select("code", *names).iter_rows()
     ]
+
+
+def key_columns(narrow: Narrow, facts: Collection[str]) -> list[pl.Series]:
+    """The columns of the key, a line for each group; `key.` stands before the name of one that is called like a fact."""
+    return [key.alias(f"key.{key.name}") if key.name in facts else key for key in narrow.key.get_columns()]
 
 
 # --- columns -----------------------------------------------------------------------------------------------

@@ -37,9 +37,9 @@ class ValueCounts:
     @classmethod
     def of(cls, column: pl.Series) -> ValueCounts:
         """Count the values of a column."""
-        found = few(column)
-        if found is not None:
-            return cls(np.array(found[0], np.float64), np.array(found[1], np.int64))
+        counted = few(column)
+        if counted is not None:
+            return cls(np.array(counted[0], np.float64), np.array(counted[1], np.int64))
         finite = column.filter(column.is_finite()).to_numpy() + 0.0  # -0.0 is 0.0
         values, counts = np.unique(finite, return_counts=True)
         return cls(values, counts)

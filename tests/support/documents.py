@@ -283,7 +283,7 @@ def names(known: Iterable[str]) -> str:
 
 
 def formula_names() -> str:
-    columns = {name: f"{ROLES[name].meaning} (needs `{ROLES[name].flag}`)" for name in expression.ROLES}
+    columns = {name: f"{ROLES[name].meaning} (needs `{ROLES[name].flag}`)" for name in expression.COLUMNS}
     return table("name | meaning", ([code(name), text] for name, text in {**expression.NAMES, **columns}.items()))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ NAMES: Final[Mapping[str, str]] = {
     "epsilon": "the plan's epsilon",
 }
 EXAMPLE: Final = "try '(reward - mean) / (std + epsilon)'"
-ROLES: Final = ("length", "logprob", "baseline", "kl", "truncated", "input_length", "turns")
+# The extra columns among them: those that hold a number for each row.
+COLUMNS: Final = tuple(role.name for role in ROLES.values() if role.kind == "number")
 # The SQL that a formula may hold. Whatever else polars understands (queries, functions that read files or addresses,
 # casts, texts) is refused before polars sees it.
 WORDS: Final = (
@@ -69,11 +71,12 @@ def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
 
     formula = parsed(sql)
     names = formula.meta.root_names()
-    known = [*NAMES, *(role for role in ROLES if role in t.columns)]
+    known = [*NAMES, *(name for name in COLUMNS if name in t.columns)]
     for name in names:
-        if name in ROLES and name not in t.columns:
-            flag = f"--{name.replace('_', '-')}-column"
-            raise UsageError(f"the formula reads {name!r}, and no column is bound to it", f"add {flag} COLUMN")
+        if name in COLUMNS and name not in t.columns:
+            raise UsageError(
+                f"the formula reads {name!r}, and no column is bound to it", f"add {ROLES[name].flag} COLUMN"
+            )
         if name not in known:
             raise UnknownName.among("quantity", name, known, "(grpo-adv methods expression lists them)")
     _refuse_other_types(sql, formula, names)
@@ -91,12 +94,12 @@ def _refuse_other_types(sql: str, formula: pl.Expr, names: Sequence[str]) -> Non
 
     probe = pl.DataFrame({name: [0.5, 1.5] for name in names} or {"reward": [0.5, 1.5]})
     try:
-        found = probe.select(formula.alias("value"))["value"]
+        values = probe.select(formula.alias("value"))["value"]
     except (pl.exceptions.PolarsError, ValueError) as error:
         reason = shortened(str(error).splitlines()[0])
         raise UsageError(f"--expr {shortened(sql)!r} cannot be computed ({reason})", EXAMPLE) from None
-    if not (found.dtype.is_numeric() or found.dtype == pl.Boolean) or len(found) not in {1, 2}:
-        raise UsageError(f"--expr {shortened(sql)!r} gives {found.dtype}, not a number for each row", EXAMPLE)
+    if not (values.dtype.is_numeric() or values.dtype == pl.Boolean) or len(values) not in {1, 2}:
+        raise UsageError(f"--expr {shortened(sql)!r} gives {values.dtype}, not a number for each row", EXAMPLE)
 
 
 def parsed(sql: str) -> pl.Expr:
@@ -113,7 +116,7 @@ def parsed(sql: str) -> pl.Expr:
 
 def _refuse_more_than_arithmetic(sql: str) -> None:
     """A usage error for any token that is no number, quantity, listed function, operator or keyword of a formula."""
-    tokens = [(str(found.lastgroup), found[str(found.lastgroup)]) for found in _TOKEN.finditer(sql)]
+    tokens = [(str(match.lastgroup), match[str(match.lastgroup)]) for match in _TOKEN.finditer(sql)]
     if len(tokens) > MOST_TOKENS:
         raise UsageError(f"--expr has {len(tokens):,} tokens", f"a formula has at most {MOST_TOKENS:,}")
     depth = 0
@@ -130,8 +133,8 @@ def _refuse_more_than_arithmetic(sql: str) -> None:
             continue
         if after != "(":
             name = text.strip('"')
-            if name not in NAMES and name not in ROLES:
-                known = [*NAMES, *ROLES]
+            if name not in NAMES and name not in COLUMNS:
+                known = [*NAMES, *COLUMNS]
                 raise UnknownName.among("quantity", name, known, "(grpo-adv methods expression lists them)")
         elif word not in FUNCTIONS:
             raise UnknownName.among("function", text, FUNCTIONS, "(a formula may use these)")

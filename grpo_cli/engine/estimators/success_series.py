@@ -98,8 +98,8 @@ def _maclaurin_others(n: int, c: int, *, order: int) -> tuple[float, float]:
         g / (1 - 1 / sets[least]) if (least := min(k, n - k)) in sets else g
         for k, g in _failing(n, f, min(order, n - 1))
     )
-    whole = 1 / n if f == n and 1 < n <= order else 0.0
-    return 1 / n + total / n, -total * (1 / max(f, 1) - 1 / n) - whole
+    last = 1 / n if f == n and 1 < n <= order else 0.0
+    return 1 / n + total / n, -total * (1 / max(f, 1) - 1 / n) - last
 
 
 def _maclaurin_disjoint(n: int, c: int, *, order: int) -> tuple[float, float]:
@@ -158,12 +158,12 @@ def _looked_up(weights: Weights, n: pl.Series, c: pl.Series) -> tuple[pl.Series,
 
     pairs = pl.DataFrame({"n": n, "c": c})
     counted = pairs.unique().filter(pl.col("c").is_finite() & (pl.col("n") > 0))
-    found = pl.DataFrame(
+    of_counts = pl.DataFrame(
         [weights(int(n), int(c)) for n, c in counted.iter_rows()],
         schema=dict.fromkeys(("won", "lost"), pl.Float64),
         orient="row",
     )
-    of_groups = pairs.join(counted.hstack(found), on=["n", "c"], how="left", maintain_order="left").fill_null(
+    of_groups = pairs.join(counted.hstack(of_counts), on=["n", "c"], how="left", maintain_order="left").fill_null(
         float("nan")
     )
     return of_groups["won"], of_groups["lost"]

@@ -38,12 +38,12 @@ def picture(figures: Sequence[Figure], title: str, subtitle: str, kind: str) -> 
         chart(one).properties(width=PICTURE_WIDTH, title=alt.TitleParams(one.title, subtitle=one.caption))
         for one in figures
     ]
-    whole = alt.concat(*charts, columns=PICTURE_COLUMNS, spacing=40)
-    whole = whole.resolve_scale(color="independent", shape="independent")
-    whole = whole.properties(title=alt.TitleParams(title, subtitle=subtitle, fontSize=20, offset=20))
-    whole = whole.configure(background="white", font="sans-serif", padding=20)
-    whole = whole.configure_title(anchor="start", color=INK, subtitleColor=INK)
-    specification = dict(whole.configure_bar(stroke=INK, strokeWidth=0.3).to_dict(validate=False))
+    combined = alt.concat(*charts, columns=PICTURE_COLUMNS, spacing=40)
+    combined = combined.resolve_scale(color="independent", shape="independent")
+    combined = combined.properties(title=alt.TitleParams(title, subtitle=subtitle, fontSize=20, offset=20))
+    combined = combined.configure(background="white", font="sans-serif", padding=20)
+    combined = combined.configure_title(anchor="start", color=INK, subtitleColor=INK)
+    specification = dict(combined.configure_bar(stroke=INK, strokeWidth=0.3).to_dict(validate=False))
     match kind:
         case "png":
             return bytes(vl_convert.vegalite_to_png(specification, scale=PNG_SCALE))

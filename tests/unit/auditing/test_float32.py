@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 
-from grpo_cli.auditing.float32 import noise_of
+from grpo_cli.auditing.float32 import constant_groups, noise_of
 from grpo_cli.engine.plan_parts import Divisor
 
 TINY = Divisor(level="group", ddof=1, epsilon=1e-8)
@@ -23,6 +24,11 @@ def test_a_sum_that_float32_holds_leaves_nothing(value: float) -> None:
 )
 def test_what_trainers_logged_is_among_the_noise(value: float, size: int, logged: float) -> None:
     assert np.abs(noise_of(value, size, TINY) - logged).min() < 1e-5
+
+
+def test_a_group_with_a_missing_reward_is_not_constant() -> None:
+    table = pl.DataFrame({"group": [0, 0, 1, 1], "reward.0": [0.7, None, 0.1, 0.1]})
+    assert np.array_equal(constant_groups(table)[0], [np.nan, 0.1], equal_nan=True)
 
 
 def test_noise_is_of_the_value_and_not_of_any_size() -> None:

@@ -382,6 +382,11 @@ def test_a_remainder_is_an_error_that_names_both_ways_out(tmp_path: Path) -> Non
     assert dropped.rows is not None and dropped.rows.tolist() == [0, 1, 2, 3]
 
 
+def test_where_every_block_is_short_nothing_is_left_to_compute(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no rows; 3 were dropped as too few for a block"):
+        look(write(tmp_path / "a.jsonl", rows(*"ppp")), group_size=4, partial="drop")
+
+
 def test_the_remainder_of_each_key_is_dropped_wherever_it_stands(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", rows(*"pppqqr"))
     dropped = look(path, group_size=2, group="prompt_id", partial="drop").narrow

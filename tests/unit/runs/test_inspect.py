@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import grpo_cli
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.resolve import plan_of
@@ -64,6 +65,12 @@ def test_rows_without_a_reward_spoil_no_fact_where_their_nan_spreads_over_the_ad
     names = ("zero_variance", "difficulty", "spread", "expected", "at_size", "reward", "listed", "singletons")
     assert {name: found.facts[name] for name in names} == {name: left_out.facts[name] for name in names}
     assert found.scored.rows[".advantage"].is_nan().to_list() == [True] * 3 + [False] * 2 + [True] * 2
+
+
+def test_lengths_that_are_all_equal_are_no_fact_of_an_inspection() -> None:
+    frame = pl.DataFrame({"prompt_id": [1, 1], "reward": [0.0, 1.0]})
+    facts = grpo_cli.inspect(frame, whiten="token", length_column="equal").facts
+    assert facts["length"] is None
 
 
 # --- how hard the prompts are ------------------------------------------------------------------------------
