@@ -58,7 +58,7 @@ class UnknownName(UsageError):
 
     @classmethod
     def among(cls, kind: str, name: str, known: Iterable[str], cure: str = "") -> UnknownName:
-        """Name what was asked for, the nearest name, or else all of them."""
+        """The error for a name that is not among the known ones: with the nearest of them, or else all."""
         names = list(known)
         begun = [known_name for known_name in names if known_name.startswith(name.lower())] if name else []
         if 1 < len(begun) < len(names):
@@ -73,7 +73,7 @@ class UnknownName(UsageError):
 
 
 class DataError(GrpoError, ValueError):
-    """The data cannot be used as asked."""
+    """The data cannot be used for what the options request."""
 
     def after_others(self, written: int, total: int) -> DataError:
         """The same error of one of several outputs: those before it are complete, and so are notes of --resume."""

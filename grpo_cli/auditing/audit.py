@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 LISTED: Final = 10
 PARTS: Final = (2, 4, 8)  # rounds that a key may hold where all keys have one size
-DIVISORS: Final = 4  # of formulas that the rows cannot tell apart, of which the causes are looked for
+MOST_DIVISORS: Final = 4  # of formulas that the rows cannot tell apart: for so many the causes are worked out
 UNEQUAL: Final = 0.01  # of max(1, |A|): two equal advantages differ by less, however few bits or decimals they have
 ODD: Final = 0.01  # of the rows: fewer that differ do not speak against the key
 GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
@@ -277,7 +277,7 @@ def _explained(result: Result) -> tuple[Result, list[dict[str, Any]]]:
     divisors: set[Divisor] = set()
     for fit in (fit for fit in result.fits if fit.is_tied_with(first)):
         plan = fit.candidate.plan
-        if plan.divisor in divisors or len(divisors) == DIVISORS or 0 in by_unexplained:
+        if plan.divisor in divisors or len(divisors) == MOST_DIVISORS or 0 in by_unexplained:
             continue
         divisors.add(plan.divisor)
         computed = fit.candidate.factor * advantages(plan, narrow.table)

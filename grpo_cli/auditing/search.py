@@ -40,7 +40,7 @@ EXACT: Final = (
     1e-9,
     1e-6,
 )  # of the largest |A|: what is off where a constant that was solved is right, in float64 and float32
-TELLING: Final = 500.0  # times as far apart as that lie two constants of so many digits, at least
+TELLING: Final = 500.0  # of that error: a constant gets only so many digits that its neighbours miss by more
 DECIMALS: Final = range(3, 7)  # a logger that rounds writes so many; two or fewer may be the number as it is
 TIED: Final = 3.0  # times the error of the best: the data cannot tell them apart
 ROUNDING: Final = 1e-12  # below this an error is rounding
@@ -193,7 +193,7 @@ def search(
     trial = all_rows if len(rows) == len(logged) else Trial(_part(narrow.table, rows), logged[rows], rescaled=True)
     tried = candidates({*narrow.roles, "input_length", "turns"}, weights, len(narrow.reward_names), claim, shape, tool)
     best, within = _search_within(trial, all_rows, tried, tool), Tolerance()
-    for tolerance in _shown(logged) if best[0].mismatched else ():
+    for tolerance in _rounding_tolerances(logged) if best[0].mismatched else ():
         nearer = _search_within(
             replace(trial, tolerance=tolerance), replace(all_rows, tolerance=tolerance), tried, tool
         )
@@ -221,7 +221,7 @@ def _noisy_fit(tried: Sequence[Candidate], trials: Sequence[Trial]) -> list[Fit]
     return []
 
 
-def _shown(logged: Floats) -> list[Tolerance]:
+def _rounding_tolerances(logged: Floats) -> list[Tolerance]:
     """The tolerances of loggers that round or have 16 bits, as far as the values themselves show that they did.
 
     Numbers of one or two decimals, or of few bits, may be what was computed.

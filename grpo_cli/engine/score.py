@@ -99,7 +99,7 @@ class Part:
     """One reward column that the estimator sees, by its name: its base quantities, and what the estimator made of it."""
 
     name: str
-    own: Terms
+    quantities: Terms
     residual: pl.Expr
 
 
@@ -119,7 +119,9 @@ class Undivided:
     def advantages(self, plan: Plan) -> NDArray[np.float64]:
         """The advantage of every row under such a plan, see `kept_advantages`."""
         frames = self.frames.copy()
-        _finish(frames, plan, [replace(part, own=replace(part.own, frames=frames)) for part in self.parts])
+        _finish(
+            frames, plan, [replace(part, quantities=replace(part.quantities, frames=frames)) for part in self.parts]
+        )
         return kept_advantages(frames.select([".advantage", ".kept"]))
 
 
@@ -147,13 +149,13 @@ def _residuals(frames: Frames, plan: Plan, table: pl.DataFrame) -> list[Part]:
     rewards(frames, plan, components)
     if plan.rewards.combine == "normalize":
         names = [f".component.{k}" for k in range(components)]
-        owns = [_component(frames, plan, k, columns) for k in range(components)]
+        shaped = [_component(frames, plan, k, columns) for k in range(components)]
         # What enters the estimator is each column: only where all of them are constant is there nothing to learn.
-        constant = pl.all_horizontal(own.constant | (own.n == 0) for own in owns)
+        constant = pl.all_horizontal(t.constant | (t.n == 0) for t in shaped)
         base(frames, plan, shape(frames, plan, pl.col(".reward")), columns, constant)
     else:
-        names, owns = [".reward"], [base(frames, plan, shape(frames, plan, pl.col(".reward")), columns)]
-    return [Part(name, own, _residual(frames, plan, own, name)) for name, own in zip(names, owns, strict=True)]
+        names, shaped = [".reward"], [base(frames, plan, shape(frames, plan, pl.col(".reward")), columns)]
+    return [Part(name, t, _residual(frames, plan, t, name)) for name, t in zip(names, shaped, strict=True)]
 
 
 def _finish(frames: Frames, plan: Plan, parts: Sequence[Part]) -> None:
@@ -253,26 +255,26 @@ def _variance(t: Terms, ddof: int) -> pl.Expr:
     return pl.when(t.n > ddof).then(t.squares / (t.n - ddof)).otherwise(NAN)
 
 
-def _residual(frames: Frames, plan: Plan, own: Terms, name: str) -> pl.Expr:
-    """What the estimator makes of one reward column; `own` speaks of the shaped reward, `name` is the column before."""
+def _residual(frames: Frames, plan: Plan, shaped: Terms, name: str) -> pl.Expr:
+    """What the estimator makes of one reward column; `shaped` speaks of the shaped reward, `name` is the column before."""
     raw = pl.col(name)
-    t = own if plan.baseline_level == "group" else _of_batch(own)
+    t = shaped if plan.baseline_level == "group" else _of_batch(shaped)
     residual = plan.estimator.build(t, **_arguments(plan))
     if plan.raw_rank is not None:
-        residual = residual + (raw - own.r)
-    if plan.centred and not residual.meta.eq(own.centred):  # the distances of equal rewards are 0 as they are
-        residual = pl.when(frames.let(own.constant & (own.n > 1))).then(0.0 * own.r).otherwise(residual)
+        residual = residual + (raw - shaped.r)
+    if plan.centred and not residual.meta.eq(shaped.centred):  # the distances of equal rewards are 0 as they are
+        residual = pl.when(frames.let(shaped.constant & (shaped.n > 1))).then(0.0 * shaped.r).otherwise(residual)
     if plan.alone.baseline != "formula":
-        singleton = _of_singleton(plan, own) if plan.alone.baseline == "zero" else 0.0 * raw
-        residual = pl.when(frames.let(own.n == 1)).then(singleton).otherwise(residual)
+        singleton = _of_singleton(plan, shaped) if plan.alone.baseline == "zero" else 0.0 * raw
+        residual = pl.when(frames.let(shaped.n == 1)).then(singleton).otherwise(residual)
     return frames.let(residual, f"{name}.residual")
 
 
 def _scaled(frames: Frames, plan: Plan, part: Part) -> pl.Expr:
     """The residual divided, before the post operations."""
     raw = pl.col(part.name)
-    divisor = frames.let(_divisor(frames, plan, part.own, part.residual, raw), f"{part.name}.divisor")
-    quotient = _singleton_result(plan, part.own, raw, _divided(plan, part.residual, divisor))
+    divisor = frames.let(_divisor(frames, plan, part.quantities, part.residual, raw), f"{part.name}.divisor")
+    quotient = _singleton_result(plan, part.quantities, raw, _divided(plan, part.residual, divisor))
     return frames.let(quotient, f"{part.name}.scaled")
 
 
