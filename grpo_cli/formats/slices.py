@@ -22,7 +22,7 @@ LONG: Final = 1_024  # bytes of a row, in the mean of its block
 FEW: Final = 2_048  # rows for which pyarrow is not worth loading
 
 
-def between(data: bytes, starts: Ints, ends: Ints) -> pl.Series:
+def between(data: Buffer, starts: Ints, ends: Ints) -> pl.Series:
     """The bytes between these places, a text each; no place may lie before the one that precedes it.
 
     They need not be UTF-8 where they are only put together again.
@@ -46,9 +46,9 @@ def joined(parts: Text) -> memoryview:
     return memoryview(data)[first:last]
 
 
-def filled(data: bytes, gaps: Sequence[Gap], texts: Sequence[Text]) -> list[Buffer]:
-    """The block with a text in the place of each gap. Every row has as many gaps, in order of their places."""
-    height = len(gaps[0][0])
+def filled(data: Buffer, gaps: Sequence[Gap], texts: Sequence[Text]) -> list[Buffer]:
+    """The block with a text in the place of each gap; one without parts is empty. Every row has as many gaps, in order."""
+    height = len(gaps[0][0]) if gaps else 0
     if not height:
         return [data]
     starts = np.column_stack([start for start, _ in gaps]).ravel()
@@ -59,8 +59,8 @@ def filled(data: bytes, gaps: Sequence[Gap], texts: Sequence[Text]) -> list[Buff
         parts: list[Buffer] = [rest] * (2 * len(starts) + 1)
         parts[:-1:2] = [view[start:end] for start, end in zip(before.tolist(), starts.tolist(), strict=True)]
         for at, text in enumerate(texts):
-            new = pl.select(pl.concat_str(text)).to_series()
-            parts[2 * at + 1 :: 2 * len(gaps)] = [one.encode() for one in new.to_list()]
+            new = pl.select(pl.concat_str(text)).to_series().to_list() if text else [""] * height
+            parts[2 * at + 1 :: 2 * len(gaps)] = [one.encode() for one in new]
         return parts
     kept = between(data, before, starts)
     rows = [part for at, text in enumerate(texts) for part in (kept.gather_every(len(gaps), at), *text)]

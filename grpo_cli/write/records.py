@@ -13,7 +13,7 @@ from grpo_cli.files.inputs import spooled
 from grpo_cli.formats import registry
 from grpo_cli.formats.convert import convert
 from grpo_cli.formats.interface import Weaving
-from grpo_cli.formats.jsonl.members import spelt
+from grpo_cli.formats.json_text import spelt
 from grpo_cli.formats.slices import joined
 
 if TYPE_CHECKING:

@@ -17,11 +17,10 @@ import polars as pl
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed, unpacked
 from grpo_cli.formats import cells
-from grpo_cli.formats.blocks import Block, again, refuse_other_encodings
+from grpo_cli.formats.blocks import BOM, Block, again, ending, offsets, raw_lines, refuse_other_encodings, taken
 from grpo_cli.formats.delimited.positions import Unsure, blocks, positions
 from grpo_cli.formats.delimited.records import QUOTE, records, text_of
 from grpo_cli.formats.interface import Format
-from grpo_cli.formats.jsonl.lines import BOM, ending, offsets, raw_lines, taken
 from grpo_cli.formats.paths import absent
 from grpo_cli.formats.slices import between, filled, joined
 from grpo_cli.parallel import ahead
@@ -413,8 +412,7 @@ class Delimited(Format):
                     else (found.marks[:, at - 1], found.cell(at)[1])
                     for at in gone
                 ]
-                nothing = pl.Series([""]).new_from_index(0, len(found.starts))
-                return b"".join(filled(data, gaps, [[nothing]] * len(gaps)))
+                return b"".join(filled(data, gaps, [[]] * len(gaps)))
 
             left_cells = self.separator.join(header.cells[at] for at in kept)
             mark = BOM if header.record.startswith(BOM) else b""

@@ -27,8 +27,10 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells
-from grpo_cli.formats.jsonl.exact import ABSENT, parsed, refuse_doubled, rows_at, value_of
-from grpo_cli.formats.jsonl.lines import BOM, last_braces
+from grpo_cli.formats.blocks import BOM
+from grpo_cli.formats.json_text import ABSENT, refuse_doubled, value_of
+from grpo_cli.formats.jsonl.exact import parsed, rows_at
+from grpo_cli.formats.jsonl.lines import last_braces
 from grpo_cli.formats.jsonl.members import has_one_spelling
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
     from grpo_cli.formats.blocks import Block
     from grpo_cli.formats.interface import Field
-    from grpo_cli.formats.jsonl.lines import Ints
+    from grpo_cli.formats.slices import Ints
 
     Place = Callable[[int], str]
     Path = tuple[str, ...]
