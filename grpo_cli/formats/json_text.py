@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 ABSENT: Final = object()
+SMALL: Final = 8  # rows for which calls of polars would take longer than Python itself
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
 _BREAKS: Final = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 
@@ -112,7 +113,7 @@ def spell(value: object) -> str:
 
 def spelt(series: pl.Series) -> pl.Series:
     """JSON text of a column, letter for letter that of `spell`."""
-    if series.dtype.is_float():
+    if len(series) > SMALL and series.dtype.is_float():
         return _spelt_floats(series.cast(pl.Float64))
     if series.dtype.is_integer() or series.dtype == pl.Boolean:
         return series.cast(pl.String).fill_null("null")

@@ -53,7 +53,7 @@ def write_records(
 def _lines(texts: pl.DataFrame, columns: pl.DataFrame | None = None) -> memoryview:
     members = [column.fill_null("null") for column in texts]
     members += [spelt(column) for column in (() if columns is None else columns)]
-    parts: list[pl.Expr | pl.Series] = []
+    parts: list[str | pl.Series] = []
     for at, member in enumerate(members):
-        parts += [pl.lit(f"{',' if at else '{'}{json.dumps(member.name)}:"), member]
-    return joined([*parts, pl.lit("}\n")])
+        parts += [f"{',' if at else '{'}{json.dumps(member.name)}:", member]
+    return joined([*parts, "}\n"])

@@ -312,16 +312,15 @@ class Delimited(Format):
             raise InputChanged.between_readings(job.block.name)
         there = sorted((slot, at) for at, slot in enumerate(slots) if slot is not None)
         gaps = [found.cell(slot) for slot, _ in there]
-        texts: list[list[pl.Expr | pl.Series]] = [[self._spelled(job.added.to_series(at))] for _, at in there]
+        texts: list[list[str | pl.Series]] = [[self._spelled(job.added.to_series(at))] for _, at in there]
         behind = [series for series, slot in zip(job.added, slots, strict=True) if slot is None]
         if behind:
             gaps, texts = [*gaps, (found.ends, found.ends)], [*texts, self._cells(behind)]
         return filled(data, gaps, texts)
 
-    def _cells(self, columns: Sequence[pl.Series]) -> list[pl.Expr | pl.Series]:
+    def _cells(self, columns: Sequence[pl.Series]) -> list[str | pl.Series]:
         """New cells behind others, each with a separator before it."""
-        mark = pl.lit(self.separator.decode())
-        return [part for series in columns for part in (mark, self._spelled(series))]
+        return [part for series in columns for part in (self.separator.decode(), self._spelled(series))]
 
     def write(self, frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:  # noqa: ARG002
         """Write a fresh file; nested cells as JSON text."""

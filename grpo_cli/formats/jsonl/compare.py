@@ -12,10 +12,9 @@ import numpy as np
 from grpo_cli.errors import DataError
 from grpo_cli.files.compression import unpacked
 from grpo_cli.formats.blocks import BOM, blocks, refuse_other_encodings
-from grpo_cli.formats.json_text import spans_of
+from grpo_cli.formats.json_text import SMALL, spans_of
 from grpo_cli.formats.jsonl.lines import is_blank, last_braces
 from grpo_cli.formats.jsonl.members import Spot
-from grpo_cli.formats.jsonl.reading import SMALL
 from grpo_cli.formats.jsonl.weaving import without_last
 from grpo_cli.formats.slices import between
 from grpo_cli.parallel import ahead

@@ -17,10 +17,10 @@ import polars as pl
 
 from grpo_cli.errors import InputChanged
 from grpo_cli.formats.blocks import BOM, again, blocks, ending, offsets, raw_lines, taken
-from grpo_cli.formats.json_text import spelt
+from grpo_cli.formats.json_text import SMALL, spelt
 from grpo_cli.formats.jsonl.lines import is_blank, last_braces, line_ends
 from grpo_cli.formats.jsonl.members import Spot
-from grpo_cli.formats.jsonl.reading import SMALL, Rows
+from grpo_cli.formats.jsonl.reading import Rows
 from grpo_cli.formats.slices import between, filled
 from grpo_cli.parallel import ahead
 
@@ -156,11 +156,11 @@ def without_last(data: bytes, starts: Ints, braces: Ints, spot: Spot) -> pl.Seri
     return None if found.str.contains(spot.anywhere).any() else found
 
 
-def _cells(added: pl.DataFrame, empty: Ints) -> list[pl.Expr | pl.Series]:
+def _cells(added: pl.DataFrame, empty: Ints) -> list[str | pl.Series]:
     """The new members as text, each name before its values, with a comma before each but the first of an empty object."""
-    cells: list[pl.Expr | pl.Series] = []
+    cells: list[str | pl.Series] = []
     for column in added:
-        cells += [pl.lit(f",{json.dumps(column.name)}:"), spelt(column)]
+        cells += [f",{json.dumps(column.name)}:", spelt(column)]
     if len(empty):
         name = f",{json.dumps(added.columns[0])}:"
         cells[0] = pl.Series([name]).new_from_index(0, len(added)).scatter(empty, name[1:])
