@@ -13,7 +13,7 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.stats.facts import equal_bins, reward_range
+from grpo_cli.stats.facts import equal_bins, reward_range, weighted_sum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -120,7 +120,7 @@ def _rewards(inspection: Inspection) -> Figure:
     lines = _count(inspection.raw.rows[".reward"], _row_outcomes(inspection))
     caption = "How many rows have which reward, by what became of their group. Only groups that vary carry a gradient."
     return Figure(name="rewards", kind="stacked", title="Rewards", caption=caption, lines=lines,
-                  axes={"x": " + ".join(inspection.narrow.reward_names), "y": "rows"})  # fmt: skip
+                  axes={"x": weighted_sum(inspection.narrow.reward_names, inspection.raw.plan.rewards.weights), "y": "rows"})  # fmt: skip
 
 
 def _solve_rates(inspection: Inspection) -> Figure | None:
