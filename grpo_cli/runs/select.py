@@ -23,7 +23,7 @@ from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
 from grpo_cli.read.tables import Binding
 from grpo_cli.stats import facts
 from grpo_cli.stats.difficulty import pass_at
-from grpo_cli.stats.inspection import View, score_groups
+from grpo_cli.stats.inspection import View, learned_from, score_groups
 from grpo_cli.write.outputs import Output, choose_targets, identities, refuse_summary
 from grpo_cli.write.weave import make_folders, one_of_several, sink
 
@@ -135,6 +135,7 @@ def choose(inspection: Inspection, choice: Choice) -> Chosen:
     codes = narrow.table["group"].to_numpy()
     rows = kept_groups[codes]
     rewards = inspection.raw.rows[".reward"].fill_null(float("nan")).to_numpy()
+    compared = learned_from(inspection).fill_null(float("nan")).to_numpy()
     if choice.per_group is not None:
         picked = rows & pick_rows(codes, rewards, choice.per_group, choice.pick, choice.seed or 0)
         count = int((rows & ~picked).sum())
@@ -162,7 +163,7 @@ def choose(inspection: Inspection, choice: Choice) -> Chosen:
             "schema": narrow.schema,
             "notes": list(narrow.notes),
             "zero_variance_share": facts.zero_variance(groups)["share"],
-            "kept_zero_variance_share": _constant_share(codes[rows], rewards[rows], len(groups)),
+            "kept_zero_variance_share": _constant_share(codes[rows], compared[rows], len(groups)),
             "dropped": dropped,
             "warnings": [*narrow.warnings, *([] if len(places) else ["no row is left"])],
         },

@@ -101,6 +101,22 @@ def score_groups(tables: Sequence[Table], binding: Binding, plan: Plan, view: Vi
     return Inspection(facts={}, groups=groups, raw=raw, scored=scored, narrow=narrow, columns=columns)
 
 
+def learned_from(inspection: Inspection) -> pl.Series:
+    """What rows of a group must differ in to teach the plan something: their reward; null where it is not finite.
+
+    Where each of several components is estimated by itself, it is a number for each combination of them.
+    """
+    rewards, rows = inspection.scored.plan.rewards, inspection.raw.rows
+    finite = pl.when(pl.col(".reward").is_finite())
+    if rewards.combine == "sum":
+        return rows.select(finite.then(".reward")).to_series()
+    parts = [rows[f"reward.{k}"] for k in range(len(inspection.narrow.reward_names))]
+    if rewards.component_missing == "zero":
+        parts = [part.fill_nan(None).fill_null(0.0) for part in parts]
+    combinations = encode(parts, len(rows)).codes.cast(pl.Float64)
+    return rows.select(finite.then(combinations)).to_series()
+
+
 def describe_groups(groups: pl.DataFrame, narrow: Narrow) -> list[dict[str, Any]]:
     """These groups as plain data: key and facts of each."""
     names = [name for name in GROUP_FACTS if name in groups.columns]
@@ -166,8 +182,7 @@ def _facts(inspection: Inspection, view: View) -> dict[str, Any]:
     result["reward"] = _with_ends(result["reward"], rows[".reward"])
     extremes = facts.worst_and_best(result["reward"]["min"], result["reward"]["max"])
     histogram = result["reward"]["histogram"]
-    by_component = inspection.scored.plan.rewards.combine == "normalize"
-    compared = _combinations(inspection) if by_component else (groups, rows, histogram)
+    compared = _compared(inspection, histogram)
     ties = difficulty.count_ties(*compared)
     length = duplicates = by = None
     if "length" in rows.columns:
@@ -227,20 +242,17 @@ def _by_column(inspection: Inspection, result: Mapping[str, Any]) -> dict[str, A
     return columns
 
 
-def _combinations(inspection: Inspection) -> tuple[pl.DataFrame, pl.DataFrame, Mapping[str, Any]]:
-    """Groups, rows and histogram with a number for each combination of the components in the place of the reward.
-
-    Where each component is estimated by itself, only rows that are equal in all of them are equal to the plan.
-    """
-    narrow, rewards = inspection.narrow, inspection.scored.plan.rewards
-    rows = inspection.raw.rows.filter(pl.col(".reward").is_finite())
-    parts = [rows[f"reward.{k}"] for k in range(len(narrow.reward_names))]
-    if rewards.component_missing == "zero":
-        parts = [part.fill_nan(None).fill_null(0.0) for part in parts]
-    rows = rows.select("group", encode(parts, len(rows)).codes.cast(pl.Float64).alias(".reward"))
+def _compared(
+    inspection: Inspection, histogram: Mapping[str, Any]
+) -> tuple[pl.DataFrame, pl.DataFrame, Mapping[str, Any]]:
+    """Groups, rows and histogram of what makes rows equal to the plan."""
+    groups, rows = inspection.groups, inspection.rows
+    if inspection.scored.plan.rewards.combine == "sum":
+        return groups, rows, histogram
+    rows = rows.select("group", learned_from(inspection).alias(".reward")).drop_nulls()
     value = pl.col(".reward")
     of_groups = rows.group_by("group").agg(mean=value.mean(), min=value.min(), max=value.max())
-    groups = inspection.groups.drop("mean", "min", "max").join(of_groups, left_on="code", right_on="group", how="left")
+    groups = groups.drop("mean", "min", "max").join(of_groups, left_on="code", right_on="group", how="left")
     return groups, rows, facts.distribution(rows[".reward"])["histogram"]
 
 

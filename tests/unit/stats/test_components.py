@@ -14,7 +14,7 @@ from grpo_cli.options.resolve import binding_fields, plan_of
 from grpo_cli.read.tables import Binding
 from grpo_cli.runs import inspect
 from tests.support.command import adv
-from tests.support.jobs import compute, write
+from tests.support.jobs import compute, selected, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,3 +142,11 @@ def test_the_heads_of_a_matrix_of_many_rewards_are_numbers(tmp_path: Path) -> No
 def test_a_single_reward_has_nothing_to_go_with(tmp_path: Path) -> None:
     assert look(rows(tmp_path), reward=["a"]).facts["components"] is None
     assert Plan().rewards.combine == "sum"
+
+
+def test_what_select_leaves_constant_is_judged_by_the_components_too(tmp_path: Path) -> None:
+    path = rows(tmp_path)
+    options = {"reward": ["a", "b"], "group": ["uid"], "where": "size == 2", "output": str(tmp_path / "kept.jsonl")}
+    for combine, share in (("sum", 2 / 3), ("normalize", 1 / 3)):
+        found = selected(path, combine=combine, force=True, **options)
+        assert found["zero_variance_share"] == found["kept_zero_variance_share"] == pytest.approx(share)
