@@ -38,19 +38,26 @@ def inspect(given: dict[str, Any]) -> None:
 def _against(given: dict[str, Any]) -> None:
     """Show how solve rates changed from another run to this one."""
     from grpo_cli.render import against as view
-    from grpo_cli.stats.against import against
 
     other = next((name for name in ("show", "format", "by") if name in given), None)
     if other is not None:
         raise UsageError(f"--against and --{other} are two views", "leave one of them out")
-    now, before = inspected(given), inspected({**given, "inputs": [given["before"]]})
-    facts = {
-        **against(now, before),
+    show(given, compared(inspected(given), given), view.render)
+
+
+def compared(now: Inspection, given: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """What changed from the run that --against names to this one; `more` are further fields of its job."""
+    from grpo_cli.stats.against import against, verdict
+
+    before = inspected({**given, "inputs": [given["before"]]}, **more)
+    facts = against(now, before)
+    return {
+        **facts,
+        "verdict": verdict(facts),
         "inputs": now.facts["inputs"],
         "against": before.facts["inputs"],
         "warnings": [*now.facts["warnings"], *(f"before: {line}" for line in before.facts["warnings"])],
     }
-    show(given, facts, view.render)
 
 
 def inspected(given: dict[str, Any], **more: Any) -> Inspection:

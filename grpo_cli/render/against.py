@@ -57,8 +57,4 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
             )
             sheet.row("" if at else word, text, hang=2)
     sheet.warnings(facts["warnings"], hang=2)
-    if rate["low"] <= 0 <= rate["high"]:
-        verdict = "The interval holds 0: on other prompts of this kind there may be no change."
-    else:
-        verdict = f"The run is {'better' if rate['change'] > 0 else 'worse'} than the one before on these prompts."
-    sheet.row("verdict", verdict, style="cyan", hang=2)
+    sheet.row("verdict", facts["verdict"], style="cyan", hang=2)

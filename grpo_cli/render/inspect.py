@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.errors import UnknownName
 from grpo_cli.formats.cells import canonical
 from grpo_cli.render.text import (
@@ -22,7 +23,6 @@ from grpo_cli.render.text import (
     file_list,
     number,
 )
-from grpo_cli.stats.facts import weighted_sum
 from grpo_cli.stats.group_rows import show_group
 from grpo_cli.stats.inspection import GROUP_FACTS
 from grpo_cli.stats.verdicts import key_note, percent, verdicts

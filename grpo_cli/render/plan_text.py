@@ -27,9 +27,9 @@ from grpo_cli.engine.plan_parts import (
     Rank,
     Truncated,
     Whiten,
+    weighted_sum,
 )
 from grpo_cli.render.text import clean, exact
-from grpo_cli.stats.facts import weighted_sum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -153,19 +153,6 @@ def worst_and_best(low: float | None, high: float | None) -> RewardRange:
     return (0.0, 1.0) if low is not None and high is not None and low >= 0 and high <= 1 else (low, high)
 
 
-def weighted_sum(names: Sequence[str], weights: Sequence[float] = ()) -> str:
-    """Names with their weights, which are 1 where there are none.
-
-    >>> weighted_sum(["accuracy", "format", "length"], [1.0, 0.5, -0.1])
-    'accuracy + 0.5 format - 0.1 length'
-    """
-    text = ""
-    for name, weight in zip(names, weights or (1.0,) * len(names), strict=True):
-        sign = (" - " if weight < 0 else " + ") if text else "-" * (weight < 0)
-        text += sign + (name if abs(weight) == 1 else f"{abs(weight):.12g} {name}")
-    return text
-
-
 def sizes(counts: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """How large the groups are, from (size, number of groups) in ascending order."""
     numbers, groups = [size for size, _ in counts], np.cumsum([count for _, count in counts])

@@ -155,7 +155,17 @@ def _effective_sample_size(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"The effective sample size is {size:,.0f} of {scored:,} rows: a few rows count most."
 
 
+def _against(facts: Mapping[str, Any]) -> Iterator[str]:
+    if "against" in facts:
+        changes = facts["against"]
+        rate = changes["solve_rate"]
+        yield (
+            f"Of {changes['prompts']:,} prompts that are also in {', '.join(changes['against'])} the solve rate went from {rate['before']:.4g} to {rate['now']:.4g} "
+            f"({rate['change']:+.4f}; {percent(rate['level'])} of the draws lie from {rate['low']:+.4f} to {rate['high']:+.4f}). {changes['verdict']}"
+        )
+
+
 RULES: Final = (
-    _singletons, _zero_variance, _larger_groups, _components, _unscorable, _nearly, _duplicates, _length,
+    _against, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _nearly, _duplicates, _length,
     _effective_sample_size, _uneven,
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,10 @@ def test_prompts_are_compared_one_by_one(tmp_path: Path) -> None:
     assert (found["better"], found["worse"], found["same"]) == (2, 1, 2)
     assert (found["solved_first"], found["solved_no_more"]) == (1, 1)
     assert found["flips"] == {"up": 2, "down": 1}
+    counted = Counter(
+        (round(change, 9), "better" if change > 0 else "worse" if change else "same") for change in changes.values()
+    )
+    assert {(round(one["value"], 9), one["kind"]): one["count"] for one in found["changes"]} == counted
     assert [one["key"] for one in found["gained"]] == ["a", "c"] and [one["key"] for one in found["lost"]] == ["b"]
     bands = {one["difficulty"]: (one["prompts"], one["change"]) for one in found["by_difficulty"]}
     assert bands == {
@@ -85,6 +90,14 @@ def test_groups_of_several_steps_are_one_prompt(tmp_path: Path) -> None:
     found = against(one, one)
     assert found["key"] == ["prompt_id"] and found["prompts"] == 2
     assert found["solve_rate"] == {"now": 0.25, "before": 0.25, "change": 0, "low": 0, "high": 0, "level": 0.95, "draws": 2000}  # fmt: skip
+
+
+def test_rounding_in_a_mean_changes_no_prompt(tmp_path: Path) -> None:
+    rewards = [1.0] + [0.0] * 48
+    rows = [{"prompt_id": "a", "step": step, "reward": r} for step in (1, 2, 3) for r in rewards]
+    pooled = inspected(write(tmp_path / "steps.jsonl", rows), group=["prompt_id", "step"])
+    once = inspected(write(tmp_path / "once.jsonl", [{"prompt_id": "a", "reward": r} for r in rewards]))
+    assert against(pooled, once)["same"] == against(once, pooled)["same"] == 1
 
 
 @pytest.mark.parametrize(
