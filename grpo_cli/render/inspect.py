@@ -9,6 +9,7 @@ import polars as pl
 from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.errors import UnknownName
 from grpo_cli.formats.cells import canonical
+from grpo_cli.formats.interface import words
 from grpo_cli.render.text import (
     BLOCKS,
     Sheet,
@@ -361,7 +362,7 @@ def _table_of_groups(inspection: Inspection, sort: str | None, top: int | None) 
     if sort is not None and sort not in names:
         raise UnknownName.among("fact of a group", sort, names)
     keys = [canonical(key) if key.dtype.is_nested() else key for key in narrow.key.get_columns()]
-    heads = [key for key in keys if key.name not in names]
+    heads = [key.alias(words(key.name)) for key in keys if key.name not in names]
     if not keys:
         heads = [(narrow.groups.first + 1).alias("first_row")]
     frame = pl.DataFrame([*heads, *groups.select(names).with_columns(pl.selectors.float().fill_nan(None))])

@@ -18,7 +18,7 @@ from grpo_cli.files.atomic import directories_synced
 from grpo_cli.files.compression import is_packed
 from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.formats.convert import convert
-from grpo_cli.formats.interface import PartOfRecord, Weaving
+from grpo_cli.formats.interface import PartOfRecord, Weaving, words
 from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
 from grpo_cli.read.tables import Binding
 from grpo_cli.stats import facts
@@ -157,7 +157,7 @@ def choose(inspection: Inspection, choice: Choice) -> Chosen:
             "kept_rows": len(places),
             "groups": len(groups),
             "kept_groups": int(kept.sum()),
-            "group_key": list(narrow.group_names),
+            "group_key": list(map(words, narrow.group_names)),
             "reward_columns": list(narrow.reward_names),
             "map": dict(narrow.outcomes),
             "schema": narrow.schema,
@@ -189,7 +189,9 @@ def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
     quantities = groups.select([name for name in FACTS if name in groups.columns]).with_columns(
         pl.selectors.float().fill_nan(None)
     )
-    keys = [one for one in inspection.narrow.key.get_columns() if one.name not in FACTS and not one.dtype.is_nested()]
+    narrow = inspection.narrow
+    keys = [one.alias(words(one.name)) for one in narrow.key.get_columns() if not one.dtype.is_nested()]
+    keys = [one for one in keys if one.name not in FACTS]
     named = [*(choice.where.names if choice.where else ()), choice.by.removeprefix("-").replace("pass@", "pass_at_")]
     draws = {int(name[8:]) for name in named if re.fullmatch(r"pass_at_[1-9]\d*", name)}
     return quantities.with_columns(
@@ -246,7 +248,7 @@ def _descending(quantities: pl.DataFrame, by: str) -> Vector:
     name = by.removeprefix("-").replace("pass@", "pass_at_")
     if name not in quantities.columns or not quantities[name].dtype.is_numeric():
         numeric = [one.name for one in quantities if one.dtype.is_numeric()]
-        raise UnknownName.among("fact of a group", by.removeprefix("-"), numeric)
+        raise _unknown_fact(by.removeprefix("-").strip(), numeric)
     values = quantities[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
     return np.where(np.isnan(values), np.inf, values if by.startswith("-") else -values)
 
@@ -264,13 +266,29 @@ def _holds(quantities: pl.DataFrame, part: Filter) -> Mask:
     """For which groups a condition holds."""
     for name in part.names:
         if name not in quantities.columns:
-            raise UnknownName.among("fact of a group", name, quantities.columns)
+            raise _unknown_fact(name, quantities.columns)
     try:
         holds = quantities.with_columns(part.expression().alias(".holds"))[".holds"]
     except pl.exceptions.PolarsError:
-        types = ", ".join(f"{name} is {quantities.schema[name]}" for name in part.names)
+        types = ", ".join(
+            f"{name} is a {'number' if quantities.schema[name].is_numeric() else 'text'}" for name in part.names
+        )
         raise UsageError(f"{part.text!r} compares what cannot be compared", types) from None
     return np.asarray(holds.to_numpy(), dtype=bool)
+
+
+def _unknown_fact(name: str, known: Sequence[str]) -> UnknownName:
+    """The error for a name that is no fact, with the one that may be meant."""
+    draws = re.fullmatch(r"p(?:ass)?[_@]?(?:at)?_?(\d+)", name, re.IGNORECASE)
+    if draws is not None:
+        shown = name.replace("pass_at_", "pass@")
+        return UnknownName(f"no fact of a group named {shown!r}", f"did you mean 'pass@{int(draws[1]) or 1}'?")
+    if "reward" in name.lower():
+        return UnknownName(
+            f"no fact of a group named {name!r}", "of its rewards there are mean, std, min, max and spread"
+        )
+    listed = [*(one for one in known if not one.startswith("pass_at_")), "pass@K"]
+    return UnknownName.among("fact of a group", name, listed)
 
 
 def _dropped(inspection: Inspection, numbers: Index, reasons: Sequence[str]) -> list[dict[str, Any]]:

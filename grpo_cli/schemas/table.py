@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.formats.interface import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +39,6 @@ STATES: Final = frozenset({"null", "filled", "true", "false", "zero"})
 _NUMBER: Final = re.compile(
     r"\s*([-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|nan|[-+]?inf(inity)?|true|false)\s*", re.IGNORECASE
 )
-_WORDS: Final = MappingProxyType({"@parent": "record", "@file": "file"})
 
 
 def _is_number(value: Any) -> bool:
@@ -161,7 +161,7 @@ class Schema:
 
     def words(self, name: str) -> str:
         """How messages call one of its columns."""
-        return self.derive[name].means if name in self.derive else _WORDS.get(name, name)
+        return self.derive[name].means if name in self.derive else words(name)
 
     @property
     def grouping(self) -> str:
