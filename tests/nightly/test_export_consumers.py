@@ -111,7 +111,7 @@ def test_trl_learns_preferences_from_pairs(form: str, suffix: str, tmp_path: Pat
 def tokens_of(row: dict[str, Any], tokenizer: Any) -> tuple[list[int], list[int]]:
     """The tokens of a prompt and of the response to it, whichever way they are written."""
     if isinstance(row.get("prompt"), str):
-        return tuple(tokenizer(row[name])["input_ids"] for name in ("prompt", "completion"))  # type: ignore[return-value]
+        return tuple(tokenizer(row[name])["input_ids"] for name in ("prompt", "completion"))
     turns = row["messages"] if "messages" in row else row["prompt"] + row["completion"]
     prompt = tokenizer.apply_chat_template(turns[:-1], add_generation_prompt=True, tokenize=False)
     whole = tokenizer.apply_chat_template(turns, tokenize=False)
