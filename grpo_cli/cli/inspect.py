@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from grpo_cli.cli.output import as_json, progress, screen, show
-from grpo_cli.errors import UsageError
+from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.resolve import binding_fields, plan_of, view_fields
 
@@ -49,7 +49,13 @@ def compared(now: Inspection, given: dict[str, Any], **more: Any) -> dict[str, A
     """What changed from the run that --against names to this one; `more` are further fields of its job."""
     from grpo_cli.stats.against import against, verdict
 
-    before = inspected({**given, "inputs": [given["before"]]}, **more)
+    alike = {name: value for name, value in given.items() if name != "before"}
+    try:
+        before = inspected({**alike, "inputs": [given["before"]]}, **more)
+    except DataError as error:
+        if given["before"] not in error.message:
+            error.message = f"--against {given['before']}: {error.message}"
+        raise
     facts = against(now, before)
     return {
         **facts,
@@ -66,6 +72,8 @@ def inspected(given: dict[str, Any], **more: Any) -> Inspection:
     from grpo_cli.runs.inspect import Job, run
     from grpo_cli.stats.inspection import View
 
+    if given.get("before") == "-" and "-" in given["inputs"]:
+        raise UsageError("both runs are standard input", "one of them can be")
     job = Job(
         inputs=given["inputs"],
         plan=plan_of(given),

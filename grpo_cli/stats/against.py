@@ -89,7 +89,10 @@ def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
     ]
     if not kept[0] or kept[0] != kept[1]:
         keys = " and ".join(", ".join(map(words, one.narrow.group_names)) or "blocks" for one in (now, before))
-        raise DataError(f"the groups of the two runs have no key in common ({keys})", "name the prompt with --group")
+        prompts = {one.columns.get("prompt") for one in (now, before)}
+        same = prompts.pop() if len(prompts) == 1 else None
+        cure = f"--group {same} takes the prompt, which both have" if same else "name the prompt with --group"
+        raise DataError(f"the groups of the two runs have no key in common ({keys})", cure)
     return kept[0]
 
 

@@ -122,6 +122,24 @@ def test_other_keys_are_a_question(tmp_path: Path) -> None:
         against(inspected(first), inspected(second))
 
 
+def test_a_prompt_that_both_have_is_offered_as_the_key(tmp_path: Path) -> None:
+    runs = [
+        inspected(write(tmp_path / f"{key}.jsonl", [{key: 1, "prompt": "what?", "reward": r} for r in (0, 1)]))
+        for key in ("uid", "task_id")
+    ]
+    with pytest.raises(DataError, match=r"\(uid and task_id\); --group prompt takes the prompt, which both have"):
+        against(*runs)
+
+
+def test_an_error_of_the_run_before_says_so(tmp_path: Path) -> None:
+    runs(tmp_path, NOW, BEFORE)
+    write(tmp_path / "other.jsonl", [{"prompt_id": "a", "result": "pass"}])
+    other = adv("inspect", "now.jsonl", "--against", "other.jsonl", cwd=tmp_path)
+    assert other.status == 1 and "--against other.jsonl: no column looks like the reward" in other.err
+    twice = adv("inspect", "-", "--against", "-", cwd=tmp_path)
+    assert twice.status == 2 and "both runs are standard input" in twice.err
+
+
 def test_the_command_shows_the_change_and_gives_it_as_json(tmp_path: Path) -> None:
     runs(tmp_path, NOW, BEFORE)
     text = adv("inspect", "now.jsonl", "--against", "before.jsonl", cwd=tmp_path).out
