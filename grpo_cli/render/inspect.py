@@ -200,7 +200,9 @@ def _groups(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
 def _rewards(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     columns, components = facts["rewards"], facts["components"]
     name = clean(weighted_sum([*columns], [column["weight"] for column in columns.values()]))
-    each = ["(the sum; the plan estimates each by itself)"] if facts["combine"] == "normalize" else []
+    each = (
+        ["(the sum; the plan estimates each by itself)"] if facts["combine"] == "normalize" and len(columns) > 1 else []
+    )
     yield "rewards", [name, *each, *_distribution(facts["reward"])]
     for name, reward in columns.items() if len(columns) > 1 else ():
         share = reward["zero_variance_share"]

@@ -110,7 +110,9 @@ def learned_from(inspection: Inspection) -> pl.Series:
     finite = pl.when(pl.col(".reward").is_finite())
     if rewards.combine == "sum":
         return rows.select(finite.then(".reward")).to_series()
-    parts = [rows[f"reward.{k}"] for k in range(len(inspection.narrow.reward_names))]
+    every = range(len(inspection.narrow.reward_names))
+    counted = [k for k in every if not rewards.weights or rewards.weights[k]]  # a weight of 0 teaches nothing
+    parts = [rows[f"reward.{k}"] for k in counted or every]
     if rewards.component_missing == "zero":
         parts = [part.fill_nan(None).fill_null(0.0) for part in parts]
     combinations = encode(parts, len(rows)).codes.cast(pl.Float64)

@@ -46,6 +46,17 @@ def test_under_gdpo_a_group_is_constant_where_all_components_are(tmp_path: Path)
     assert found["live_rows"] == 4
 
 
+def test_a_component_without_a_weight_teaches_nothing(tmp_path: Path) -> None:
+    found = look(rows(tmp_path), reward=["a", "b=0"], combine="normalize").facts
+    alone = look(rows(tmp_path), reward=["a"]).facts
+    for name in ("zero_variance", "live_rows", "at_size"):
+        assert found[name] == alone[name]
+    varying = [{"uid": 0, "a": 1, "b": b} for b in (0, 1)]
+    path = write(tmp_path / "b.jsonl", varying)
+    assert look(path, reward=["a", "b=0"], combine="normalize").facts["zero_variance"]["groups"] == 1
+    assert look(path, reward=["a=0", "b=0"], combine="normalize").facts["zero_variance"]["groups"] == 0
+
+
 def share_that_varies(groups: list[list[Any]], size: int) -> float:
     """Over all choices of so many rows of each group: how often they are not all equal."""
     return fmean(fmean(len({*some}) > 1 for some in combinations(group, size)) for group in groups)
