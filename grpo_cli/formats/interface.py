@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Kind = Literal["number", "numbers", "key"]
 Compared = tuple[Literal["bytes", "values"], str | None]
 PARENT: Final = "@parent"  # the column that numbers the list that a rollout stands in
-_WORDS: Final = {PARENT: "record", "@file": "file"}
 
 
 class PartOfRecord(DataError):
@@ -204,8 +203,3 @@ class Format(ABC):
                 return f"{new.name} row {(differs.arg_max() or 0) + 1}: {name} differs from {old.name}"
         more = [name for name in now.columns if name not in was.columns and name not in added]
         return f"{new.name}: the column {more[0]} is new" if more else None
-
-
-def words(name: str) -> str:
-    """How messages call a column: by its name, but for those that no file has."""
-    return _WORDS.get(name, name)

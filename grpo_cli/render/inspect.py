@@ -9,7 +9,6 @@ import polars as pl
 from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.errors import UnknownName
 from grpo_cli.formats.cells import canonical
-from grpo_cli.formats.interface import words
 from grpo_cli.render.text import (
     BLOCKS,
     Sheet,
@@ -24,6 +23,7 @@ from grpo_cli.render.text import (
     file_list,
     number,
 )
+from grpo_cli.schemas.table import words
 from grpo_cli.stats.group_rows import show_group
 from grpo_cli.stats.inspection import GROUP_FACTS
 from grpo_cli.stats.verdicts import key_note, percent, verdicts

@@ -14,7 +14,6 @@ import polars as pl
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UsageError
 from grpo_cli.files.inputs import MAX_LINE
-from grpo_cli.formats.interface import words
 from grpo_cli.read.known_names import LIKELY_TOKENS
 from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
 from grpo_cli.read.tables import Binding
@@ -103,7 +102,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         "where": wanted.where.text if wanted.where else None,
         "rows": sum(narrow.lengths),
         "groups": len(groups),
-        "group_key": list(map(words, narrow.group_names)),
+        "group_key": list(narrow.key_words),
         "reward_columns": list(narrow.reward_names),
         "map": dict(narrow.outcomes),
         "texts": columns.words if isinstance(columns, TextColumns) else ", ".join(columns.names),

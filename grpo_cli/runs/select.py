@@ -18,9 +18,10 @@ from grpo_cli.files.atomic import directories_synced
 from grpo_cli.files.compression import is_packed
 from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.formats.convert import convert
-from grpo_cli.formats.interface import PartOfRecord, Weaving, words
+from grpo_cli.formats.interface import PartOfRecord, Weaving
 from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
 from grpo_cli.read.tables import Binding
+from grpo_cli.schemas.table import words
 from grpo_cli.stats import facts
 from grpo_cli.stats.difficulty import pass_at
 from grpo_cli.stats.inspection import View, learned_from, score_groups
@@ -157,7 +158,7 @@ def choose(inspection: Inspection, choice: Choice) -> Chosen:
             "kept_rows": len(places),
             "groups": len(groups),
             "kept_groups": int(kept.sum()),
-            "group_key": list(map(words, narrow.group_names)),
+            "group_key": list(narrow.key_words),
             "reward_columns": list(narrow.reward_names),
             "map": dict(narrow.outcomes),
             "schema": narrow.schema,

@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.formats.interface import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,6 +38,12 @@ STATES: Final = frozenset({"null", "filled", "true", "false", "zero"})
 _NUMBER: Final = re.compile(
     r"\s*([-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|nan|[-+]?inf(inity)?|true|false)\s*", re.IGNORECASE
 )
+_WORDS: Final = MappingProxyType({"@parent": "record", "@file": "file"})
+
+
+def words(name: str) -> str:
+    """How messages call a column: by its name, but for those that no file has."""
+    return _WORDS.get(name, name)
 
 
 def _is_number(value: Any) -> bool:

@@ -9,7 +9,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats.cells import canonical
-from grpo_cli.formats.interface import PARENT, words
+from grpo_cli.formats.interface import PARENT
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.stats.difficulty import BANDS, USEFUL
 from grpo_cli.stats.facts import worst_and_best
@@ -88,7 +88,7 @@ def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
         for one in (now, before)
     ]
     if not kept[0] or kept[0] != kept[1]:
-        keys = " and ".join(", ".join(map(words, one.narrow.group_names)) or "blocks" for one in (now, before))
+        keys = " and ".join(", ".join(one.narrow.key_words) or "blocks" for one in (now, before))
         prompts = {one.columns.get("prompt") for one in (now, before)}
         same = prompts.pop() if len(prompts) == 1 else None
         cure = f"--group {same} takes the prompt, which both have" if same else "name the prompt with --group"

@@ -14,7 +14,6 @@ import polars as pl
 
 from grpo_cli.engine.column_stats import FEW, Numbers, counts, few
 from grpo_cli.engine.score import STATUSES
-from grpo_cli.formats.interface import words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -224,7 +223,7 @@ def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None
         "status": dict(zip(STATUSES, counts(frame[".status"].to_physical(), range(len(STATUSES))), strict=True)),
         "skipped": skipped(groups, narrow),
         "schema": narrow.schema,
-        "group_key": list(map(words, narrow.group_names)),
+        "group_key": list(narrow.key_words),
         "batch_key": narrow.batch_name,
         "reward_columns": list(narrow.reward_names),
         "map": dict(narrow.outcomes),
