@@ -149,8 +149,9 @@ def _residuals(frames: Frames, plan: Plan, table: pl.DataFrame) -> list[Part]:
     if plan.rewards.combine == "normalize":
         names = [f".component.{k}" for k in range(components)]
         owns = [_component(frames, plan, k, columns) for k in range(components)]
-        # What enters the estimator is each column: only where all of them are constant is there nothing to learn.
-        constant = pl.all_horizontal(own.constant | (own.n == 0) for own in owns)
+        # What enters the estimator is each column: only where all that have a weight are constant is there nothing to learn.
+        counted = [own for own, weight in zip(owns, weights(plan, components), strict=True) if weight]
+        constant = pl.all_horizontal(own.constant | (own.n == 0) for own in counted or owns)
         base(frames, plan, shape(frames, plan, pl.col(".reward")), columns, constant)
     else:
         names, owns = [".reward"], [base(frames, plan, shape(frames, plan, pl.col(".reward")), columns)]
