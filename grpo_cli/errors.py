@@ -96,6 +96,12 @@ class InputChanged(DataError):
             "run again when its writer has finished",
         )
 
+    @classmethod
+    def unless_same(cls, rows: int, again: int, name: str) -> None:
+        """Refuse a file whose second reading has another number of rows than the first."""
+        if rows != again:
+            raise cls.between_readings(name)
+
 
 class GateError(GrpoError):
     """A condition given with --fail-on holds. `facts` are those that it was judged by."""

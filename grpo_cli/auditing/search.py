@@ -333,7 +333,8 @@ def _multiplied(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
         tried.add(formula)
         values = trial.advantages(fit.candidate.plan)
         known = np.isfinite(values) & np.isfinite(trial.logged) & (np.abs(values) > LARGE)
-        if len({_rounded(one) for one in np.abs(values[known]).tolist()}) < DIFFERENT:
+        sizes = np.abs(values[known]).tolist()
+        if all(_rounded(one) == _rounded(sizes[0]) for one in sizes):  # mostly the second differs
             continue
         digits = 2 if fit.candidate.plan.uses_batch else 3  # one and the same with each of many spreads of the batch
         factor = float(f"{np.median(trial.logged[known] / values[known]):.{digits}g}")

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from grpo_cli.cli.output import as_json, progress, screen, show
-from grpo_cli.errors import UsageError
+from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.resolve import binding_fields, plan_of, view_fields
 
@@ -38,19 +38,32 @@ def inspect(given: dict[str, Any]) -> None:
 def _against(given: dict[str, Any]) -> None:
     """Show how solve rates changed from another run to this one."""
     from grpo_cli.render import against as view
-    from grpo_cli.stats.against import against
 
     other = next((name for name in ("show", "format", "by") if name in given), None)
     if other is not None:
         raise UsageError(f"--against and --{other} are two views", "leave one of them out")
-    now, before = inspected(given), inspected({**given, "inputs": [given["before"]]})
-    facts = {
-        **against(now, before),
+    show(given, compared(inspected(given), given), view.render)
+
+
+def compared(now: Inspection, given: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """What changed from the run that --against names to this one; `more` are further fields of its job."""
+    from grpo_cli.stats.against import against, verdict
+
+    alike = {name: value for name, value in given.items() if name != "before"}
+    try:
+        before = inspected({**alike, "inputs": [given["before"]]}, **more)
+    except DataError as error:
+        if given["before"] not in error.message:
+            error.message = f"--against {given['before']}: {error.message}"
+        raise
+    facts = against(now, before)
+    return {
+        **facts,
+        "verdict": verdict(facts),
         "inputs": now.facts["inputs"],
         "against": before.facts["inputs"],
         "warnings": [*now.facts["warnings"], *(f"before: {line}" for line in before.facts["warnings"])],
     }
-    show(given, facts, view.render)
 
 
 def inspected(given: dict[str, Any], **more: Any) -> Inspection:
@@ -59,6 +72,8 @@ def inspected(given: dict[str, Any], **more: Any) -> Inspection:
     from grpo_cli.runs.inspect import Job, run
     from grpo_cli.stats.inspection import View
 
+    if given.get("before") == "-" and "-" in given["inputs"]:
+        raise UsageError("both runs are standard input", "one of them can be")
     job = Job(
         inputs=given["inputs"],
         plan=plan_of(given),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from glob import has_magic
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from grpo_cli.cli.inspect import inspected
+from grpo_cli.cli.inspect import compared, inspected
 from grpo_cli.cli.output import file_of
 from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.stores import is_url
@@ -25,7 +26,13 @@ def report(given: dict[str, Any]) -> None:
         raise UsageError(
             "the report is drawn with altair and vl-convert-python", "pip install altair vl-convert-python"
         )
-    inspection = inspected(given, report=target, force=given.get("force", False))
+    written = {"report": target, "force": given.get("force", False)}
+    inspection = inspected(given, **written)
+    if "before" in given:
+        changes = compared(inspection, given, **written)
+        inspection = replace(
+            inspection, facts={**inspection.facts, "against": changes, "warnings": changes["warnings"]}
+        )
     from grpo_cli.render.report import write_report
     from grpo_cli.render.text import count
 

@@ -201,16 +201,16 @@ class Frames:
             if name in needed:
                 needed.update(self._later[name].meta.root_names())
                 steps.append(self._later[name].alias(name))
-        rows = self._rows.select(name for name in self._rows.columns if name in needed)
-        facts = self.groups.select(name for name in self.groups.columns if name in needed)
+        # Brackets and not `select` and `gather`: on small tables a query costs more than its arithmetic.
+        rows = self._rows[[name for name in self._rows.columns if name in needed]]
+        facts = [self.groups[name] for name in self.groups.columns if name in needed]
         same = {fact.name for fact in facts if not fact.dtype.is_float() and fact.n_unique() == 1}
         codes = self.codes
 
         def piece(start: int, end: int) -> pl.DataFrame:
             # A frame that is gathered from one line has constants for columns; see `_of_lines`.
             spread = [
-                fact.new_from_index(0, end - start) if fact.name in same else fact.gather(codes[start:end])
-                for fact in facts
+                fact.new_from_index(0, end - start) if fact.name in same else fact[codes[start:end]] for fact in facts
             ]
             return _of_lines(rows[start:end].hstack(spread), steps[::-1], names)
 
@@ -271,13 +271,14 @@ def _of_lines(frame: pl.DataFrame, steps: Iterable[pl.Expr], names: Iterable[str
 
 def _row_by_row(value: pl.Expr) -> bool:
     """Whether each row can be computed by itself; not where polars cannot say so before it knows the types."""
-    if value.meta.is_column():
+    meta = value.meta
+    if meta.is_column():
         return True
     try:
-        separable = value.meta.is_row_separable()  # says nothing of the inputs
+        separable = meta.is_row_separable()  # says nothing of the inputs
     except pl.exceptions.PolarsError:
         return False
-    return separable and all(_row_by_row(one) for one in value.meta.pop())
+    return separable and all(_row_by_row(one) for one in meta.pop())
 
 
 def _plain(moments: Moments) -> Mapping[str, Vector]:

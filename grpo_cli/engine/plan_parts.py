@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from grpo_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 Level = Literal["none", "group", "batch", "constant"]
 
@@ -34,6 +34,19 @@ class Rewards:
     combine: Literal["sum", "normalize"] = "sum"
     component_missing: Literal["skip", "zero", "propagate"] = "skip"
     missing: Literal["error", "exclude", "zero", "as-zero", "propagate"] = "error"
+
+
+def weighted_sum(names: Sequence[str], weights: Sequence[float] = ()) -> str:
+    """Names with their weights, which are 1 where there are none.
+
+    >>> weighted_sum(["accuracy", "format", "length"], [1.0, 0.5, -0.1])
+    'accuracy + 0.5 format - 0.1 length'
+    """
+    text = ""
+    for name, weight in zip(names, weights or (1.0,) * len(names), strict=True):
+        sign = (" - " if weight < 0 else " + ") if text else "-" * (weight < 0)
+        text += sign + (name if abs(weight) == 1 else f"{abs(weight):.12g} {name}")
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,8 +150,9 @@ def _residuals(frames: Frames, plan: Plan, table: pl.DataFrame) -> list[Part]:
     if plan.rewards.combine == "normalize":
         names = [f".component.{k}" for k in range(components)]
         shaped = [_component(frames, plan, k, columns) for k in range(components)]
-        # What enters the estimator is each column: only where all of them are constant is there nothing to learn.
-        constant = pl.all_horizontal(t.constant | (t.n == 0) for t in shaped)
+        # What enters the estimator is each column: only where all that have a weight are constant is there nothing to learn.
+        counted = [t for t, weight in zip(shaped, weights(plan, components), strict=True) if weight]
+        constant = pl.all_horizontal(t.constant | (t.n == 0) for t in counted or shaped)
         base(frames, plan, shape(frames, plan, pl.col(".reward")), columns, constant)
     else:
         names, shaped = [".reward"], [base(frames, plan, shape(frames, plan, pl.col(".reward")), columns)]

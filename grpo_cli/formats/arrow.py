@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 from pyarrow import ipc
 
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.formats import cells
 from grpo_cli.formats.cells import plain_keys
 from grpo_cli.formats.columnar import (
@@ -29,7 +29,6 @@ from grpo_cli.formats.columnar import (
     steps,
 )
 from grpo_cli.formats.interface import Field, Format
-from grpo_cli.formats.jsonl.lines import exactly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -182,11 +181,11 @@ def _schema(source: Input) -> pa.Schema:
 def _weave_all(source: Input, reader: Any, new: pa.Table, writer: ipc.RecordBatchStreamWriter) -> None:
     at = 0
     for batch, notes in _batches(reader):
-        exactly(min(at + batch.num_rows, new.num_rows), at + batch.num_rows, source)
+        InputChanged.unless_same(min(at + batch.num_rows, new.num_rows), at + batch.num_rows, source.name)
         table = joined(pa.Table.from_batches([batch]), new.slice(at, batch.num_rows))
         at += batch.num_rows
         writer.write_batch(_one_batch(table), custom_metadata=notes)
-    exactly(at, new.num_rows, source)
+    InputChanged.unless_same(at, new.num_rows, source.name)
 
 
 def _batches(reader: Any) -> Iterator[tuple[pa.RecordBatch, Any]]:

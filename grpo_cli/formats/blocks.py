@@ -1,4 +1,4 @@
-"""A text file in blocks of whole lines, which threads can work on in order.
+"""The lines of a text file, and blocks of whole lines, which threads can work on in order.
 
 Only the ends of lines are looked for to cut a file, so that each thread reads its own block. Of a packed file there is
 one stream: its blocks come with their bytes. Two readings cut a file in the same way, at the sizes that the first found.
@@ -6,18 +6,22 @@ one stream: its blocks come with their bytes. Two readings cut a file in the sam
 
 from __future__ import annotations
 
+from array import array
 from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
+import numpy as np
+
 from grpo_cli.errors import DataError, InputChanged
-from grpo_cli.files.compression import is_packed, unpacked
+from grpo_cli.files.compression import is_packed, seekable, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from grpo_cli.files.inputs import Input
 
+BOM: Final = b"\xef\xbb\xbf"
 SIZE: Final = 2 << 20  # bytes of a block, but for lines that are longer
 _STEP: Final = 1 << 13  # bytes in which the end of a line is looked for
 _OTHER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -121,3 +125,34 @@ def _unpacked(source: Input) -> Iterator[bytes]:
             held.append(data[cut:])
         if any(held):
             yield b"".join(held)
+
+
+def raw_lines(source: Input) -> Iterator[bytes]:
+    """Every line with its ending, out of a packed file too; what is appended meanwhile is not part of the file."""
+    with unpacked(source) as handle:
+        refuse_other_encodings(source, handle)
+        yield from handle
+
+
+def ending(raw: bytes) -> bytes:
+    r"""The line ending of a record: CRLF, LF or nothing."""
+    return b"\r\n" if raw.endswith(b"\r\n") else b"\n" if raw.endswith(b"\n") else b""
+
+
+def offsets(records: Iterable[tuple[bytes, bool]]) -> np.ndarray:
+    """Start and end of every record that is a row, as an array of two columns."""
+    marks, at = array("q"), 0
+    for raw, is_row in records:
+        if is_row:
+            marks.extend((at, at + len(raw)))
+        at += len(raw)
+    return np.frombuffer(marks, dtype=np.int64).reshape(-1, 2) if marks else np.empty((0, 2), np.int64)
+
+
+def taken(handle: BinaryIO, spans: np.ndarray, take: np.ndarray, newline: bytes) -> Iterator[bytes]:
+    """The wanted rows, each of them ended, without the mark that only the first line may carry."""
+    with seekable(handle) as plain:
+        for start, end in spans[take]:
+            plain.seek(start)
+            raw = plain.read(end - start).removeprefix(BOM)
+            yield raw if ending(raw) else raw + newline

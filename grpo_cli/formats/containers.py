@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from grpo_cli.files.inputs import Input
 
+_ZIP: Final = b"PK\x03\x04"  # at the beginning of an archive; its list of members is at the end
 _HEADS: Final = ("_journal/start.json", "start.json", "results.json", "header.json")  # the last one has all of it
 _TRACKIO: Final = frozenset({"run_name", "step", "metrics"})
 _LISTED: Final = 8
@@ -45,7 +46,12 @@ def archive(source: Input, handle: Any, what: str, cure: str) -> zipfile.ZipFile
     try:
         return zipfile.ZipFile(handle)
     except (zipfile.BadZipFile, EOFError, ValueError) as error:
-        raise DataError(f"{source.name}: not {what} that can be read: {str(error).lower()}", cure) from None
+        handle.seek(0)
+        if handle.read(len(_ZIP)) == _ZIP:
+            why, cure = "the end of the archive is missing", "was its writer stopped?"
+        else:
+            why = str(error).lower()
+        raise DataError(f"{source.name}: not {what} that can be read: {why}", cure) from None
 
 
 def inspect_log(source: Input) -> Iterator[bytes]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 import polars as pl
 
+from grpo_cli.errors import InputChanged
 from grpo_cli.formats.interface import TypesDiffer
-from grpo_cli.formats.jsonl.lines import exactly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ def _with_new_columns(source: Input, parts: Iterator[pl.DataFrame], weaving: Wea
             start = first
             first, last = np.searchsorted(take, [first, last])
             kept = part[pl.Series(take[first:last] - start)]
-        exactly(last, min(last, added.height), source)
+        InputChanged.unless_same(last, min(last, added.height), source.name)
         yield kept.with_columns(added[first:last].get_columns())
     if take is None:
-        exactly(row, added.height, source)
+        InputChanged.unless_same(row, added.height, source.name)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.compression import packer_of, suffix_of, unpacked
 from grpo_cli.files.inputs import Input, spooled
-from grpo_cli.formats.jsonl.lines import BOM
+from grpo_cli.formats.blocks import BOM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

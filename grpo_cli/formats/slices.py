@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
     Ints = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
     Buffer = bytes | memoryview
     Gap = tuple[Ints, Ints]  # where it begins and ends in each row
-    Text = Sequence[pl.Expr | pl.Series]  # its parts, which follow each other
+    Text = Sequence[str | pl.Series]  # its parts, which follow each other: the same for all rows, or one for each
 
 LONG: Final = 1_024  # bytes of a row, in the mean of its block
 FEW: Final = 2_048  # rows for which pyarrow is not worth loading
 
 
-def between(data: bytes, starts: Ints, ends: Ints) -> pl.Series:
+def between(data: Buffer, starts: Ints, ends: Ints) -> pl.Series:
     """The bytes between these places, a text each; no place may lie before the one that precedes it.
 
     They need not be UTF-8 where they are only put together again.
@@ -38,7 +39,8 @@ def between(data: bytes, starts: Ints, ends: Ints) -> pl.Series:
 
 def joined(parts: Text) -> memoryview:
     """The bytes of texts put together row by row, and of all rows."""
-    texts = pl.select(pl.concat_str(parts)).to_series().to_arrow(compat_level=pl.CompatLevel.oldest())
+    cells = [pl.lit(part) if isinstance(part, str) else part for part in parts]
+    texts = pl.select(pl.concat_str(cells)).to_series().to_arrow(compat_level=pl.CompatLevel.oldest())
     _, ends, data = texts.buffers()
     if data is None:
         return memoryview(b"")
@@ -46,9 +48,9 @@ def joined(parts: Text) -> memoryview:
     return memoryview(data)[first:last]
 
 
-def filled(data: bytes, gaps: Sequence[Gap], texts: Sequence[Text]) -> list[Buffer]:
-    """The block with a text in the place of each gap. Every row has as many gaps, in order of their places."""
-    height = len(gaps[0][0])
+def filled(data: Buffer, gaps: Sequence[Gap], texts: Sequence[Text]) -> list[Buffer]:
+    """The block with a text in the place of each gap; one without parts is empty. Every row has as many gaps, in order."""
+    height = len(gaps[0][0]) if gaps else 0
     if not height:
         return [data]
     starts = np.column_stack([start for start, _ in gaps]).ravel()
@@ -59,8 +61,8 @@ def filled(data: bytes, gaps: Sequence[Gap], texts: Sequence[Text]) -> list[Buff
         parts: list[Buffer] = [rest] * (2 * len(starts) + 1)
         parts[:-1:2] = [view[start:end] for start, end in zip(before.tolist(), starts.tolist(), strict=True)]
         for at, text in enumerate(texts):
-            new = pl.select(pl.concat_str(text)).to_series()
-            parts[2 * at + 1 :: 2 * len(gaps)] = [one.encode() for one in new.to_list()]
+            cells = [repeat(part, height) if isinstance(part, str) else part.to_list() for part in text or [""]]
+            parts[2 * at + 1 :: 2 * len(gaps)] = ["".join(row).encode() for row in zip(*cells, strict=True)]
         return parts
     kept = between(data, before, starts)
     rows = [part for at, text in enumerate(texts) for part in (kept.gather_every(len(gaps), at), *text)]

@@ -101,7 +101,7 @@ _ROWS: Final = (
         help="Draw the rewards, the groups and their advantages: one HTML page that needs no network, or a picture.",
         argument=_INPUTS,
         options=_options(
-            "output", "force", "by", "methods", "text_column", "duplicates", *_ADVANTAGE, "on_error", "max_line",
+            "output", "force", "by", "before", "methods", "text_column", "duplicates", *_ADVANTAGE, "on_error", "max_line",
             "config", "quiet", "debug",
         ),
         example="grpo-adv report rewards.jsonl -o report.html",

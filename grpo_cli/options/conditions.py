@@ -42,18 +42,20 @@ class Filter:
 
     @classmethod
     def parse(cls, text: str, known: Collection[str] = ()) -> Filter:
-        """Read a condition, or say where it stops being one; its names must be `known`, if that is given."""
+        """Read a condition, or say where it stops being one; its names must be `known`, if that is given.
+
+        Without known names it is a condition on the facts of a group.
+        """
+        example = _OF_RUN if known else _OF_DRAWS if "@" in text else _OF_GROUPS
         try:
             tree = ast.parse(re.sub(r"\bpass@(?=\d)", "pass_at_", text.strip()), mode="eval").body
         except SyntaxError as error:
             at = f" at {text.strip()[(error.offset or 1) - 1 :][:20]!r}" if error.offset else ""
             single = re.search(r"(?<![<>=!])=(?!=)", text) is not None
-            raise UsageError(
-                f"{text!r} is not a condition{at}", "equal is written ==" if single else _EXAMPLE
-            ) from None
+            raise UsageError(f"{text!r} is not a condition{at}", "equal is written ==" if single else example) from None
         except (ValueError, RecursionError, MemoryError):
-            raise UsageError(f"{text[:40]!r}... cannot be read as a condition", _EXAMPLE) from None
-        _check(tree, text)
+            raise UsageError(f"{text[:40]!r}... cannot be read as a condition", example) from None
+        _check(tree, text, example)
         condition = cls(text, tree)
         for name in condition.names:
             if known and name not in known:
@@ -92,24 +94,26 @@ class Filter:
         return [Filter(text.replace("pass_at_", "pass@"), node) for text, node in parts]
 
 
-_EXAMPLE: Final = "a condition compares quantities with numbers, as in 'zero_variance_share > 0.5 or groups < 8'"
+_OF_RUN: Final = "a condition compares quantities with numbers, as in 'zero_variance_share > 0.5 or groups < 8'"
+_OF_GROUPS: Final = "a condition compares facts of a group with numbers, as in '0.1 <= mean <= 0.9 and std > 0'"
+_OF_DRAWS: Final = "how often K draws have a solved row is written with a number for K, as in 'pass@4 >= 0.5'"
 _ALLOWED: Final = (
     ast.Compare, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, ast.Name, ast.Load,
     ast.Constant, *_COMPARE, *_ARITHMETIC,
 )  # fmt: skip
 
 
-def _check(tree: ast.expr, text: str) -> None:
+def _check(tree: ast.expr, text: str, example: str) -> None:
     """Raise a usage error where the text is more than a condition, or `and`, `or` and `not` join what is none."""
     for node in ast.walk(tree):
         # An operator has no text of its own: what it is part of is shown.
         operators = [o for o in ast.iter_child_nodes(node) if isinstance(o, (ast.operator, ast.cmpop, ast.unaryop))]
         no_quantity = isinstance(node, ast.Constant) and isinstance(node.value, (complex, bytes, types.EllipsisType))
         if no_quantity or not all(isinstance(part, _ALLOWED) for part in (node, *operators)):
-            raise UsageError(f"{text!r} has {ast.unparse(node)!r}, which a condition cannot have", _EXAMPLE)
+            raise UsageError(f"{text!r} has {ast.unparse(node)!r}, which a condition cannot have", example)
     joined = (node for node in ast.walk(tree) if isinstance(node, (ast.BoolOp, ast.UnaryOp)))
     if not all(map(_is_condition, (tree, *(node for node in joined if not isinstance(node.op, ast.USub))))):
-        raise UsageError(f"{text!r} compares nothing", _EXAMPLE)
+        raise UsageError(f"{text!r} compares nothing", example)
 
 
 def _is_condition(node: ast.expr) -> bool:
@@ -148,7 +152,7 @@ def _calculated(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> 
     except (ZeroDivisionError, OverflowError):
         return None
     except TypeError:
-        raise UsageError(f"cannot calculate with {left!r} and {right!r}", _EXAMPLE) from None
+        raise UsageError(f"cannot calculate with {left!r} and {right!r}", _OF_RUN) from None
     return None if result != result else result  # noqa: PLR0124 - not a number
 
 
@@ -164,7 +168,7 @@ def _compare(op: ast.cmpop, left: Any, right: Any) -> bool:
     try:
         return bool(_COMPARE[type(op)](left, right))
     except TypeError:
-        raise UsageError(f"cannot compare {left!r} with {right!r}", _EXAMPLE) from None
+        raise UsageError(f"cannot compare {left!r} with {right!r}", _OF_RUN) from None
 
 
 # --- as columns --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import polars as pl
 from grpo_cli.errors import DataError
 from grpo_cli.formats.cells import as_number, canonical, key_series, number_series
 from grpo_cli.formats.interface import Field
-from grpo_cli.formats.jsonl.exact import ABSENT, value_of
+from grpo_cli.formats.json_text import ABSENT, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

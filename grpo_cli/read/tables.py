@@ -16,6 +16,7 @@ from grpo_cli.formats.paths import Absent, splits
 from grpo_cli.read.derived_columns import DerivedColumns, inside_of_texts
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.schemas.sample import values_of
+from grpo_cli.schemas.table import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -231,6 +232,11 @@ class Narrow:
     def read_names(self) -> set[str]:
         """The columns that the arithmetic reads."""
         return {*self.group_names, *self.reward_names, *self.roles.values()}
+
+    @property
+    def key_words(self) -> tuple[str, ...]:
+        """The columns of the key as messages call them."""
+        return tuple(map(words, self.group_names))
 
     @cached_property
     def ends(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from grpo_cli.render.text import Sheet, aligned, clean, count, cut, listing, number
+from grpo_cli.render.text import Sheet, aligned, clean, count, cut, file_list, number
 from grpo_cli.stats.verdicts import percent
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ KEY = 40
 def render(facts: Mapping[str, Any], console: Console) -> None:
     """Print what changed."""
     sheet, rate = Sheet(console), facts["solve_rate"]
-    sheet.row("now", listing(clean(name) for name in facts["inputs"]))
-    sheet.row("before", listing(clean(name) for name in facts["against"]))
+    sheet.row("now", file_list(facts["inputs"]))
+    sheet.row("before", file_list(facts["against"]))
     sheet.row("prompts", f"{count(facts['prompts'], 'prompt')} in both, by {clean(', '.join(facts['key']))}")
     for word, part in (("only now", facts["only_now"]), ("only before", facts["only_before"])):
         if part["prompts"]:
@@ -57,8 +57,4 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
             )
             sheet.row("" if at else word, text, hang=2)
     sheet.warnings(facts["warnings"], hang=2)
-    if rate["low"] <= 0 <= rate["high"]:
-        verdict = "The interval holds 0: on other prompts of this kind there may be no change."
-    else:
-        verdict = f"The run is {'better' if rate['change'] > 0 else 'worse'} than the one before on these prompts."
-    sheet.row("verdict", verdict, style="cyan", hang=2)
+    sheet.row("verdict", facts["verdict"], style="cyan", hang=2)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.errors import UnknownName
 from grpo_cli.formats.cells import canonical
 from grpo_cli.render.text import (
@@ -22,6 +23,7 @@ from grpo_cli.render.text import (
     file_list,
     number,
 )
+from grpo_cli.schemas.table import words
 from grpo_cli.stats.group_rows import component_heads, show_group
 from grpo_cli.stats.inspection import GROUP_FACTS, key_columns
 from grpo_cli.stats.verdicts import key_note, percent, verdicts
@@ -38,6 +40,7 @@ LINES: Final = 20  # of a trend; more are thinned out
 SPARKS: Final = 60
 ROWS: Final = 64  # of a group
 NARROWEST: Final = 12  # of a text beside its numbers
+NAMED: Final = 3  # reward columns whose names fit over a matrix
 WIDEST: Final = 60  # bars of a histogram on one line
 DIGITS: Final = 6  # of a number in Markdown
 HEADS: Final = {
@@ -195,29 +198,36 @@ def _groups(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _rewards(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    columns = facts["rewards"]
-    yield "rewards", [clean(" + ".join(columns)), *_distribution(facts["reward"])]
+    columns, components = facts["rewards"], facts["components"]
+    name = clean(weighted_sum([*columns], [column["weight"] for column in columns.values()]))
+    each = (
+        ["(the sum; the plan estimates each by itself)"] if facts["combine"] == "normalize" and len(columns) > 1 else []
+    )
+    yield "rewards", [name, *each, *_distribution(facts["reward"])]
     for name, reward in columns.items() if len(columns) > 1 else ():
         share = reward["zero_variance_share"]
         notes = [f"{reward['unscorable']:,} missing"] if reward["unscorable"] else []
-        notes += [f"constant in {percent(share)} of the groups"] if share is not None else []
-        yield f"  {cut(clean(name), 11)}", [*_distribution(reward), *([", ".join(notes)] if notes else [])]
+        constant = [f"constant in {percent(share)} of the groups"] if share is not None else []
+        notes = [", ".join(notes + constant)] if notes + constant else []
+        others = {what: components[what][name] for what in ("length", "advantage") if what in components}
+        if any(correlation is not None for correlation in others.values()):
+            goes_with = ", ".join(f"{what} {_signed(correlation)}" for what, correlation in others.items())
+            notes.append(f"correlation inside groups with {goes_with}")
+        yield f"  {cut(clean(name), 11)}", [*_distribution(reward), *notes]
 
 
 def _components(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """A line for each of several reward columns: how it goes with the others, the length and the advantage."""
+    """A line for each of several reward columns: how it goes with the others; of many the heads are numbers."""
     coefficients = facts["components"]
     if coefficients is None:
         return
     names = list(coefficients["correlation"])
-    cells = [[cut(clean(name), NARROWEST) for name in names]]
-    cells += [[_signed(coefficients["correlation"][name][other]) for name in names] for other in names]
-    heads = ["", *cells[0]]
-    for what in ("length", "advantage"):
-        if what in coefficients:
-            heads.append(what)
-            cells.append([_signed(coefficients[what][name]) for name in names])
-    yield "together", ["correlations inside groups", *aligned(heads, cells, frozenset({0}))]
+    heads = rows = [cut(clean(name), NARROWEST) for name in names]
+    if len(names) > NAMED:
+        heads = [str(place) for place in range(1, len(names) + 1)]
+        rows = [f"{head} {row}" for head, row in zip(heads, rows, strict=True)]
+    cells = [[_signed(coefficients["correlation"][name][other]) for name in names] for other in names]
+    yield "together", ["correlations inside groups", *aligned(["", *heads], [rows, *cells], frozenset({0}))]
 
 
 def _signed(correlation: float | None) -> str:
@@ -363,8 +373,9 @@ def _table_of_groups(inspection: Inspection, sort: str | None, top: int | None) 
     names = [name for name in (*GROUP_FACTS, "constant") if name in groups.columns]
     if sort is not None and sort not in names:
         raise UnknownName.among("fact of a group", sort, names)
-    heads = [canonical(key) if key.dtype.is_nested() else key for key in key_columns(narrow, names)]
-    if not heads:
+    keys = [canonical(key) if key.dtype.is_nested() else key for key in key_columns(narrow, names)]
+    heads = [key.alias(words(key.name)) for key in keys]
+    if not keys:
         heads = [(narrow.groups.first + 1).alias("first_row")]
     frame = pl.DataFrame([*heads, *groups.select(names).with_columns(pl.selectors.float().fill_nan(None))])
     if sort is not None:

@@ -27,6 +27,7 @@ from grpo_cli.engine.plan_parts import (
     Rank,
     Truncated,
     Whiten,
+    weighted_sum,
 )
 from grpo_cli.render.text import clean, exact
 
@@ -188,7 +189,7 @@ def weighted(plan: Plan, names: Sequence[str], letter: str) -> str:
         named = [f"{letter}{k}" for k in range(1, len(weights) + 1)]
     else:
         named = [name if letter == "r" else f"{letter}({name})" for name in names]
-    return " + ".join(name if w == 1 else f"{exact(w)} {name}" for w, name in zip(weights, named, strict=True))
+    return weighted_sum(named, weights)
 
 
 # --- operations --------------------------------------------------------------------------------------------

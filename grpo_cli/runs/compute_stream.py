@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from grpo_cli.files.inputs import Input
-    from grpo_cli.formats.jsonl.lines import Ints
+    from grpo_cli.formats.slices import Ints
     from grpo_cli.runs.compute_files import Job
 
 

@@ -102,7 +102,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         "where": wanted.where.text if wanted.where else None,
         "rows": sum(narrow.lengths),
         "groups": len(groups),
-        "group_key": list(narrow.group_names),
+        "group_key": list(narrow.key_words),
         "reward_columns": list(narrow.reward_names),
         "map": dict(narrow.outcomes),
         "texts": columns.words if isinstance(columns, TextColumns) else ", ".join(columns.names),

@@ -21,9 +21,10 @@ from grpo_cli.formats.convert import convert
 from grpo_cli.formats.interface import PartOfRecord, Weaving
 from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
 from grpo_cli.read.tables import Binding
+from grpo_cli.schemas.table import words
 from grpo_cli.stats import facts
 from grpo_cli.stats.difficulty import pass_at
-from grpo_cli.stats.inspection import View, score_groups
+from grpo_cli.stats.inspection import View, learned_from, score_groups
 from grpo_cli.write.outputs import Output, choose_targets, identities, refuse_summary
 from grpo_cli.write.weave import make_folders, one_of_several, sink
 
@@ -135,6 +136,7 @@ def choose(inspection: Inspection, choice: Choice) -> Chosen:
     codes = narrow.table["group"].to_numpy()
     rows = kept_groups[codes]
     rewards = inspection.raw.rows[".reward"].fill_null(float("nan")).to_numpy()
+    compared = learned_from(inspection).fill_null(float("nan")).to_numpy()
     if choice.per_group is not None:
         picked = rows & pick_rows(codes, rewards, choice.per_group, choice.pick, choice.seed or 0)
         count = int((rows & ~picked).sum())
@@ -156,13 +158,13 @@ def choose(inspection: Inspection, choice: Choice) -> Chosen:
             "kept_rows": len(places),
             "groups": len(groups),
             "kept_groups": int(kept.sum()),
-            "group_key": list(narrow.group_names),
+            "group_key": list(narrow.key_words),
             "reward_columns": list(narrow.reward_names),
             "map": dict(narrow.outcomes),
             "schema": narrow.schema,
             "notes": list(narrow.notes),
             "zero_variance_share": facts.zero_variance(groups)["share"],
-            "kept_zero_variance_share": _constant_share(codes[rows], rewards[rows], len(groups)),
+            "kept_zero_variance_share": _constant_share(codes[rows], compared[rows], len(groups)),
             "dropped": dropped,
             "warnings": [*narrow.warnings, *([] if len(places) else ["no row is left"])],
         },
@@ -188,7 +190,9 @@ def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
     quantities = groups.select([name for name in FACTS if name in groups.columns]).with_columns(
         pl.selectors.float().fill_nan(None)
     )
-    keys = [one for one in inspection.narrow.key.get_columns() if one.name not in FACTS and not one.dtype.is_nested()]
+    narrow = inspection.narrow
+    keys = [one.alias(words(one.name)) for one in narrow.key.get_columns() if not one.dtype.is_nested()]
+    keys = [one for one in keys if one.name not in FACTS]
     named = [*(choice.where.names if choice.where else ()), choice.by.removeprefix("-").replace("pass@", "pass_at_")]
     draws = {int(name[8:]) for name in named if re.fullmatch(r"pass_at_[1-9]\d*", name)}
     return quantities.with_columns(
@@ -245,7 +249,7 @@ def _descending(quantities: pl.DataFrame, by: str) -> Vector:
     name = by.removeprefix("-").replace("pass@", "pass_at_")
     if name not in quantities.columns or not quantities[name].dtype.is_numeric():
         numeric = [one.name for one in quantities if one.dtype.is_numeric()]
-        raise UnknownName.among("fact of a group", by.removeprefix("-"), numeric)
+        raise _unknown_fact(by.removeprefix("-").strip(), numeric)
     values = quantities[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
     return np.where(np.isnan(values), np.inf, values if by.startswith("-") else -values)
 
@@ -263,13 +267,29 @@ def _holds(quantities: pl.DataFrame, part: Filter) -> Mask:
     """For which groups a condition holds."""
     for name in part.names:
         if name not in quantities.columns:
-            raise UnknownName.among("fact of a group", name, quantities.columns)
+            raise _unknown_fact(name, quantities.columns)
     try:
         holds = quantities.with_columns(part.expression().alias(".holds"))[".holds"]
     except pl.exceptions.PolarsError:
-        types = ", ".join(f"{name} is {quantities.schema[name]}" for name in part.names)
+        types = ", ".join(
+            f"{name} is a {'number' if quantities.schema[name].is_numeric() else 'text'}" for name in part.names
+        )
         raise UsageError(f"{part.text!r} compares what cannot be compared", types) from None
     return np.asarray(holds.to_numpy(), dtype=bool)
+
+
+def _unknown_fact(name: str, known: Sequence[str]) -> UnknownName:
+    """The error for a name that is no fact, with the one that may be meant."""
+    draws = re.fullmatch(r"p(?:ass)?[_@]?(?:at)?_?(\d+)", name, re.IGNORECASE)
+    if draws is not None:
+        shown = name.replace("pass_at_", "pass@")
+        return UnknownName(f"no fact of a group named {shown!r}", f"did you mean 'pass@{int(draws[1]) or 1}'?")
+    if "reward" in name.lower():
+        return UnknownName(
+            f"no fact of a group named {name!r}", "of its rewards there are mean, std, min, max and spread"
+        )
+    listed = [*(one for one in known if not one.startswith("pass_at_")), "pass@K"]
+    return UnknownName.among("fact of a group", name, listed)
 
 
 def _dropped(inspection: Inspection, numbers: Index, reasons: Sequence[str]) -> list[dict[str, Any]]:

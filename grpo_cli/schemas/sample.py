@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from grpo_cli.formats.jsonl import exact
+from grpo_cli.formats import json_text
 from grpo_cli.schemas.table import SHAPES
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def misfit(name: str, shape: str, sample: Sample) -> str:
 def values_of(record: Mapping[str, Any], name: str) -> Iterator[Any]:
     """Every value at a name that may lead over lists."""
     head, each, rest = name.partition("[]")
-    here = exact.value_of(record, head)
-    if here is exact.ABSENT:
+    here = json_text.value_of(record, head)
+    if here is json_text.ABSENT:
         return
     if not each:
         yield here

@@ -41,6 +41,11 @@ _NUMBER: Final = re.compile(
 _WORDS: Final = MappingProxyType({"@parent": "record", "@file": "file"})
 
 
+def words(name: str) -> str:
+    """How messages call a column: by its name, but for those that no file has."""
+    return _WORDS.get(name, name)
+
+
 def _is_number(value: Any) -> bool:
     if isinstance(value, str):
         return _NUMBER.fullmatch(value) is not None
@@ -161,7 +166,7 @@ class Schema:
 
     def words(self, name: str) -> str:
         """How messages call one of its columns."""
-        return self.derive[name].means if name in self.derive else _WORDS.get(name, name)
+        return self.derive[name].means if name in self.derive else words(name)
 
     @property
     def grouping(self) -> str:

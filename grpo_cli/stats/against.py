@@ -13,9 +13,10 @@ from grpo_cli.formats.interface import PARENT
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.stats.difficulty import BANDS, USEFUL
 from grpo_cli.stats.facts import worst_and_best
+from grpo_cli.stats.figures import count_by_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from grpo_cli.stats.inspection import Inspection
 
@@ -26,6 +27,8 @@ DRAWS: Final = 2000  # of all prompts, with replacement
 LEAST_DRAWS, MOST_NUMBERS = 200, 200_000_000  # of very many prompts fewer draws: their mean varies little
 LEVEL: Final = 0.95
 LISTED: Final = 5
+DIGITS: Final = 12
+KINDS: Final = ("better", "same", "worse")
 HALF: Final = 0.5
 
 
@@ -46,7 +49,7 @@ def against(now: Inspection, before: Inspection) -> dict[str, Any]:
         wrong = f"no prompt is in both runs ({', '.join(names)} is {examples})"
         raise DataError(wrong, "--group NAME takes a key that is the same in both, as the prompt itself")
     rates, rates_before = both["rate"].to_numpy(), both["rate_before"].to_numpy()
-    change = rates - rates_before
+    change = np.round(rates - rates_before, DIGITS)  # else rounding in a mean would make a prompt better
     draws, low, high = _interval(change)
     only = [one.join(other, on="key", how="anti", maintain_order="left") for one, other in (tables, tables[::-1])]
     return {
@@ -62,6 +65,7 @@ def against(now: Inspection, before: Inspection) -> dict[str, Any]:
             "now": float(rates.mean()), "before": float(rates_before.mean()), "change": float(change.mean()),
             "low": low, "high": high, "level": LEVEL, "draws": draws,
         },
+        "changes": count_by_kind(pl.Series(change), 1 - np.sign(change).astype(np.int8), KINDS),
         "better": int((change > 0).sum()),
         "worse": int((change < 0).sum()),
         "same": int((change == 0).sum()),
@@ -84,8 +88,11 @@ def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
         for one in (now, before)
     ]
     if not kept[0] or kept[0] != kept[1]:
-        keys = " and ".join(", ".join(one.narrow.group_names) or "blocks" for one in (now, before))
-        raise DataError(f"the groups of the two runs have no key in common ({keys})", "name the prompt with --group")
+        keys = " and ".join(", ".join(one.narrow.key_words) or "blocks" for one in (now, before))
+        prompts = {one.columns.get("prompt") for one in (now, before)}
+        same = prompts.pop() if len(prompts) == 1 else None
+        cure = f"--group {same} takes the prompt, which both have" if same else "name the prompt with --group"
+        raise DataError(f"the groups of the two runs have no key in common ({keys})", cure)
     return kept[0]
 
 
@@ -142,3 +149,11 @@ def _largest(both: pl.DataFrame, change: Floats, order: Floats) -> list[dict[str
         }
         for at in first
     ]
+
+
+def verdict(facts: Mapping[str, Any]) -> str:
+    """What the interval lets one say."""
+    rate = facts["solve_rate"]
+    if rate["low"] <= 0 <= rate["high"]:
+        return "The interval holds 0: on other prompts of this kind there may be no change."
+    return f"The run is {'better' if rate['change'] > 0 else 'worse'} than the one before on these prompts."

@@ -224,7 +224,7 @@ def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None
         "status": dict(zip(STATUSES, counts(frame[".status"].to_physical(), range(len(STATUSES))), strict=True)),
         "skipped": skipped(groups, narrow),
         "schema": narrow.schema,
-        "group_key": list(narrow.group_names),
+        "group_key": list(narrow.key_words),
         "batch_key": narrow.batch_name,
         "reward_columns": list(narrow.reward_names),
         "map": dict(narrow.outcomes),

@@ -12,6 +12,7 @@ from grpo_cli.engine.column_stats import FEW
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.stats.facts import equal_bins, reward_range
@@ -26,6 +27,7 @@ METHODS: Final = ("grpo", "rloo", "dr-grpo")
 OUTCOMES: Final = ("varies", "always solved", "never solved", "equal at another reward", "singleton or unscored")
 BINS: Final = 40
 TILES: Final = (32, 20)
+RUNS: Final = ("before", "now")
 POINTS: Final = 200  # of a trend
 
 Lines = list[dict[str, Any]]
@@ -45,7 +47,7 @@ class Figure:
 
 def figures(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list[Figure]:
     """All figures that this data has numbers for; `advantages` are columns by method."""
-    drawn = [_rewards(inspection), _solve_rates(inspection), _sizes(inspection)]
+    drawn = [*_changes(inspection), _rewards(inspection), _solve_rates(inspection), _sizes(inspection)]
     drawn += [*_advantages(inspection, advantages), *_trends(inspection)]
     drawn += [_lengths(inspection), _other_sizes(inspection), _expected(inspection)]
     return [figure for figure in drawn if figure is not None and figure.lines]
@@ -90,18 +92,17 @@ def _row_outcomes(inspection: Inspection) -> np.ndarray[Any, np.dtype[np.int8]]:
     return _group_outcomes(inspection).take(inspection.raw.rows["group"].to_numpy())
 
 
-def _count(values: pl.Series, outcomes: Any) -> Lines:
-    """Counts of values, or of bins where the values are many, for each outcome."""
+def count_by_kind(values: pl.Series, places: Any, kinds: Sequence[str] = OUTCOMES) -> Lines:
+    """Counts of values, or of bins where the values are many, for each kind; `places` has that of each value in `kinds`."""
     known = values.is_finite().fill_null(value=False).to_numpy()
-    numbers, outcomes = values.to_numpy()[known], outcomes[known]
+    numbers, places = values.to_numpy()[known], places[known]
     if not len(numbers):
         return []
-    places, bins = _bins(numbers)
-    kinds = len(OUTCOMES)
-    counts = np.bincount(places * kinds + outcomes, minlength=len(bins) * kinds).reshape(len(bins), -1)
+    across, bins = _bins(numbers)
+    counts = np.bincount(across * len(kinds) + places, minlength=len(bins) * len(kinds)).reshape(len(bins), -1)
     return [
-        {**one, "kind": OUTCOMES[k], "count": int(counts[i, k])}
-        for i, one in enumerate(bins) for k in range(kinds) if counts[i, k]
+        {**one, "kind": kind, "count": int(counts[i, k])}
+        for i, one in enumerate(bins) for k, kind in enumerate(kinds) if counts[i, k]
     ]  # fmt: skip
 
 
@@ -119,10 +120,10 @@ def _bins(numbers: Any, most: int = BINS) -> tuple[Any, Lines]:
 
 
 def _rewards(inspection: Inspection) -> Figure:
-    lines = _count(inspection.raw.rows[".reward"], _row_outcomes(inspection))
+    lines = count_by_kind(inspection.raw.rows[".reward"], _row_outcomes(inspection))
     caption = "How many rows have which reward, by what became of their group. Only groups that vary carry a gradient."
     return Figure(name="rewards", kind="stacked", title="Rewards", caption=caption, lines=lines,
-                  axes={"x": " + ".join(inspection.narrow.reward_names), "y": "rows"})  # fmt: skip
+                  axes={"x": weighted_sum(inspection.narrow.reward_names, inspection.raw.plan.rewards.weights), "y": "rows"})  # fmt: skip
 
 
 def _solve_rates(inspection: Inspection) -> Figure | None:
@@ -139,7 +140,7 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
 
 
 def _sizes(inspection: Inspection) -> Figure:
-    lines = _count(inspection.groups["size"].cast(pl.Float64), _group_outcomes(inspection))
+    lines = count_by_kind(inspection.groups["size"].cast(pl.Float64), _group_outcomes(inspection))
     return Figure(name="sizes", kind="stacked", title="Group sizes", caption="How many rows the groups have.",
                   lines=lines, axes={"x": "rows of a group", "y": "groups"})  # fmt: skip
 
@@ -151,7 +152,7 @@ def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> 
         zero = int((values == 0).sum())
         caption = f"What each row would be pushed by with {name}; {zero:,} of {len(values):,} are exactly 0."
         drawn.append(Figure(name=f"advantages_{name}", kind="stacked", title=f"Advantages, {name}", caption=caption,
-                            lines=_count(values, outcomes), axes={"x": "advantage", "y": "rows"}))  # fmt: skip
+                            lines=count_by_kind(values, outcomes), axes={"x": "advantage", "y": "rows"}))  # fmt: skip
     return drawn
 
 
@@ -232,3 +233,31 @@ def _expected(inspection: Inspection) -> Figure | None:
     return Figure(name="expected", kind="bars", title="Zero variance, expected and observed", lines=lines,
                   caption="Constant groups beside what luck alone would bring: far above it, prompts differ in difficulty.",
                   axes={"x": "", "y": "share of groups"})  # fmt: skip
+
+
+def _changes(inspection: Inspection) -> list[Figure]:
+    """How solve rates changed from another run, where there is one."""
+    if "against" not in inspection.facts:
+        return []
+    changes = inspection.facts["against"]
+    better, worse, same = (changes[name] for name in ("better", "worse", "same"))
+    bands = [
+        {"value": line["difficulty"], "kind": run, "share": line[run], "prompts": line["prompts"]}
+        for line in changes["by_difficulty"] for run in RUNS
+    ]  # fmt: skip
+    moved = [
+        {"value": _axis_value(one["key"]), "kind": kind, **{name: one[name] for name in (*RUNS, "change")}}
+        for kind, prompts in (("gained", changes["gained"]), ("lost", changes["lost"][::-1])) for one in prompts
+    ]  # fmt: skip
+    first, no_more = changes["solved_first"], changes["solved_no_more"]
+    return [
+        Figure(name="changes", kind="stacked", title="Change by prompt", lines=changes["changes"],
+               caption=f"The solve rate now minus before: {better:,} prompts are better, {worse:,} worse, {same:,} the same.",
+               axes={"x": "change of the solve rate", "y": "prompts"}),
+        Figure(name="by_difficulty", kind="runs", title="Change by difficulty", lines=bands,
+               caption="Mean solve rates of the prompts that were never, seldom, sometimes, mostly and always solved before.",
+               axes={"x": "solved before", "y": "solve rate"}),
+        Figure(name="gained_and_lost", kind="moves", title="Gained and lost", lines=moved,
+               caption=f"The prompts that changed most, from a hollow point (before) to a full one (now). {first:,} are solved that never were, {no_more:,} are solved no more.",
+               axes={"x": "solve rate", "y": ""}),
+    ]  # fmt: skip

@@ -16,6 +16,7 @@ from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName
 from grpo_cli.read import known_names
 from grpo_cli.read.build_table import read
+from grpo_cli.read.group_keys import encode
 from grpo_cli.stats import correlations, difficulty, facts
 from grpo_cli.stats.trends import count_spanning, trend
 
@@ -102,6 +103,24 @@ def score_groups(tables: Sequence[Table], binding: Binding, plan: Plan, view: Vi
     return Inspection(facts={}, groups=groups, raw=raw, scored=scored, narrow=narrow, columns=columns)
 
 
+def learned_from(inspection: Inspection) -> pl.Series:
+    """What rows of a group must differ in to teach the plan something: their reward; null where it is not finite.
+
+    Where each of several components is estimated by itself, it is a number for each combination of them.
+    """
+    rewards, rows = inspection.scored.plan.rewards, inspection.raw.rows
+    finite = pl.when(pl.col(".reward").is_finite())
+    if rewards.combine == "sum":
+        return rows.select(finite.then(".reward")).to_series()
+    every = range(len(inspection.narrow.reward_names))
+    counted = [k for k in every if not rewards.weights or rewards.weights[k]]  # a weight of 0 teaches nothing
+    parts = [rows[f"reward.{k}"] for k in counted or every]
+    if rewards.component_missing == "zero":
+        parts = [part.fill_nan(None).fill_null(0.0) for part in parts]
+    combinations = encode(parts, len(rows)).codes.cast(pl.Float64)
+    return rows.select(finite.then(combinations)).to_series()
+
+
 def describe_groups(groups: pl.DataFrame, narrow: Narrow) -> list[dict[str, Any]]:
     """These groups as plain data: key and facts of each."""
     names = [name for name in GROUP_FACTS if name in groups.columns]
@@ -173,7 +192,8 @@ def _facts(inspection: Inspection, view: View) -> dict[str, Any]:
     result["reward"] = _with_ends(result["reward"], rows[".reward"])
     extremes = facts.worst_and_best(result["reward"]["min"], result["reward"]["max"])
     histogram = result["reward"]["histogram"]
-    ties = difficulty.count_ties(groups, rows, histogram)
+    compared = _compared(inspection, histogram)
+    ties = difficulty.count_ties(*compared)
     length = duplicates = by = None
     if "length" in rows.columns:
         length = {"column": columns["length"], **correlations.length_and_reward(rows, extremes)}
@@ -190,11 +210,12 @@ def _facts(inspection: Inspection, view: View) -> dict[str, Any]:
             result["warnings"] = [*result["warnings"], warning]
     return result | {
         "advantage_column": columns.get("advantage"),
+        "combine": inspection.scored.plan.rewards.combine,
         "rewards": _by_column(inspection, result),
         "components": _components(inspection),
         "difficulty": difficulty.difficulty(groups),
         "spread": difficulty.spread(groups, raw.plan.divisor.ddof),
-        "expected": difficulty.expected_zero_variance(groups, ties, histogram),
+        "expected": difficulty.expected_zero_variance(groups, ties, compared[2]),
         "at_size": difficulty.at_other_sizes(ties),
         "live_rows": int(groups.filter(~pl.col("constant") & (pl.col("scored") > 1))["scored"].sum()),
         "effective_rows": difficulty.effective_sample_size(inspection.scored.rows[".advantage"]),
@@ -209,10 +230,11 @@ def _facts(inspection: Inspection, view: View) -> dict[str, Any]:
 def _by_column(inspection: Inspection, result: Mapping[str, Any]) -> dict[str, Any]:
     """Each reward column by itself, without its weight, and the share of groups in which it does not vary."""
     narrow, plan = inspection.narrow, inspection.raw.plan
-    names = narrow.reward_names
+    names, weights = narrow.reward_names, plan.rewards.weights
     if len(names) == 1 and not plan.rewards.weights and plan.unit.take == "each":
         share = result["zero_variance"]["share"]
-        return {names[0]: {**result["reward"], "unscorable": result["unscorable"], "zero_variance_share": share}}
+        facts_of_one = {"unscorable": result["unscorable"], "zero_variance_share": share, "weight": 1.0}
+        return {names[0]: {**result["reward"], **facts_of_one}}
     columns = {}
     for k, name in enumerate(names):
         values = narrow.table[f"reward.{k}"]
@@ -225,12 +247,30 @@ def _by_column(inspection: Inspection, result: Mapping[str, Any]) -> dict[str, A
             **_with_ends(facts.distribution(values), values),
             "unscorable": int((~finite).sum()),
             "zero_variance_share": share,
+            "weight": weights[k] if weights else 1.0,
         }
     return columns
 
 
+def _compared(
+    inspection: Inspection, histogram: Mapping[str, Any]
+) -> tuple[pl.DataFrame, pl.DataFrame, Mapping[str, Any]]:
+    """Groups, rows and histogram of what makes rows equal to the plan."""
+    groups, rows = inspection.groups, inspection.rows
+    if inspection.scored.plan.rewards.combine == "sum":
+        return groups, rows, histogram
+    rows = rows.select("group", learned_from(inspection).alias(".reward")).drop_nulls()
+    value = pl.col(".reward")
+    of_groups = rows.group_by("group").agg(mean=value.mean(), min=value.min(), max=value.max())
+    groups = groups.drop("mean", "min", "max").join(of_groups, left_on="code", right_on="group", how="left")
+    return groups, rows, facts.distribution(rows[".reward"])["histogram"]
+
+
 def _components(inspection: Inspection) -> dict[str, Any] | None:
-    """How several reward columns go together inside groups, with each other, the length and the advantage; None for one."""
+    """How several reward columns go together inside groups, with each other, the length and the advantage; None for one.
+
+    `decides` is the column that goes with the advantage most closely, None where none does.
+    """
     narrow, rows = inspection.narrow, inspection.rows
     if len(narrow.reward_names) == 1:
         return None
@@ -238,11 +278,12 @@ def _components(inspection: Inspection) -> dict[str, Any] | None:
     others = {"length": rows["length"]} if "length" in rows.columns else {}
     others["advantage"] = inspection.scored.rows[".advantage"]
     codes = narrow.table["group"].to_numpy()
-    return {
-        "correlation": correlations.inside_groups(codes, columns, columns),
-        **{what: {name: one[what] for name, one in correlations.inside_groups(codes, columns, {what: values}).items()}
-           for what, values in others.items()},
-    }  # fmt: skip
+    found: dict[str, Any] = {"correlation": correlations.inside_groups(codes, columns, columns)}
+    for what, values in others.items():
+        with_it = correlations.inside_groups(codes, columns, {what: values})
+        found[what] = {name: one[what] for name, one in with_it.items()}
+    closest = max(columns, key=lambda name: abs(found["advantage"][name] or 0.0))
+    return {**found, "decides": closest if found["advantage"][closest] else None}
 
 
 def _with_ends(distribution: Mapping[str, Any], values: pl.Series) -> dict[str, Any]:

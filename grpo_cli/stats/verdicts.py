@@ -14,6 +14,7 @@ CONSTANT: Final = 0.1  # share of groups without a gradient
 MANY: Final = 0.5  # such a share is most
 GAIN: Final = 0.1  # by so much more groups would vary
 CORRELATED: Final = 0.3
+AHEAD: Final = 0.1  # a correlation beyond the next one
 REPEATED: Final = 0.05  # share of the responses
 FEW: Final = 0.5  # effective sample size, as a share of the rows
 UNEVEN: Final = 2.0  # largest group over smallest
@@ -119,6 +120,13 @@ def _components(facts: Mapping[str, Any]) -> Iterator[str]:
         share = column["zero_variance_share"]
         if len(facts["rewards"]) > 1 and share is not None and share >= MANY:
             yield f"{name} does not vary inside {percent(share)} of the groups, whatever its spread over all rows."
+    components = facts["components"]
+    if components and components["decides"]:
+        closest = {name: value for name, value in components["advantage"].items() if value is not None}
+        sizes = sorted(map(abs, closest.values()), reverse=True)
+        alone = len(sizes) == 1 or sizes[0] - sizes[1] >= AHEAD
+        who = f"{components['decides']} decides the advantage" if alone else "No component decides the advantage alone"
+        yield f"{who}: inside groups its correlation is {', '.join(f'{value:+.2f} with {name}' for name, value in closest.items())}."
 
 
 def _uneven(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -149,7 +157,17 @@ def _effective_sample_size(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"The effective sample size is {size:,.0f} of {scored:,} rows: a few rows count most."
 
 
+def _against(facts: Mapping[str, Any]) -> Iterator[str]:
+    if "against" in facts:
+        changes = facts["against"]
+        rate = changes["solve_rate"]
+        yield (
+            f"Of {changes['prompts']:,} prompts that are also in {', '.join(changes['against'])} the solve rate went from {rate['before']:.4g} to {rate['now']:.4g} "
+            f"({rate['change']:+.4f}; {percent(rate['level'])} of the draws lie from {rate['low']:+.4f} to {rate['high']:+.4f}). {changes['verdict']}"
+        )
+
+
 RULES: Final = (
-    _singletons, _zero_variance, _larger_groups, _components, _unscorable, _nearly, _duplicates, _length,
+    _against, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _nearly, _duplicates, _length,
     _effective_sample_size, _uneven,
 )  # fmt: skip

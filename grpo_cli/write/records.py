@@ -13,7 +13,7 @@ from grpo_cli.files.inputs import spooled
 from grpo_cli.formats import registry
 from grpo_cli.formats.convert import convert
 from grpo_cli.formats.interface import Weaving
-from grpo_cli.formats.jsonl.members import spelt
+from grpo_cli.formats.json_text import spelt
 from grpo_cli.formats.slices import joined
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def write_records(
 def _lines(texts: pl.DataFrame, columns: pl.DataFrame | None = None) -> memoryview:
     members = [column.fill_null("null") for column in texts]
     members += [spelt(column) for column in (() if columns is None else columns)]
-    parts: list[pl.Expr | pl.Series] = []
+    parts: list[str | pl.Series] = []
     for at, member in enumerate(members):
-        parts += [pl.lit(f"{',' if at else '{'}{json.dumps(member.name)}:"), member]
-    return joined([*parts, pl.lit("}\n")])
+        parts += [f"{',' if at else '{'}{json.dumps(member.name)}:", member]
+    return joined([*parts, "}\n"])

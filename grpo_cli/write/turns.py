@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats.jsonl.members import items_of, on_one_line
+from grpo_cli.formats.json_text import items_of, on_one_line
 
 _LIST: Final = r"^\[\s*[\{\]]"  # of messages, or an empty one
 _LIST_IN_TEXT: Final = r'^"(?:\s|\\[nrt])*\[(?:\s|\\[nrt])*\{'

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from grpo_cli.write.token_lists import token_advantages
 from tests.support.command import adv
+from tests.support.drawn import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -502,6 +503,7 @@ FORMATS: dict[str, Callable[[Path, list[Row]], Any]] = {
 
 @pytest.mark.parametrize("kind", ["sft", "pairs", "weights", "prompts"])
 @given(rows=drawn)
+@examples(5)
 def test_every_format_gives_the_same_records(
     kind: str, rows: list[Any], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

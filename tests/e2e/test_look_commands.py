@@ -214,6 +214,19 @@ def test_a_report_stands_beside_its_input(place: Path) -> None:
     assert (place / "rewards.report.html").read_text().startswith("<!doctype html>")
 
 
+def test_a_report_against_another_run_draws_what_changed(place: Path) -> None:
+    pytest.importorskip("altair")
+    done = adv("report", "rewards.jsonl", "--against", "rewards.parquet", "-o", "a.html", cwd=place)
+    assert done.status == 0, done.err
+    page = (place / "a.html").read_text()
+    assert (
+        "prompts that are also in rewards.parquet" in page and 'id="figure-gained_and_lost"' not in page
+    )  # none changed
+    assert 'id="figure-changes"' in page and 'id="figure-by_difficulty"' in page
+    missing = adv("report", "rewards.jsonl", "--against", "no.jsonl", "-o", "b.html", cwd=place)
+    assert (missing.status, (place / "b.html").exists()) == (1, False)
+
+
 def test_a_report_without_its_extra_says_how_to_have_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grpo_cli.cli.report.NEEDS", ("no_such_library",))
     done = adv("report", "rewards.jsonl", "-o", "a.html", cwd=place)

@@ -26,22 +26,29 @@ WRITING = {
     "export --summary": ["export", "in.jsonl", "--to", "sft", "-o", "out.jsonl", "--summary", "TARGET", "--force"],
     "compare --write": ["compare", "in.jsonl", "-m", "grpo", "-m", "rloo", "--write", "-o", "TARGET", "--force"],
     "report": ["report", "in.jsonl", "-o", "TARGET", "--force"],
+    "report --against": ["report", "copy.jsonl", "--against", "in.jsonl", "-o", "TARGET", "--force"],
 }  # fmt: skip
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    write(tmp_path / "in.jsonl", ROWS)
+    for name in ("in.jsonl", "copy.jsonl"):
+        write(tmp_path / name, ROWS)
     return tmp_path
 
 
 # A report has a suffix that no input has: it can only be one under another name.
-CASES = [(c, n) for c in WRITING for n in ("itself", "symlink", "hard link") if (c, n) != ("report", "itself")]
+CASES = [
+    (c, n)
+    for c in WRITING
+    for n in ("itself", "symlink", "hard link")
+    if not (c.startswith("report") and n == "itself")
+]
 
 
 @pytest.mark.parametrize(("command", "name"), CASES)
 def test_no_command_writes_over_its_input(command: str, name: str, place: Path) -> None:
-    target = place / ("in.jsonl" if name == "itself" else "r.html" if command == "report" else "other.jsonl")
+    target = place / ("in.jsonl" if name == "itself" else "r.html" if command.startswith("report") else "other.jsonl")
     if name == "symlink":
         target.symlink_to("in.jsonl")
     elif name == "hard link":

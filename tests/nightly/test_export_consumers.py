@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of other people's libraries
+FORMS = ("messages", "texts", "conversation")
 SPECIAL = {"pad_token": "<pad>", "eos_token": "<eos>"}
 TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}{{ eos_token }}{% endfor %}"
@@ -56,12 +57,15 @@ def exported(kind: str, out: Path, *options: str, source: Path = SAMPLES / "chat
     return datasets.load_dataset(builder, data_files=str(out), split="train", cache_dir=str(out.parent / "cache"))
 
 
-def with_texts(folder: Path) -> Path:
-    """The sample with its messages as plain texts."""
-    path = folder / "texts.jsonl"
+def source_of(form: str, folder: Path) -> Path:
+    """The sample with a prompt and a completion as messages, as plain texts, or as one conversation."""
     rows = [json.loads(line) for line in (SAMPLES / "chats.jsonl").read_text(encoding="utf-8").splitlines()]
     for row in rows:
-        row |= {name: row[name][0]["content"] for name in ("prompt", "completion")}
+        if form == "texts":
+            row |= {name: row[name][0]["content"] for name in ("prompt", "completion")}
+        elif form == "conversation":
+            row["messages"] = row.pop("prompt") + row.pop("completion")
+    path = folder / f"{form}.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     return path
 
@@ -79,12 +83,11 @@ def losses(trainer: Any) -> list[float]:
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-@pytest.mark.parametrize("form", ["messages", "texts"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_trl_finetunes_on_the_best_rows(form: str, suffix: str, tmp_path: Path, tokenizer: Any) -> None:
     trl = pytest.importorskip("trl")
-    source = with_texts(tmp_path) if form == "texts" else SAMPLES / "chats.jsonl"
-    dataset = exported("sft", tmp_path / f"sft.{suffix}", source=source)
+    dataset = exported("sft", tmp_path / f"sft.{suffix}", source=source_of(form, tmp_path))
     trainer = trl.SFTTrainer(
         model=tiny_model(tokenizer), args=trl.SFTConfig(**options_of(tmp_path)), train_dataset=dataset,
         processing_class=tokenizer,
@@ -92,12 +95,11 @@ def test_trl_finetunes_on_the_best_rows(form: str, suffix: str, tmp_path: Path, 
     assert all(math.isfinite(loss) and loss > 0 for loss in losses(trainer))
 
 
-@pytest.mark.parametrize("form", ["messages", "texts"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_trl_learns_preferences_from_pairs(form: str, suffix: str, tmp_path: Path, tokenizer: Any) -> None:
     trl = pytest.importorskip("trl")
-    source = with_texts(tmp_path) if form == "texts" else SAMPLES / "chats.jsonl"
-    dataset = exported("pairs", tmp_path / f"pairs.{suffix}", "--pairs", "all", source=source)
+    dataset = exported("pairs", tmp_path / f"pairs.{suffix}", "--pairs", "all", source=source_of(form, tmp_path))
     trainer = trl.DPOTrainer(
         model=tiny_model(tokenizer), ref_model=tiny_model(tokenizer), args=trl.DPOConfig(**options_of(tmp_path)),
         train_dataset=dataset, processing_class=tokenizer,
@@ -106,16 +108,29 @@ def test_trl_learns_preferences_from_pairs(form: str, suffix: str, tmp_path: Pat
     assert first == pytest.approx(math.log(2), abs=1e-3)  # the policy is still the reference
 
 
-def test_a_weighted_loss_takes_two_steps(tmp_path: Path, tokenizer: Any) -> None:
+def tokens_of(row: dict[str, Any], tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The tokens of a prompt and of the response to it, whichever way they are written."""
+    if isinstance(row.get("prompt"), str):
+        return tuple(tokenizer(row[name])["input_ids"] for name in ("prompt", "completion"))
+    turns = row["messages"] if "messages" in row else row["prompt"] + row["completion"]
+    prompt = tokenizer.apply_chat_template(turns[:-1], add_generation_prompt=True, tokenize=False)
+    whole = tokenizer.apply_chat_template(turns, tokenize=False)
+    assert whole.startswith(prompt)
+    return tokenizer(prompt)["input_ids"], tokenizer(whole[len(prompt) :])["input_ids"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_weighted_loss_takes_two_steps(form: str, suffix: str, tmp_path: Path, tokenizer: Any) -> None:
     torch = pytest.importorskip("torch")
-    dataset = exported("weights", tmp_path / "weights.parquet", source=with_texts(tmp_path))
+    dataset = exported("weights", tmp_path / f"weights.{suffix}", source=source_of(form, tmp_path))
     model = tiny_model(tokenizer)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     seen = []
     for _ in range(2):
         total = torch.zeros(())
         for row in dataset.select(range(4)):
-            prompt, response = (tokenizer(row[name])["input_ids"] for name in ("prompt", "completion"))
+            prompt, response = tokens_of(row, tokenizer)
             ids = torch.tensor([prompt + response])
             labels = torch.tensor([[-100] * len(prompt) + response])
             total = total + row["weight"] * model(input_ids=ids, labels=labels).loss
@@ -130,6 +145,11 @@ def test_a_weighted_loss_takes_two_steps(tmp_path: Path, tokenizer: Any) -> None
 def test_datasets_reads_the_types(suffix: str, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     pairs = exported("pairs", tmp_path / f"pairs.{suffix}").features
+    names = {"role": "string", "content": "string"}
+    for kind, form, texts in (("sft", "conversation", ["messages"]), ("weights", "messages", ["prompt", "completion"])):
+        found = exported(kind, tmp_path / f"{kind}.{suffix}", source=source_of(form, tmp_path)).features
+        assert all({n: f.dtype.removeprefix("large_") for n, f in found[one].feature.items()} == names for one in texts)
+        assert {found[name].dtype for name in ("reward", "advantage", "weight") if name in found} == {"float64"}
     turn = {"role": datasets.Value("string"), "content": datasets.Value("string")}
     for name in ("prompt", "chosen", "rejected"):
         feature = pairs[name].feature
@@ -148,3 +168,24 @@ def test_datasets_reads_the_types(suffix: str, tmp_path: Path) -> None:
         "int64",
     )
     assert [len(row["advantages"]) for row in tokens] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_datasets_reads_tool_calls(suffix: str, tmp_path: Path) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    turns = [
+        {"role": "user", "content": "1 + 1?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "2", "tool_call_id": "1"},
+    ]
+    source = tmp_path / "tools.jsonl"
+    rows = [
+        {"prompt_id": 1, "reward": reward, "messages": [*turns, {"role": "assistant", "content": answer}]}
+        for reward, answer in enumerate(("three", "two"))
+    ]
+    source.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    (row,) = exported("sft", tmp_path / f"sft.{suffix}", source=source)
+    without_nulls = [{name: value for name, value in turn.items() if value is not None} for turn in row["messages"]]
+    assert without_nulls == [
+        turns[0], {"role": "assistant", "tool_calls": [call]}, turns[2], {"role": "assistant", "content": "two"},
+    ]  # fmt: skip

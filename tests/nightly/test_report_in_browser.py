@@ -11,7 +11,7 @@ import pytest
 
 from grpo_cli.render.report import write_report
 from tests.support.jobs import inspected, write
-from tests.unit.render.test_report import drawn, report_of
+from tests.unit.render.test_report import against_another, drawn, report_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +96,14 @@ def test_a_browser_draws_every_figure(page: Any, found: Inspection) -> None:
     assert page.locator("figure").count() == len(names)
     for name in names:
         assert page.locator(f"#figure-{name} .chart svg .mark-rect path, #figure-{name} .chart svg path").count() > 0
+
+
+def test_a_browser_draws_what_changed_from_another_run(browser: Any, tmp_path: Path) -> None:
+    with opened_quietly(browser, against_another(tmp_path), tmp_path / "a.html") as page:
+        for name, marks in (("changes", 2), ("by_difficulty", 6), ("gained_and_lost", 6)):
+            assert page.locator(f"#figure-{name} .chart svg [aria-roledescription]").count() >= marks
+        page.set_viewport_size({"width": 420, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 420
 
 
 def test_a_click_on_a_head_sorts_and_another_turns_it_round(page: Any) -> None:

@@ -132,9 +132,10 @@ def _scaled(plan: Plan, factor: float) -> Formula:
 
 
 def _logs() -> list[Log]:
-    library = [one for one in candidates((), (), 1) if one.presets]
+    known = candidates((), (), 1)
+    library = [one for one in known if one.presets]
     methods = ("grpo", "dr-grpo", "rloo", "batch-norm", "maxrl")
-    plain = [one for one in candidates((), (), 1) if one.plan.method in methods][:40]
+    plain = [one for one in known if one.plan.method in methods][:40]
     logs = [
         Log("a preset", rewards, one.plan, frozenset(one.presets))
         for one, rewards in product(library, ("three decimals", "zero or one"))

@@ -19,7 +19,7 @@ TABLE: Final = Path(__file__).with_name("bad_inputs.toml")
 CASES: Final[list[dict[str, Any]]] = tomllib.loads(TABLE.read_text(encoding="utf-8"))["case"]
 SECONDS: Final = 10
 BYTES: Final = 1 << 30
-IN_A_PROCESS: Final = 10  # one of so many cases is run as a user does
+IN_A_PROCESS: Final = 20  # one of so many cases is run as a user does
 
 
 def peak() -> int:

@@ -169,7 +169,7 @@ FORMULAS: dict[str, Formula] = {
 
 @pytest.mark.parametrize("command", FIRST | FORMULAS)
 @given(groups=GROUPS)
-@examples(25)
+@examples(12)
 def test_a_preset_is_the_formula_on_singletons_constant_groups_and_missing_rewards(
     command: str, groups: list[list[tuple[float | None, int]]]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import struct
 import zlib
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -36,10 +37,13 @@ def gz(data: bytes | str) -> bytes:
 
 
 def gz_zeros(size: int) -> bytes:
-    """A small gzip file of many zeros."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    parts = [packer.compress(bytes(MB)) for _ in range(size // MB)]
-    return b"".join((*parts, packer.flush()))
+    """A small gzip file of many zeros: one compressed block, again and again."""
+    packer, zeros, checksum = zlib.compressobj(9, zlib.DEFLATED, -15), bytes(MB), 0
+    block = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)
+    for _ in range(size // MB):
+        checksum = zlib.crc32(zeros, checksum)
+    head, last = bytes.fromhex("1f8b08000000000000ff"), b"\x03\x00"
+    return head + block * (size // MB) + last + struct.pack("<LL", checksum, size)
 
 
 def zst(data: bytes | str) -> bytes:

@@ -7,6 +7,7 @@ import json
 import pickle
 import random
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +62,7 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compute_ray, "connected", connected)
 
 
+@cache
 def rows(count: int = 600, groups: int = 75, *, binary: bool = False, seed: int = 0) -> pl.DataFrame:
     """Rows in any order, with all that some method reads; rollouts of three rows lie inside of their group."""
     draw = random.Random(seed)  # noqa: S311 - any rows do

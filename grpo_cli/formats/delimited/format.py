@@ -17,11 +17,10 @@ import polars as pl
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed, unpacked
 from grpo_cli.formats import cells
-from grpo_cli.formats.blocks import Block, again, refuse_other_encodings
+from grpo_cli.formats.blocks import BOM, Block, again, ending, offsets, raw_lines, refuse_other_encodings, taken
 from grpo_cli.formats.delimited.positions import Unsure, blocks, positions
 from grpo_cli.formats.delimited.records import QUOTE, records, text_of
 from grpo_cli.formats.interface import Format
-from grpo_cli.formats.jsonl.lines import BOM, ending, offsets, raw_lines, taken
 from grpo_cli.formats.paths import absent
 from grpo_cli.formats.slices import between, filled, joined
 from grpo_cli.parallel import ahead
@@ -313,16 +312,15 @@ class Delimited(Format):
             raise InputChanged.between_readings(job.block.name)
         there = sorted((slot, at) for at, slot in enumerate(slots) if slot is not None)
         gaps = [found.cell(slot) for slot, _ in there]
-        texts: list[list[pl.Expr | pl.Series]] = [[self._spelled(job.added.to_series(at))] for _, at in there]
+        texts: list[list[str | pl.Series]] = [[self._spelled(job.added.to_series(at))] for _, at in there]
         behind = [series for series, slot in zip(job.added, slots, strict=True) if slot is None]
         if behind:
             gaps, texts = [*gaps, (found.ends, found.ends)], [*texts, self._cells(behind)]
         return filled(data, gaps, texts)
 
-    def _cells(self, columns: Sequence[pl.Series]) -> list[pl.Expr | pl.Series]:
+    def _cells(self, columns: Sequence[pl.Series]) -> list[str | pl.Series]:
         """New cells behind others, each with a separator before it."""
-        mark = pl.lit(self.separator.decode())
-        return [part for series in columns for part in (mark, self._spelled(series))]
+        return [part for series in columns for part in (self.separator.decode(), self._spelled(series))]
 
     def write(self, frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:  # noqa: ARG002
         """Write a fresh file; nested cells as JSON text."""
@@ -413,8 +411,7 @@ class Delimited(Format):
                     else (found.marks[:, at - 1], found.cell(at)[1])
                     for at in gone
                 ]
-                nothing = pl.Series([""]).new_from_index(0, len(found.starts))
-                return b"".join(filled(data, gaps, [[nothing]] * len(gaps)))
+                return b"".join(filled(data, gaps, [[]] * len(gaps)))
 
             left_cells = self.separator.join(header.cells[at] for at in kept)
             mark = BOM if header.record.startswith(BOM) else b""

@@ -15,9 +15,8 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats.blocks import SIZE, Block
+from grpo_cli.formats.blocks import BOM, SIZE, Block
 from grpo_cli.formats.delimited.records import QUOTE, records
-from grpo_cli.formats.jsonl.lines import BOM
 from grpo_cli.formats.slices import between
 
 if TYPE_CHECKING:

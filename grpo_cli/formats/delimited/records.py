@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats.jsonl.lines import BOM, ending
+from grpo_cli.formats.blocks import BOM, ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

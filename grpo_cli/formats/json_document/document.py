@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import unpacked
-from grpo_cli.formats import cells
+from grpo_cli.formats import cells, json_text
+from grpo_cli.formats.blocks import BOM, raw_lines
 from grpo_cli.formats.column_types import series_of
 from grpo_cli.formats.interface import PARENT, Format
 from grpo_cli.formats.json_document import walk
-from grpo_cli.formats.jsonl import jsonl, members
-from grpo_cli.formats.jsonl.lines import BOM, exactly, is_blank, raw_lines
+from grpo_cli.formats.jsonl.lines import is_blank
 from grpo_cli.formats.paths import absent
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class Documents(Format):
         """Put the new members into the rollouts; every other byte is the input's."""
         take = None if weaving.take is None else _ordered(source, weaving.take)
         names, row, new = weaving.added.columns, 0, 0
-        columns = [members.spelt(series).to_list() for series in weaving.added]
+        columns = [json_text.spelt(series).to_list() for series in weaving.added]
         cells = zip(*columns, strict=True) if names else repeat(())
 
         def texts(one: _Text, kept: Iterable[int]) -> Iterator[str]:
@@ -227,7 +227,7 @@ class Documents(Format):
             sink.write(one.mark)
             while some := list(islice(pieces, _PIECES)):
                 sink.write("".join(some).encode("utf-8", "surrogateescape"))
-        exactly(new, weaving.added.height if names or take is None else len(take or ()), source)
+        InputChanged.unless_same(new, weaving.added.height if names or take is None else len(take or ()), source.name)
         return ()
 
     def read(self, source: Input) -> pl.DataFrame:
@@ -242,12 +242,13 @@ class Documents(Format):
             around |= {name: value for name, value in scope.items() if not isinstance(value, list)}
         return {**{name: value for name, value in around.items() if name not in row.value}, **row.value}
 
-    def write(self, frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:
+    def write(self, frame: pl.DataFrame, sink: BinaryIO, metadata: Mapping[str, str]) -> None:  # noqa: ARG002
         """Write a fresh file: an array of objects, or one object a line."""
+        plain = cells.without_bytes(cells.plain_keys(frame))
         if self.lined:
-            jsonl.write(frame, sink, metadata)
+            plain.write_ndjson(sink)
         else:
-            cells.without_bytes(cells.plain_keys(frame)).write_json(cast("IOBase", sink))
+            plain.write_json(cast("IOBase", sink))
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
         """Compare by bytes: a document is the old one with the new members put in."""
@@ -259,7 +260,7 @@ class Documents(Format):
             texts = []
             for before, after in zip(was.rows, now.rows, strict=False):
                 text = now.text[after.start : after.end]
-                spans = {name: text[start:end] for name, start, end in members.spans_of(text)}
+                spans = {name: text[start:end] for name, start, end in json_text.spans_of(text)}
                 here = [name for name in names if name in spans]
                 body = was.text[before.start : before.end]
                 texts.append(walk.put(body, here, [spans[name] for name in here], replace=True))
@@ -279,8 +280,8 @@ def _json_text(text: str, row: Row, name: str) -> str | None:
         return None
     if far > 0:
         return cells.json_as_is(value)
-    found = members.texts_of(text[row.start : row.end], [name])[0]
-    return None if found is None else members.on_one_line(found)
+    found = json_text.texts_of(text[row.start : row.end], [name])[0]
+    return None if found is None else json_text.on_one_line(found)
 
 
 def _document(documents: Documents, source: Input) -> _Text:

@@ -16,7 +16,7 @@ from grpo_cli.errors import DataError
 from grpo_cli.formats import cells
 from grpo_cli.formats.column_types import series_of
 from grpo_cli.formats.interface import PARENT, Field, Format, PartOfRecord
-from grpo_cli.formats.jsonl.members import items_of
+from grpo_cli.formats.json_text import items_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -10,14 +10,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from grpo_cli.formats.jsonl.exact import ABSENT, DECODER, Doubled, refuse_doubled, value_of
-from grpo_cli.formats.jsonl.members import spans_of
+from grpo_cli.formats.json_text import ABSENT, DECODER, Doubled, refuse_doubled, rewritten, skip, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 _SCAN: Final[Callable[[str, int], tuple[Any, int]]] = DECODER.scan_once  # type: ignore[attr-defined]
-_BLANKS: Final = re.compile(r"[ \t\n\r]*")
 EACH: Final = "[]"
 EVERY: Final = "*"
 
@@ -73,12 +71,6 @@ def _refused(text: str) -> json.JSONDecodeError:
     except json.JSONDecodeError as error:
         return error
     return json.JSONDecodeError("Expecting value", text, len(text))
-
-
-def skip(text: str, at: int) -> int:
-    """The next place that is not blank."""
-    match = _BLANKS.match(text, at)
-    return at if match is None else match.end()
 
 
 def _walk(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], list_at: int, rows: list[Row]) -> int:
@@ -144,7 +136,7 @@ def _after_comma(text: str, at: int, closing: str) -> int:
 def put(text: str, names: Sequence[str], values: Sequence[str], *, replace: bool) -> str:
     """The text of an object with new members at its end, spaced as its first one is."""
     if replace:
-        text, names, values = _rewritten(text, dict(zip(names, values, strict=True)))
+        text, names, values = rewritten(text, dict(zip(names, values, strict=True)))
     if not names:
         return text
     first = skip(text, 1)
@@ -155,15 +147,6 @@ def put(text: str, names: Sequence[str], values: Sequence[str], *, replace: bool
     members = separator.join(f"{json.dumps(name)}{colon}{value}" for name, value in zip(names, values, strict=True))
     head = text[:last] + ("" if first == len(text) - 1 else separator)
     return f"{head}{members}{text[last:]}"
-
-
-def _rewritten(text: str, fresh: dict[str, str]) -> tuple[str, list[str], list[str]]:
-    """New values where members of these names stand; which names are still to be added."""
-    spans = [span for span in spans_of(text) if span[0] in fresh]
-    for name, start, end in reversed(spans):
-        text = text[:start] + fresh[name] + text[end:]
-    left = {name: value for name, value in fresh.items() if name not in {span[0] for span in spans}}
-    return text, list(left), list(left.values())
 
 
 def woven(text: str, rows: Sequence[Row], texts: Iterable[str]) -> Iterator[str]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 from io import BytesIO
-from itertools import zip_longest
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
+from itertools import islice, zip_longest
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.compression import unpacked
-from grpo_cli.formats.blocks import SIZE, blocks, refuse_other_encodings
-from grpo_cli.formats.jsonl import members
-from grpo_cli.formats.jsonl.lines import BOM, is_blank, last_braces, line_ends
-from grpo_cli.formats.jsonl.reading import SMALL
+from grpo_cli.formats.blocks import BOM, blocks, refuse_other_encodings
+from grpo_cli.formats.json_text import SMALL, spans_of
+from grpo_cli.formats.jsonl.lines import is_blank, last_braces
+from grpo_cli.formats.jsonl.members import Spot
 from grpo_cli.formats.jsonl.weaving import without_last
 from grpo_cli.formats.slices import between
 from grpo_cli.parallel import ahead
@@ -24,12 +24,10 @@ if TYPE_CHECKING:
 
     from grpo_cli.files.inputs import Input
 
-_STEP: Final = 1 << 16  # bytes
-
 
 def first_difference(new: Input, old: Input, added: tuple[str, ...]) -> str | None:
     """The first line that is not what weaving its own new values into the old line gives; None when there is none."""
-    spot = members.Spot.of(added, replace=True)
+    spot = Spot.of(added, replace=True)
 
     def differs(pair: _Pair) -> str | None:
         return None if _is_woven_block(spot, pair) else _first_differing_line(spot, pair, new.name, old.name)
@@ -49,36 +47,15 @@ def _pairs(new: Input, old: Input) -> Iterator[_Pair]:
     line = 0
     with unpacked(new) as handle:
         refuse_other_encodings(new, handle)
-        rest = b""
         for block in blocks(old):
             was = block.read()
-            count = len(line_ends(np.frombuffer(was, np.uint8)))
-            now, rest = _first_lines(handle, rest, count, len(was))
-            yield _Pair(was, now, line)
+            count = was.count(b"\n") + (not was.endswith(b"\n"))
+            yield _Pair(was, b"".join(islice(handle, count)), line)
             line += count
-        while rest := rest or handle.read(SIZE):
-            yield _Pair(b"", rest + handle.readline(), line)
-            rest = b""
+        yield from (_Pair(b"", more, line) for more in handle)
 
 
-def _first_lines(handle: BinaryIO, rest: bytes, count: int, size: int) -> tuple[bytes, bytes]:
-    """So many lines, and what was read behind them; `size` is about as many bytes as they are."""
-    parts, left = [rest], count
-    while True:
-        part = parts[-1]
-        ends = line_ends(np.frombuffer(part, np.uint8))
-        feeds = len(ends) - (bool(part) and not part.endswith(b"\n"))
-        if feeds >= left:
-            cut = int(ends[left - 1]) + 1
-            return b"".join((*parts[:-1], part[:cut])), part[cut:]
-        left -= feeds
-        more = handle.read(max(size >> 2, _STEP))
-        if not more:
-            return b"".join(parts), b""
-        parts.append(more)
-
-
-def _is_woven_block(spot: members.Spot, pair: _Pair) -> bool:
+def _is_woven_block(spot: Spot, pair: _Pair) -> bool:
     """Tell whether all new lines are the old ones with the new members last; False where single lines have to say."""
     was, now, _ = pair
     if not spot.names or not was or not now:
@@ -94,7 +71,7 @@ def _is_woven_block(spot: members.Spot, pair: _Pair) -> bool:
     return bool(woven and (before == between(was, np.concatenate(([0], old[:-1])), old)).all())
 
 
-def _first_differing_line(spot: members.Spot, pair: _Pair, new: str, old: str) -> str | None:
+def _first_differing_line(spot: Spot, pair: _Pair, new: str, old: str) -> str | None:
     lines = zip_longest(BytesIO(pair.was), BytesIO(pair.now))
     for number, (was, now) in enumerate(lines, pair.before + 1):
         if was is None or now is None:
@@ -117,7 +94,7 @@ def _wrong_names(line: bytes, added: Sequence[str]) -> str | None:
     return None
 
 
-def _is_woven(spot: members.Spot, was: bytes, now: bytes) -> bool:
+def _is_woven(spot: Spot, was: bytes, now: bytes) -> bool:
     with suppress(ValueError, IndexError):  # what is no object is no line that was woven
         found = dict(_members(now))
         return all(name in found for name in spot.names) and spot.put(was, [found[name] for name in spot.names]) == now
@@ -127,7 +104,7 @@ def _is_woven(spot: members.Spot, was: bytes, now: bytes) -> bool:
 def _members(line: bytes) -> list[tuple[str, str]]:
     """The keys of an object and the texts of their values."""
     text = line.removeprefix(BOM).decode("utf-8", "surrogateescape")
-    return [(name, text[start:end]) for name, start, end in members.spans_of(text)]
+    return [(name, text[start:end]) for name, start, end in spans_of(text)]
 
 
 def _differing_member(was: bytes, now: bytes, added: Sequence[str]) -> str:

@@ -11,43 +11,15 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats.jsonl.lines import BOM, is_blank
-from grpo_cli.formats.paths import splits
+from grpo_cli.formats.blocks import BOM
+from grpo_cli.formats.json_text import DECODER
+from grpo_cli.formats.jsonl.lines import is_blank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
-ABSENT: Final = object()
 _SKIP: Final = "--on-error skip leaves such lines out"
 _ONE_A_LINE: Final = "write one object a line, for example with jq -c '.[]'"
-
-
-class Doubled(dict[str, Any]):
-    """An object that names a member twice. The first one counts, as for polars, where nobody needs that member."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.twice: set[str] = set()
-
-    def add(self, name: str, value: Any) -> None:
-        """Add a member."""
-        if name in self:
-            self.twice.add(name)
-        else:
-            self[name] = value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        found = Doubled()
-        for name, value in pairs:
-            found.add(name, value)
-    return found
-
-
-DECODER: Final = json.JSONDecoder(object_pairs_hook=_object)
-_PARSE: Final = DECODER.decode
 
 
 def rows(lines: Iterable[bytes], place: Callable[[int], str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -69,7 +41,7 @@ def parsed(line: bytes, place: Callable[[int], str], at: int) -> dict[str, Any]:
     # Bytes that are not UTF-8 are no reason to stop: they go out as they came in.
     text = line.decode("utf-8", "surrogateescape")
     try:
-        row = _PARSE(text)
+        row = DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise _not_json(place(at), text, error) from None
     except RecursionError:
@@ -92,45 +64,3 @@ def _not_json(place: str, text: str, error: json.JSONDecodeError) -> DataError:
     what = error.msg.removesuffix(" at")
     column = min(error.pos, len(text.rstrip("\r\n"))) + 1  # what ends too early is found wanting in the next line
     return DataError(f"{place}: not JSON: {what[:1].lower()}{what[1:]} at column {column}", _SKIP)
-
-
-def value_of(row: Mapping[str, Any], name: str) -> Any:
-    """The value of a column or of a dotted path; a key that has the whole name wins. ABSENT if there is none."""
-    value = row.get(name, ABSENT)
-    return _nested(row, name) if value is ABSENT else value
-
-
-def _nested(row: Mapping[str, Any], name: str) -> Any:
-    for head, rest in splits(name):
-        inner = row.get(head)
-        if isinstance(inner, dict):
-            value = inner[rest] if rest in inner else _nested(inner, rest)
-            if value is not ABSENT:
-                return value
-    return ABSENT
-
-
-def refuse_doubled(row: Mapping[str, Any], names: Iterable[str], place: Callable[[], str]) -> None:
-    """Refuse a row that names one of these members twice, on any level of a dotted path.
-
-    Which of them counts differs from reader to reader.
-    """
-    for name in names:
-        twice = _twice(row, name)
-        if twice is not None:
-            raise DataError(f"{place()}: {twice} is named twice in one object", "write each member once")
-
-
-def _twice(row: Mapping[str, Any], name: str) -> str | None:
-    """The member on the way to a value that an object names twice; none if there is none."""
-    doubled = row.twice if isinstance(row, Doubled) else ()
-    if name in row:
-        return name if name in doubled else None
-    for head, rest in splits(name):
-        if head in doubled:
-            return head
-        inner = row.get(head)
-        found = _twice(inner, rest) if isinstance(inner, dict) else None
-        if found is not None:
-            return found
-    return None

@@ -1,24 +1,18 @@
-"""What a line is: raw lines with their endings, blank lines, numbers of lines, and where each row has its last brace."""
+"""What a row is: blank lines, numbers of lines, and where each row begins and has its last brace."""
 
 from __future__ import annotations
 
-from array import array
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from grpo_cli.errors import InputChanged
-from grpo_cli.files.compression import seekable, unpacked
-from grpo_cli.formats.blocks import blocks, refuse_other_encodings
+from grpo_cli.formats.blocks import BOM, blocks, raw_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from grpo_cli.files.inputs import Input
 
     Ints = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
 
-BOM: Final = b"\xef\xbb\xbf"
 _LF, _CR, _OPEN, _CLOSE = b"\n\r{}"
 _BLANKS: Final = b" \t\r\n"
 _STEP: Final = 1 << 18  # bytes in which line feeds are looked for
@@ -26,21 +20,9 @@ _STEP: Final = 1 << 18  # bytes in which line feeds are looked for
 _USUAL: Final = ~np.isin(np.arange(256), np.frombuffer(b"{" + _BLANKS, np.uint8))
 
 
-def raw_lines(source: Input) -> Iterator[bytes]:
-    """Every line with its ending, out of a packed file too; what is appended meanwhile is not part of the file."""
-    with unpacked(source) as handle:
-        refuse_other_encodings(source, handle)
-        yield from handle
-
-
 def is_blank(line: bytes) -> bool:
     """Tell whether a line is empty but for blanks and a byte order mark."""
     return not line.startswith(b"{") and not line.removeprefix(BOM).strip()
-
-
-def ending(raw: bytes) -> bytes:
-    r"""The line ending of a record: CRLF, LF or nothing."""
-    return b"\r\n" if raw.endswith(b"\r\n") else b"\n" if raw.endswith(b"\n") else b""
 
 
 def line_ends(found: np.ndarray) -> Ints:
@@ -103,28 +85,3 @@ def line_of(source: Input, row: int) -> int:
         if seen == row:
             return number
     return row + 1
-
-
-def exactly(count: int, woven: int, source: Input) -> None:
-    """Refuse a file whose second reading has another number of rows than the first."""
-    if count != woven:
-        raise InputChanged.between_readings(source.name)
-
-
-def offsets(records: Iterable[tuple[bytes, bool]]) -> np.ndarray:
-    """Start and end of every record that is a row, as an array of two columns."""
-    marks, at = array("q"), 0
-    for raw, is_row in records:
-        if is_row:
-            marks.extend((at, at + len(raw)))
-        at += len(raw)
-    return np.frombuffer(marks, dtype=np.int64).reshape(-1, 2) if marks else np.empty((0, 2), np.int64)
-
-
-def taken(handle: BinaryIO, spans: np.ndarray, take: np.ndarray, newline: bytes) -> Iterator[bytes]:
-    """The wanted rows, each of them ended, without the mark that only the first line may carry."""
-    with seekable(handle) as plain:
-        for start, end in spans[take]:
-            plain.seek(start)
-            raw = plain.read(end - start).removeprefix(BOM)
-            yield raw if ending(raw) else raw + newline

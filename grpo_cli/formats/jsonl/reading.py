@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -27,8 +26,10 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats import cells
-from grpo_cli.formats.jsonl.exact import ABSENT, parsed, refuse_doubled, rows_at, value_of
-from grpo_cli.formats.jsonl.lines import BOM, last_braces
+from grpo_cli.formats.blocks import BOM
+from grpo_cli.formats.json_text import ABSENT, SMALL, refuse_doubled, value_of
+from grpo_cli.formats.jsonl.exact import parsed, rows_at
+from grpo_cli.formats.jsonl.lines import last_braces
 from grpo_cli.formats.jsonl.members import has_one_spelling
 
 if TYPE_CHECKING:
@@ -36,14 +37,13 @@ if TYPE_CHECKING:
 
     from grpo_cli.formats.blocks import Block
     from grpo_cli.formats.interface import Field
-    from grpo_cli.formats.jsonl.lines import Ints
+    from grpo_cli.formats.slices import Ints
 
     Place = Callable[[int], str]
     Path = tuple[str, ...]
 
 Part = pl.Series | DataError  # a value of another type is an error only if no later line turns out not to be JSON
 PIECE: Final = 256 << 10  # bytes that the exact reader takes where polars refuses a block
-SMALL: Final = 8  # rows for which a call of polars would take longer than Python's parser
 _FIRST, _EVERY = 8, 1_000  # rows of a block that Python parses as well
 _FIRST_BYTES: Final = 32 << 10
 _MOST_STEPS: Final = 6  # of a dotted path: each more doubles the ways to it
@@ -99,8 +99,7 @@ class Reader:
             return
         for start, piece in _cut(data):
             found = self._tried(piece, last_braces(piece)[0]) if len(piece) < len(data) else whole
-            moved = partial(_moved, place, start)
-            yield found if isinstance(found, Found) else self.exact(piece, moved, found)
+            yield found if isinstance(found, Found) else self.exact(piece, place, start, found)
 
     def _tried(self, data: bytes, braces: Ints) -> Found | str:
         """What polars reads, or why it is not sure."""
@@ -111,23 +110,27 @@ class Reader:
         except (DataError, UnicodeEncodeError, _Unsure) as error:  # a name may hold half a surrogate pair
             return str(error)
 
-    def exact(self, data: bytes, place: Place, why: str = "") -> Found:
-        """Read lines one by one with Python's parser."""
+    def exact(self, data: bytes, place: Place, start: int = 0, why: str = "") -> Found:
+        """Read lines one by one with Python's parser; the first of them begins at `start` in the block."""
+
+        def line(row: int) -> str:
+            return place(start + where[row])
+
         values: list[list[Any]] = [[] for _ in self.fields]
         wanted = [(one.name, found.append) for one, found in zip(self.fields, values, strict=True)]
         names = [one.name for one in self.fields]
         late: set[str] = set()
-        where = []
-        for at, row in rows_at(data, place):
+        where: list[int] = []
+        for at, row in rows_at(data, lambda at: place(start + at)):
             where.append(at)
             late.update(self.watched.intersection(row))
-            refuse_doubled(row, names, lambda: place(where[-1]))
+            refuse_doubled(row, names, lambda: line(-1))
             for name, keep in wanted:
                 value = value_of(row, name)
                 keep(None if value is ABSENT else value)
         self.seen.update(late)
         pairs = zip(self.fields, values, strict=True)
-        columns = tuple(_typed(one, found, lambda row: place(where[row])) for one, found in pairs)
+        columns = tuple(_typed(one, found, line) for one, found in pairs)
         return Found(columns, frozenset(late), len(where), why)
 
     def _fast(self, data: bytes, braces: Ints) -> Found:
@@ -267,10 +270,6 @@ def _typed(one: Field, values: list[Any], place: Place) -> Part:
         return cells.number_series(one, values, place)
     except DataError as error:
         return error
-
-
-def _moved(place: Place, start: int, at: int) -> str:
-    return place(start + at)
 
 
 def _cut(data: bytes) -> Iterator[tuple[int, bytes]]:

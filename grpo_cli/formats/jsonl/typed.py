@@ -16,11 +16,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.json as pj
 
-from grpo_cli.formats.blocks import again, blocks
+from grpo_cli.formats.blocks import BOM, again, blocks
 from grpo_cli.formats.column_types import EXACT, Contents, typed_series
 from grpo_cli.formats.interface import TypesDiffer
-from grpo_cli.formats.jsonl.exact import refuse_doubled, rows_at
-from grpo_cli.formats.jsonl.lines import BOM, last_braces, number_at
+from grpo_cli.formats.json_text import refuse_doubled
+from grpo_cli.formats.jsonl.exact import rows_at
+from grpo_cli.formats.jsonl.lines import last_braces, number_at
 from grpo_cli.formats.slices import Exported
 from grpo_cli.parallel import ahead
 

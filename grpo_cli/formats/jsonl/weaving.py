@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import json
 from io import BytesIO
+from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.errors import InputChanged
-from grpo_cli.formats.blocks import again, blocks
-from grpo_cli.formats.jsonl.lines import BOM, ending, is_blank, last_braces, line_ends, raw_lines
-from grpo_cli.formats.jsonl.members import Spot, spell, spelt
-from grpo_cli.formats.jsonl.reading import SMALL, Rows
-from grpo_cli.formats.slices import FEW, LONG, between, joined
+from grpo_cli.formats.blocks import BOM, again, blocks, ending, offsets, raw_lines, taken
+from grpo_cli.formats.json_text import SMALL, spelt
+from grpo_cli.formats.jsonl.lines import is_blank, last_braces, line_ends
+from grpo_cli.formats.jsonl.members import Spot
+from grpo_cli.formats.jsonl.reading import Rows
+from grpo_cli.formats.slices import between, filled
 from grpo_cli.parallel import ahead
 
 if TYPE_CHECKING:
@@ -28,11 +30,10 @@ if TYPE_CHECKING:
     from grpo_cli.files.inputs import Input
     from grpo_cli.formats.blocks import Block
     from grpo_cli.formats.interface import Weaving
-    from grpo_cli.formats.jsonl.lines import Ints
-
-    Buffer = bytes | memoryview
+    from grpo_cli.formats.slices import Buffer, Gap, Ints, Text
 
 _CLOSE: Final = ord("}")
+_CHUNK: Final = 16_384  # rows in a new order whose cells are rendered at a time
 
 
 class _Job(NamedTuple):
@@ -45,8 +46,8 @@ class _Job(NamedTuple):
     newline: bytes
 
 
-def insert(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
-    """Copy the file with the new members in it; of rows that are taken, in ascending order, nothing but their lines."""
+def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
+    """Copy the file with the new members in it; of rows that are taken, in ascending order, only their lines."""
     known: list[Rows] = source.blocks or list(ahead(_counted, blocks(source)))
     height = sum(one.height for one in known)
     if height != len(weaving.added) if weaving.take is None else weaving.take.max(initial=-1) >= height:
@@ -62,6 +63,19 @@ def insert(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
 
     for parts in ahead(woven, _jobs(source, known, weaving, newline)):
         sink.writelines(parts)
+
+
+def weave_in_new_order(source: Input, sink: BinaryIO, added: pl.DataFrame, take: Ints, *, replace: bool) -> None:
+    """The lines of rows in any order, each fetched by itself: copies of groups, for example."""
+    spans = offsets((line, not is_blank(line)) for line in raw_lines(source))
+    first = next(raw_lines(source))
+    sink.write(BOM if first.startswith(BOM) else b"")
+    spot = Spot.of(added.columns, replace=replace)
+    with source.open() as handle:
+        lines = taken(handle, spans, take, ending(first) or b"\n")
+        for chunk in added.iter_slices(_CHUNK) if added.width else ():
+            sink.writelines(_line_by_line(islice(lines, len(chunk)), spot, chunk))
+        sink.writelines(lines)  # no new members
 
 
 def _counted(block: Block) -> Rows:
@@ -91,33 +105,26 @@ def _woven(job: _Job, spot: Spot | None) -> list[Buffer]:
         raise InputChanged.between_readings(block.name)
     if not len(braces):
         return [data]
-    starts: Ints
-    ends: Ints
-    if take is None:  # what is behind a brace goes with the next row, and of the last one by itself
-        starts, ends = np.concatenate(([0], braces[:-1])), braces
-        rest: Buffer = memoryview(data)[braces[-1] :]
-    else:
+    gaps: list[Gap] = []
+    texts: list[Text] = []
+    end, behind = len(data), b""
+    # What is behind a brace goes with the next row, but where rows are left out.
+    starts: Ints = np.append(0, braces[:-1])
+    if take is not None:
         braces, empty = braces[take], np.flatnonzero(np.isin(take, empty))
-        starts, ends = _lines_of(here, braces)
-        rest = b"" if ends[-1] < len(data) or data.endswith(b"\n") else newline
+        starts, stops = _lines_of(here, braces)
+        gaps, texts, end = [(np.append(0, stops[:-1]), starts)], [[]], int(stops[-1])
+        behind = b"" if end < len(data) or data.endswith(b"\n") else newline
     cuts: Ints = braces
     if spot is not None:
         heads = None if len(braces) <= SMALL else without_last(data, starts, braces, spot)
         if heads is None:
-            lines = BytesIO(data) if take is None else [data[a:b] for a, b in zip(starts, ends, strict=True)]
-            return [*_line_by_line(lines, spot, added), rest if take is not None else b""]
+            lines = BytesIO(data) if take is None else [data[a:b] for a, b in zip(starts, stops, strict=True)]
+            return [*_line_by_line(lines, spot, added), behind]
         cuts = starts + heads.str.len_bytes().to_numpy()
-    if not added.width:
-        return [*map(memoryview(data).__getitem__, map(slice, starts.tolist(), ends.tolist())), rest]
-    if len(braces) < FEW or len(data) > LONG * rows.height:
-        view = memoryview(data).__getitem__
-        parts: list[Buffer] = [rest] * (3 * len(braces) + 1)
-        parts[:-1:3] = map(view, map(slice, starts.tolist(), cuts.tolist()))
-        parts[1::3] = [text.encode() for text in _members(added, empty)]
-        parts[2::3] = map(view, map(slice, braces.tolist(), ends.tolist()))
-        return parts
-    tails = [] if take is None else [between(data, braces, ends)]
-    return [joined([between(data, starts, cuts), *_cells(added, empty), *tails]), rest]
+    if added.width:
+        gaps, texts = [*gaps, (cuts, braces)], [*texts, _cells(added, empty)]
+    return [*filled(memoryview(data)[:end], gaps, texts), behind]
 
 
 def _lines_of(here: np.ndarray, braces: Ints) -> tuple[Ints, Ints]:
@@ -139,40 +146,21 @@ def without_last(data: bytes, starts: Ints, braces: Ints, spot: Spot) -> pl.Seri
 
     None if the names may stand elsewhere, if they can be spelled in many ways, and if not all of it is text.
     """
-    if spot.last is None or not _is_text(data):
+    if spot.last is None or spot.anywhere is None:
+        return None
+    try:
+        _ = data.isascii() or data.decode()
+    except UnicodeDecodeError:
         return None
     found = between(data, starts, braces).str.replace(spot.last, "")
     return None if found.str.contains(spot.anywhere).any() else found
 
 
-def _is_text(data: bytes) -> bool:
-    """Tell whether bytes are UTF-8."""
-    if data.isascii():
-        return True
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _members(added: pl.DataFrame, empty: Ints) -> list[str]:
-    """The new members of every row as text."""
-    if len(added) > SMALL:
-        return pl.select(pl.concat_str(_cells(added, empty))).to_series().to_list()
-    names = [json.dumps(name) for name in added.columns]
-    rows = zip(*(map(spell, column.to_list()) for column in added), strict=True)
-    texts = ["".join(f",{name}:{value}" for name, value in zip(names, row, strict=True)) for row in rows]
-    for row in empty.tolist():
-        texts[row] = texts[row][1:]
-    return texts
-
-
-def _cells(added: pl.DataFrame, empty: Ints) -> list[pl.Expr | pl.Series]:
+def _cells(added: pl.DataFrame, empty: Ints) -> list[str | pl.Series]:
     """The new members as text, each name before its values, with a comma before each but the first of an empty object."""
-    cells: list[pl.Expr | pl.Series] = []
+    cells: list[str | pl.Series] = []
     for column in added:
-        cells += [pl.lit(f",{json.dumps(column.name)}:"), spelt(column)]
+        cells += [f",{json.dumps(column.name)}:", spelt(column)]
     if len(empty):
         name = f",{json.dumps(added.columns[0])}:"
         cells[0] = pl.Series([name]).new_from_index(0, len(added)).scatter(empty, name[1:])

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.formats.columnar import arrow_columns, fetch, joined, joined_schema, rows_of
-from grpo_cli.formats.jsonl.lines import exactly
 from grpo_cli.formats.parquet import new_footer
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def _schema(old: pq.ParquetFile, new: pa.Schema, weaving: Weaving) -> pa.Schema:
 
 
 def _weave_all(source: Input, old: pq.ParquetFile, new: pa.Table, writer: pq.ParquetWriter) -> None:
-    exactly(old.metadata.num_rows, new.num_rows, source)
+    InputChanged.unless_same(old.metadata.num_rows, new.num_rows, source.name)
     at = 0
     for group in range(old.num_row_groups):
         table = old.read_row_group(group)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from grpo_cli.errors import InputChanged
 from grpo_cli.files.in_place import Growth, padding
 from grpo_cli.formats.columnar import arrow_columns
-from grpo_cli.formats.jsonl.lines import exactly
 from grpo_cli.formats.parquet import column_chunks, footer, new_footer, thrift
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.new_footer import Layout
@@ -58,7 +57,7 @@ class Splice:
         if weaving.take is not None:
             raise Unspliceable("rows were dropped or repeated")
         columns = arrow_columns(weaving.added)
-        exactly(sum(old.rows()), columns.num_rows, source)
+        InputChanged.unless_same(sum(old.rows()), columns.num_rows, source.name)
         if max(old.rows(), default=0) > column_chunks.MOST_ROWS:
             raise Unspliceable("a row group is too long to be written at once")
         layout = Layout.of(old, column_chunks.blank(columns))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from grpo_cli.errors import printable
 from grpo_cli.files.atomic import replacing
 from grpo_cli.read.tables import FileTable
-from grpo_cli.render.text import count
+from grpo_cli.render.text import count, listing
 from grpo_cli.runs.inspect import size_of
 from grpo_cli.stats import group_rows
 from grpo_cli.stats.figures import METHODS, advantages_by_method, figures
@@ -59,6 +59,8 @@ def picture_of(inspection: Inspection, methods: list[str], kind: str) -> bytes:
     from grpo_cli.render.report.charts import picture
 
     rows = f"{count(inspection.facts['rows'], 'row')} in {count(inspection.facts['groups'], 'group')}"
+    if "against" in inspection.facts:
+        rows += f", against {listing(map(printable, inspection.facts['against']['against']))}"
     drawn = figures(inspection, advantages_by_method(inspection, methods))
     return picture(drawn, _title(inspection), rows, kind)
 

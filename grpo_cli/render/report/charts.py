@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import altair as alt
 import vl_convert
 
-from grpo_cli.stats.figures import OUTCOMES
+from grpo_cli.stats.against import KINDS as CHANGES
+from grpo_cli.stats.figures import OUTCOMES, RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 HEIGHT: Final = 220
 COLOURS: Final = ("#2b83ba", "#f2b53c", "#5e3c99", "#9a9fa5", "#d5d7da")
+# What is stacked, in this order, and how it is coloured.
+STACKED: Final = dict(zip((*OUTCOMES, *CHANGES), (*COLOURS, COLOURS[0], COLOURS[3], COLOURS[1]), strict=True))
+MOVED: Final = {"gained": COLOURS[0], "lost": COLOURS[1]}
+LABEL: Final = 220  # pixels
 SHAPES: Final = ("circle", "square", "triangle-up")
 PICTURE_WIDTH: Final = 380  # of each chart of a picture
 PICTURE_COLUMNS: Final = 2
@@ -86,16 +91,16 @@ def _x_of_trend(figure: Figure) -> alt.X:
     return alt.X("value:O", sort=None, axis=axis)
 
 
-def _outcome_colours(figure: Figure) -> alt.Color:
+def _colours(figure: Figure, of_kinds: Mapping[str, str] = STACKED) -> alt.Color:
     present = {line["kind"] for line in figure.lines}
-    colours = {kind: colour for kind, colour in zip(OUTCOMES, COLOURS, strict=True) if kind in present}
+    colours = {kind: colour for kind, colour in of_kinds.items() if kind in present}
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
-    return alt.Color("kind:N", scale=scale, legend=alt.Legend(title=None, orient="top", columns=3, labelLimit=220))
+    return alt.Color("kind:N", scale=scale, legend=alt.Legend(title=None, orient="top", columns=3, labelLimit=LABEL))
 
 
-def _in_outcome_order(base: Any) -> Any:
+def _in_order(base: Any) -> Any:
     """The base with a field `rank`, by which bars and areas are stacked."""
-    return base.transform_calculate(rank=f"indexof({list(OUTCOMES)!r}, datum.kind)")
+    return base.transform_calculate(rank=f"indexof({list(STACKED)!r}, datum.kind)")
 
 
 # --- one function for each kind of figure ------------------------------------------------------------------
@@ -104,17 +109,17 @@ def _in_outcome_order(base: Any) -> Any:
 def _stacked(figure: Figure, base: Any) -> Any:
     across, more = _x(figure)
     named = [_tooltip(figure, name) for name in ("value", "from", "to") if name in figure.lines[0]]
-    return _in_outcome_order(base).mark_bar().encode(
+    return _in_order(base).mark_bar().encode(
         x=across, **more, y=alt.Y("count:Q", axis=_axis(figure.axes["y"], format="~s"), stack=True),
-        color=_outcome_colours(figure), order=alt.Order("rank:Q"),
+        color=_colours(figure), order=alt.Order("rank:Q"),
         tooltip=[*named, alt.Tooltip("kind:N"), alt.Tooltip("count:Q", format=",")],
     )  # fmt: skip
 
 
 def _shares(figure: Figure, base: Any) -> Any:
-    return _in_outcome_order(base).mark_area(line=True, opacity=0.9, point=len(figure.lines) <= 3 * 2).encode(
+    return _in_order(base).mark_area(line=True, opacity=0.9, point=len(figure.lines) <= 3 * 2).encode(
         x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.axes["y"], format=".0%"), stack=True, scale=alt.Scale(domain=[0, 1])),
-        color=_outcome_colours(figure), order=alt.Order("rank:Q"), tooltip=[_tooltip(figure), alt.Tooltip("kind:N"), alt.Tooltip("share:Q", format=".1%")],
+        color=_colours(figure), order=alt.Order("rank:Q"), tooltip=[_tooltip(figure), alt.Tooltip("kind:N"), alt.Tooltip("share:Q", format=".1%")],
     )  # fmt: skip
 
 
@@ -153,12 +158,37 @@ def _curve(figure: Figure, base: Any) -> Any:
 
 def _bars(figure: Figure, base: Any) -> Any:
     return base.mark_bar(color=COLOURS[0]).encode(
-        y=alt.Y("value:N", sort=None, axis=_axis("", labelLimit=220)),
+        y=alt.Y("value:N", sort=None, axis=_axis("", labelLimit=LABEL)),
         x=alt.X("share:Q", axis=_axis(figure.axes["y"], format=".0%"), scale=alt.Scale(domain=[0, 1])),
         tooltip=["value:N", alt.Tooltip("share:Q", format=".1%")],
     )  # fmt: skip
 
 
+def _runs(figure: Figure, base: Any) -> Any:
+    scale = alt.Scale(domain=list(RUNS), range=[COLOURS[3], COLOURS[0]])
+    return base.mark_bar().encode(
+        x=alt.X("value:O", sort=None, axis=_axis(figure.axes["x"], labelAngle=0)), xOffset=alt.XOffset("kind:N", sort=list(RUNS)),
+        y=alt.Y("share:Q", axis=_axis(figure.axes["y"], format=".0%"), scale=alt.Scale(domain=[0, 1])),
+        color=alt.Color("kind:N", scale=scale, legend=alt.Legend(title=None, orient="top")),
+        tooltip=["value:N", "kind:N", alt.Tooltip("share:Q", format=".1%"), alt.Tooltip("prompts:Q", format=",")],
+    )  # fmt: skip
+
+
+def _moves(figure: Figure, base: Any) -> Any:
+    """A line for each prompt: from a hollow point, its rate before, to a full one."""
+    up = alt.Y("value:N", sort=None, axis=_axis(figure.axes["y"], labelLimit=LABEL))
+    across = alt.X("before:Q", axis=_axis(figure.axes["x"], format=".0%"), scale=alt.Scale(domain=[0, 1]))
+    rates = [alt.Tooltip(f"{name}:Q", format=".1%") for name in RUNS]
+    base = base.encode(
+        y=up, color=_colours(figure, MOVED), tooltip=["value:N", *rates, alt.Tooltip("change:Q", format="+.1%")]
+    )
+    return alt.layer(
+        base.mark_rule(strokeWidth=3).encode(x=across, x2="now:Q"),
+        base.mark_point(size=70, opacity=1).encode(x=across),
+        base.mark_point(size=90, opacity=1, filled=True).encode(x="now:Q"),
+    )
+
+
 KINDS: Final[Mapping[str, Callable[[Figure, Any], Any]]] = {
-    "stacked": _stacked, "shares": _shares, "line": _line, "tiles": _tiles, "curve": _curve, "bars": _bars,
+    "stacked": _stacked, "shares": _shares, "line": _line, "tiles": _tiles, "curve": _curve, "bars": _bars, "runs": _runs, "moves": _moves,
 }  # fmt: skip

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import vl_convert
 
 from grpo_cli.render.report.charts import chart
-from grpo_cli.render.text import count, number
+from grpo_cli.render.text import count, cut, number
 from grpo_cli.stats.verdicts import percent, verdicts
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from grpo_cli.stats.figures import Figure
 
 LISTED: Final = 200  # lines of a chart's table; the chart itself has all
+KEY: Final = 60  # characters of a key in a chart's table
 INPUTS: Final = 3  # that the subtitle names
 LIBRARY: Final = "window.vegaEmbed = vegaEmbed;"
 
@@ -97,4 +98,4 @@ def _figure(figure: Figure) -> str:
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else number(value) if isinstance(value, float) else str(value)
+    return "" if value is None else number(value) if isinstance(value, float) else cut(str(value), KEY)

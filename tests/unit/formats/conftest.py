@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from grpo_cli.formats import json_text
 from grpo_cli.formats.jsonl import compare, reading, weaving
 
 if TYPE_CHECKING:
@@ -16,6 +17,6 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True, scope="module")
 def a_few_rows_are_read_by_polars() -> Iterator[None]:
     """Python's parser reads blocks of a few rows, which would compare it with itself."""
-    small = [mock.patch.object(module, "SMALL", 0) for module in (reading, weaving, compare)]
-    with small[0], small[1], small[2]:
+    small = [mock.patch.object(module, "SMALL", 0) for module in (reading, weaving, compare, json_text)]
+    with small[0], small[1], small[2], small[3]:
         yield

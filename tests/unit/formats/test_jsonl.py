@@ -23,9 +23,9 @@ from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.atomic import replacing
 from grpo_cli.files.compression import packing
 from grpo_cli.files.inputs import Input, spool
-from grpo_cli.formats import blocks
+from grpo_cli.formats import blocks, json_text, slices
 from grpo_cli.formats.interface import Field, Weaving
-from grpo_cli.formats.jsonl import jsonl, lines, members, reading, weaving
+from grpo_cli.formats.jsonl import lines, members, reading, weaving
 from grpo_cli.formats.registry import FORMATS
 from grpo_cli.read import build_table
 from grpo_cli.read.tables import Binding, FileTable
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+LINES = FORMATS["jsonl"]
 FIELDS = (
     Field("reward", "number"),
     Field("k", "key"),
@@ -48,7 +49,7 @@ def outcome(data: bytes, fields: Sequence[Field] = FIELDS, watched: Sequence[str
     """Everything that a scan tells: types, values to the last bit, late names, or the error."""
     source = spool(io.BytesIO(data), "in")
     try:
-        frame, late = jsonl.late(source, fields, watched)
+        frame, late = LINES.scan_watching(source, fields, watched)
     except DataError as error:
         return str(error), error.hint
     finally:
@@ -208,14 +209,14 @@ def test_an_odd_line_costs_the_piece_around_it() -> None:
 def test_a_late_name_is_found_in_any_line(line: bytes) -> None:
     plain = b'{"reward":1,"x":{"advantage":2},"y":"advantage"}\n'
     source = spool(io.BytesIO(plain * 3000 + line + b"\n" + plain * 3000), "in")
-    frame, late = jsonl.late(source, [Field("reward", "number")], WATCHED)
+    frame, late = LINES.scan_watching(source, [Field("reward", "number")], WATCHED)
     assert late == {"advantage"}
     assert frame.height == 6001
 
 
 def test_names_come_from_the_first_lines_and_from_all_over_the_file() -> None:
     rows = [b'{"a":1}\n'] * 5000 + [b'{"a":1,"late":2}\n'] * 5000
-    assert jsonl.columns(spool(io.BytesIO(b"".join(rows)), "in")) == ["a", "late"]
+    assert LINES.columns(spool(io.BytesIO(b"".join(rows)), "in")) == ["a", "late"]
 
 
 def test_an_error_far_inside_the_file_has_the_number_of_its_line() -> None:
@@ -223,7 +224,7 @@ def test_an_error_far_inside_the_file_has_the_number_of_its_line() -> None:
     for bad, facts in (('{"reward":"good"}', "reward is 'good'"), ('{"reward":', "not JSON")):
         data = (plain * 60_000 + bad + "\n" + plain * 60_000).encode()
         with mock.patch.object(blocks, "SIZE", 1 << 18), pytest.raises(DataError, match=f"in:120001: {facts}"):
-            jsonl.scan(spool(io.BytesIO(data), "in"), [Field("reward", "number")])
+            LINES.scan(spool(io.BytesIO(data), "in"), [Field("reward", "number")])
 
 
 def test_what_is_no_json_is_shown_before_a_word_that_stands_earlier() -> None:
@@ -241,12 +242,12 @@ def woven(data: bytes, added: pl.DataFrame) -> bytes:
     weaving = Weaving(added=added, take=None, replace=False, metadata={})
     try:
         alone, after = io.BytesIO(), io.BytesIO()
-        jsonl.weave(source, alone, weaving)
+        LINES.weave(source, alone, weaving)
         assert source.blocks == []
         with suppress(DataError):  # lines that are no objects are woven too, and not read
-            jsonl.scan(source, ())
+            LINES.scan(source, ())
             assert sum(one.size for one in source.blocks) == len(data)
-            jsonl.weave(source, after, weaving)
+            LINES.weave(source, after, weaving)
             assert after.getvalue() == alone.getvalue()
     finally:
         os.close(int(source.fd or 0))
@@ -258,7 +259,7 @@ def by_line(data: bytes, added: pl.DataFrame) -> bytes:
     spot = members.Spot.of(added.columns, replace=False)
     values = iter(added.rows())
     return b"".join(
-        line if lines.is_blank(line) else spot.put(line, list(map(members.spell, next(values))))
+        line if lines.is_blank(line) else spot.put(line, list(map(json_text.spell, next(values))))
         for line in io.BytesIO(data)
     )
 
@@ -278,7 +279,7 @@ def test_the_fast_weave_puts_what_the_weave_by_lines_puts(data: bytes, several: 
     more = {"n": range(height), "t": ['\u00e9"'] * height, "b": [None] * height} if several else {}
     added = pl.DataFrame({"advantage": pl.Series(floats, dtype=pl.Float64), **more})
     for size, few in ((48, 0), (1 << 20, 0), (1 << 20, 1000)):
-        with mock.patch.object(blocks, "SIZE", size), mock.patch.object(weaving, "FEW", few):
+        with mock.patch.object(blocks, "SIZE", size), mock.patch.object(slices, "FEW", few):
             assert woven(data, added) == by_line(data, added)
 
 
@@ -318,19 +319,19 @@ def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(data:
     rows = iter(added.rows())
 
     def put(line: bytes) -> bytes:
-        return spot.put(line, list(map(members.spell, next(rows))))
+        return spot.put(line, list(map(json_text.spell, next(rows))))
 
     if take is None:
         wanted = b"".join(line if lines.is_blank(line) else put(line) for line in io.BytesIO(data))
     else:
-        newline = lines.ending(next(io.BytesIO(data), b"")) or b"\n"
-        kept = [found[at].removeprefix(lines.BOM) for at in take.tolist()]
-        wanted = b"".join(put(line if lines.ending(line) else line + newline) for line in kept)
-        wanted = (lines.BOM if data.startswith(lines.BOM) else b"") + wanted
+        newline = blocks.ending(next(io.BytesIO(data), b"")) or b"\n"
+        kept = [found[at].removeprefix(blocks.BOM) for at in take.tolist()]
+        wanted = b"".join(put(line if blocks.ending(line) else line + newline) for line in kept)
+        wanted = (blocks.BOM if data.startswith(blocks.BOM) else b"") + wanted
     for size, few in ((48, 0), (1 << 20, 0), (1 << 20, 1000)):
-        with mock.patch.object(blocks, "SIZE", size), mock.patch.object(weaving, "FEW", few):
+        with mock.patch.object(blocks, "SIZE", size), mock.patch.object(slices, "FEW", few):
             source, sink = spool(io.BytesIO(data), "in"), io.BytesIO()
-            jsonl.weave(source, sink, Weaving(added=added, take=take, replace=replace, metadata={}))
+            LINES.weave(source, sink, Weaving(added=added, take=take, replace=replace, metadata={}))
             os.close(int(source.fd or 0))
         assert sink.getvalue() == wanted
 
@@ -351,7 +352,7 @@ def test_members_that_stand_last_are_replaced_without_a_look_at_single_lines() -
     sink = io.BytesIO()
     with mock.patch.object(weaving, "_line_by_line", side_effect=AssertionError):
         weaving_of = Weaving(added=added, take=None, replace=True, metadata={})
-        jsonl.weave(spool(io.BytesIO(rows), "in"), sink, weaving_of)
+        LINES.weave(spool(io.BytesIO(rows), "in"), sink, weaving_of)
     assert [json.loads(line)["advantage"] for line in sink.getvalue().splitlines()] == added["advantage"].to_list()
     assert sink.getvalue().count(b"advantage_status") == 3000
 
@@ -361,7 +362,7 @@ def test_members_that_stand_last_are_replaced_without_a_look_at_single_lines() -
 )
 def test_a_column_is_spelt_as_its_values_are(floats: list[float | None], dtype: Any) -> None:
     series = pl.Series("x", floats, dtype=pl.Float64).cast(dtype)
-    assert members.spelt(series).to_list() == list(map(members.spell, series.to_list()))
+    assert json_text.spelt(series).to_list() == list(map(json_text.spell, series.to_list()))
 
 
 def test_the_digits_of_polars_are_those_of_python() -> None:
@@ -370,7 +371,7 @@ def test_the_digits_of_polars_are_those_of_python() -> None:
         [rng.normal(size=50_000) * 10.0 ** rng.integers(-20, 25, 50_000), np.frombuffer(rng.bytes(400_000))]
     )
     series = pl.Series(found)
-    assert members.spelt(series).to_list() == [repr(x) if math.isfinite(x) else "null" for x in found.tolist()]
+    assert json_text.spelt(series).to_list() == [repr(x) if math.isfinite(x) else "null" for x in found.tolist()]
 
 
 @pytest.mark.parametrize(("data", "rows"), [(b"{}\n{}\n", 1), (b"{}\n", 2), (b"\n", 1), (b"no brace\n", 1)])
@@ -398,7 +399,7 @@ def rows_of(count: int, late: str = "") -> bytes:
 
 
 def test_a_column_of_the_output_in_one_late_line_is_refused() -> None:
-    table = FileTable(spool(io.BytesIO(rows_of(5000, '"advantage":null')), "in"), FORMATS["jsonl"])
+    table = FileTable(spool(io.BytesIO(rows_of(5000, '"advantage":null')), "in"), LINES)
     table.refuse(["advantage"])
     with pytest.raises(DataError, match="in already has a column 'advantage'"):
         table.scan([Field("reward", "number")])
@@ -406,7 +407,7 @@ def test_a_column_of_the_output_in_one_late_line_is_refused() -> None:
 
 def test_a_step_that_only_a_late_line_holds_still_tells_groups_apart() -> None:
     data = rows_of(5000, '"step":1') + b'{"prompt_id":"p2503","reward":1,"step":2}\n'
-    table = FileTable(spool(io.BytesIO(data), "in"), FORMATS["jsonl"])
+    table = FileTable(spool(io.BytesIO(data), "in"), LINES)
     with pytest.raises(DataError, match="step"):
         build_table.read([table], Binding(), Plan.of({"estimator.name": "grpo"}))
     assert "step" in table.columns()
@@ -432,7 +433,7 @@ def test_long_lines_between_short_ones_are_woven_like_any_other(
     numbers = rng.normal(size=len(rows)) if values == "many" else rng.choice([0.1, -0.0, math.nan, 1e-7], len(rows))
     more = {"s": ["z" * (600 if at == 5 else at) for at in range(len(rows))]} if values == "texts" else {}
     added = pl.DataFrame({"advantage": numbers, **more})
-    with mock.patch.object(blocks, "SIZE", 3000), mock.patch.object(weaving, "FEW", 0):
+    with mock.patch.object(blocks, "SIZE", 3000), mock.patch.object(slices, "FEW", 0):
         assert woven(data, added) == by_line(data, added)
 
 
@@ -441,9 +442,9 @@ def changed(before: bytes, after: bytes, added: pl.DataFrame) -> bytes:
     read, source = (spool(io.BytesIO(data), "in") for data in (before, after))
     sink = io.BytesIO()
     try:
-        jsonl.scan(read, [Field("r", "number")])
+        LINES.scan(read, [Field("r", "number")])
         source.blocks[:] = read.blocks
-        jsonl.weave(source, sink, Weaving(added=added, take=None, replace=False, metadata={}))
+        LINES.weave(source, sink, Weaving(added=added, take=None, replace=False, metadata={}))
     finally:
         for one in (read, source):
             os.close(int(one.fd or 0))
@@ -470,9 +471,9 @@ def test_packed_lines_are_woven_where_their_reading_found_them(tmp_path: Path, s
     source, sink = Input.at(tmp_path / f"a.jsonl{suffix}"), io.BytesIO()
     added = pl.DataFrame({"advantage": np.arange(3001) / 7})
     with mock.patch.object(blocks, "SIZE", 10_000):
-        jsonl.scan(source, [Field("r", "key")])
+        LINES.scan(source, [Field("r", "key")])
     assert len(source.blocks) > 5
-    jsonl.weave(source, sink, Weaving(added=added, take=None, replace=False, metadata={}))
+    LINES.weave(source, sink, Weaving(added=added, take=None, replace=False, metadata={}))
     assert sink.getvalue() == by_line(data, added)
 
 

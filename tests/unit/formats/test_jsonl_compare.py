@@ -17,8 +17,10 @@ from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import spool
 from grpo_cli.formats import blocks
 from grpo_cli.formats.interface import Weaving
-from grpo_cli.formats.jsonl import compare, jsonl
+from grpo_cli.formats.jsonl import compare
+from grpo_cli.formats.registry import FORMATS
 
+LINES = FORMATS["jsonl"]
 ADDED = ("advantage", "advantage_status")
 
 
@@ -42,7 +44,7 @@ def woven(old: bytes, rows: int) -> bytes:
     sink = io.BytesIO()
     added = pl.DataFrame({"advantage": [at / 7 - 1 for at in range(rows)], "advantage_status": ["scored"] * rows})
     source = spool(io.BytesIO(old), "old")
-    jsonl.weave(source, sink, Weaving(added=added, take=None, replace=False, metadata={}))
+    LINES.weave(source, sink, Weaving(added=added, take=None, replace=False, metadata={}))
     os.close(int(source.fd or 0))
     return sink.getvalue()
 

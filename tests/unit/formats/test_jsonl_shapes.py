@@ -17,7 +17,6 @@ from grpo_cli.files.compression import unpacked
 from grpo_cli.files.inputs import Input, spool
 from grpo_cli.formats import blocks
 from grpo_cli.formats.interface import Field, Weaving
-from grpo_cli.formats.jsonl import jsonl
 from grpo_cli.formats.registry import FORMATS
 from grpo_cli.read.known_names import STEP_LIKE
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from benchmarks.shapes_jsonl import Shape
 
+LINES = FORMATS["jsonl"]
 ROWS = 300
 
 
@@ -45,8 +45,8 @@ def test_no_block_of_a_benchmark_is_read_exactly(
     source = Input.at(path)
     monkeypatch.setattr(blocks, "SIZE", 20_000)
     caplog.set_level(logging.DEBUG, "grpo_cli")
-    watched = {*STEP_LIKE, "advantage"} - set(jsonl.columns(source))
-    frame, late = jsonl.late(source, [Field(shape.key, "key"), Field(shape.reward, "number")], watched)
+    watched = {*STEP_LIKE, "advantage"} - set(LINES.columns(source))
+    frame, late = LINES.scan_watching(source, [Field(shape.key, "key"), Field(shape.reward, "number")], watched)
     assert not caplog.messages
     assert not late
     rows = [json.loads(line) for line in shape.lines(ROWS)]
@@ -54,7 +54,7 @@ def test_no_block_of_a_benchmark_is_read_exactly(
     assert frame[shape.reward].to_list() == [value(row, shape.reward) for row in rows]
     sink = io.BytesIO()
     added = pl.DataFrame({"advantage": [at / 7 for at in range(ROWS)]})
-    jsonl.weave(source, sink, Weaving(added=added, take=None, replace=False, metadata={}))
+    LINES.weave(source, sink, Weaving(added=added, take=None, replace=False, metadata={}))
     with unpacked(source) as plain:
         close = f"}}{shape.newline}"
         wanted = [
@@ -68,7 +68,7 @@ FIELDS = [Field("reward", "number"), Field("k", "key"), Field("a.b", "number")]
 
 
 def scanned(text: str) -> pl.DataFrame:
-    return jsonl.scan(spool(io.BytesIO(text.encode("utf-8", "surrogateescape")), "in"), FIELDS)
+    return LINES.scan(spool(io.BytesIO(text.encode("utf-8", "surrogateescape")), "in"), FIELDS)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_conversion_refuses_any_column_that_is_named_twice() -> None:
 def test_fields_inside_of_each_other_are_read_exactly(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "grpo_cli")
     source = spool(io.BytesIO(b'{"a":{"b":{"c":1}},"\xc3\xa9":2}\n'), "in")
-    frame = jsonl.scan(source, [Field("a", "key"), Field("a.b.c", "number"), Field("a.b", "key"), Field("é", "number")])
+    frame = LINES.scan(source, [Field("a", "key"), Field("a.b.c", "number"), Field("a.b", "key"), Field("é", "number")])
     assert frame.row(0) == ('{"b":{"c":1}}', 1.0, '{"c":1}', 2.0)
     text = spool(io.BytesIO(b'{"a":"x"}\n{"a":{"b":{"c":1}}}\n'), "in")
-    assert jsonl.scan(text, [Field("a", "key"), Field("a.b.c", "number")])["a.b.c"].to_list() == [None, 1.0]
+    assert LINES.scan(text, [Field("a", "key"), Field("a.b.c", "number")])["a.b.c"].to_list() == [None, 1.0]
     assert len(caplog.messages) == 2
 
 
@@ -145,7 +145,7 @@ def test_names_that_are_elsewhere_in_the_lines_are_no_reason_to_read_exactly(cap
     caplog.set_level(logging.DEBUG, "grpo_cli")
     row = {"k": "p", "reward": 0.5, "x": {"step": 3, "a.b": 1}, "t": '"step":null', "advantage_of": None}
     source = spool(io.BytesIO(f"{json.dumps(row)}\n".encode() * 2000), "in")
-    _, late = jsonl.late(source, FIELDS[:2], ["step", "advantage"])
+    _, late = LINES.scan_watching(source, FIELDS[:2], ["step", "advantage"])
     assert not late
     assert not caplog.messages
 
@@ -157,6 +157,6 @@ def test_a_step_that_begins_late_costs_no_more_than_the_block_where_it_begins(
     monkeypatch.setattr("grpo_cli.parallel._WORKERS", 1)
     caplog.set_level(logging.DEBUG, "grpo_cli")
     source = spool(io.BytesIO((PLAIN * 500 + PLAIN.replace("{", '{"step":1,', 1) * 500).encode()), "in")
-    frame, late = jsonl.late(source, FIELDS, ["step"])
+    frame, late = LINES.scan_watching(source, FIELDS, ["step"])
     assert (set(late), frame.height) == ({"step"}, 1000)
     assert "1 of" in caplog.messages[0]

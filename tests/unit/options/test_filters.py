@@ -215,6 +215,8 @@ def test_what_compares_nothing_is_refused(text: str) -> None:
 
 def test_the_message_shows_where_reading_stopped_and_an_example() -> None:
     with pytest.raises(UsageError, match=r"at '> 1'.*as in 'zero_variance_share > 0\.5 or groups < 8'"):
+        Filter.parse("groups > > 1", known=["groups"])
+    with pytest.raises(UsageError, match=r"at '> 1'.*facts of a group .* as in '0\.1 <= mean <= 0\.9 and std > 0'"):
         Filter.parse("mean > > 1")
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import grpo_cli
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.write.verify import verify
+from tests.support.command import adv
 from tests.support.jobs import compute, look, near, rows_of, selected, write
 
 if TYPE_CHECKING:
@@ -296,3 +297,25 @@ def test_a_record_without_rollouts_has_its_number_and_goes_with_the_rows_that_ar
         output = tmp_path / f"{len(left)}.jsonl"
         selected(path, reward=["rollouts[].r"], where=where, output=str(output))
         assert rows_of(output) == [json.loads(one) for one in left]
+
+
+def test_a_record_that_is_the_group_is_called_so(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", RECORDS)
+    said = [
+        adv(*command, "a.jsonl", "--reward", "rollouts[].r", *options, cwd=tmp_path)
+        for command, options in (
+            (["inspect"], ["--format", "csv"]),
+            (["inspect"], ["--json"]),
+            (["inspect"], ["--against", "a.jsonl"]),
+            (["compute"], ["--explain"]),
+            (["select"], ["--where", "zz > 0"]),
+            (["select"], ["--where", "record < 2 and mean > 0.5", "-o", "b.jsonl", "--json"]),
+            (["export"], ["--to", "prompts", "--prompt", "prompt", "-o", "c.jsonl", "--json"]),
+        )
+    ]
+    assert not [one for one in said if "@parent" in one.out + one.err]
+    table, facts, against, _, unknown, chosen, _ = said
+    assert table.out.startswith("record,size,") and json.loads(facts.out)["group_key"] == ["record"]
+    assert "no key in common (record and record)" in against.err
+    assert "nearly, record, pass@K" in unknown.err
+    assert [row["prompt"] for row in rows_of(tmp_path / "b.jsonl")] == ["p1"] and chosen.status == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,8 @@ import grpo_cli
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.render.report import MOST, page_of, write_report
 from grpo_cli.stats import group_rows
-from grpo_cli.stats.figures import BINS, OUTCOMES, Figure, _count, advantages_by_method, figures
+from grpo_cli.stats.against import against, verdict
+from grpo_cli.stats.figures import BINS, OUTCOMES, Figure, advantages_by_method, count_by_kind, figures
 from tests.support.jobs import inspected, write
 
 if TYPE_CHECKING:
@@ -85,7 +87,7 @@ def test_every_group_is_in_one_bar_of_the_solve_rates(found: Inspection) -> None
 
 def test_many_values_are_counted_in_bins_that_hold_them_all() -> None:
     values = np.random.default_rng(3).normal(size=500)
-    lines = _count(pl.Series(values), np.zeros(500, dtype=int))
+    lines = count_by_kind(pl.Series(values), np.zeros(500, dtype=int))
     assert len(lines) <= BINS
     for line in lines:
         last = line["to"] == values.max()
@@ -158,6 +160,50 @@ def test_the_rows_of_a_listed_group_are_its_first_ones_with_every_advantage(tmp_
     assert [line[0] for line in facts["rows"][1]["lines"]] == [2 + 3 * i for i in range(group_rows.ROWS)]
     assert facts["rows"][0]["more"]
     assert {len(line[-1]) for one in facts["rows"] for line in one["lines"]} == {group_rows.LONGEST}
+
+
+def against_another(folder: Path) -> Inspection:
+    """A run in which every prompt but the last of each step was solved less often before, with the changes as facts."""
+    found = report_of(folder)
+    earlier = [{**row, "reward": row["reward"] and int(row["prompt_id"] < "p08")} for row in rows()]
+    changes = against(found, inspected(write(folder / "before.jsonl", earlier)))
+    names = {"against": ["before.jsonl"], "verdict": verdict(changes)}
+    return replace(found, facts={**found.facts, "against": {**changes, **names}})
+
+
+def test_changes_from_another_run_are_drawn_by_prompt_by_difficulty_and_one_by_one(tmp_path: Path) -> None:
+    found = against_another(tmp_path)
+    changes = found.facts["against"]
+    figures = drawn(found)
+    assert list(figures)[:3] == ["changes", "by_difficulty", "gained_and_lost"]
+    kinds: Counter[str] = Counter()
+    for line in figures["changes"].lines:
+        kinds[line["kind"]] += line["count"]
+    assert kinds == {name: changes[name] for name in ("better", "same") if changes[name]}
+    assert sum(kinds.values()) == changes["prompts"] == 12
+    bars = {(line["value"], line["kind"]): line["share"] for line in figures["by_difficulty"].lines}
+    assert bars == {(one["difficulty"], run): one[run] for one in changes["by_difficulty"] for run in ("before", "now")}
+    moves = [(line["value"], line["before"], line["now"]) for line in figures["gained_and_lost"].lines]
+    assert moves == [(one["key"], one["before"], one["now"]) for one in changes["gained"]]
+    assert moves
+
+
+def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_figures(tmp_path: Path) -> None:
+    found = against_another(tmp_path)
+    page = re.sub(r"<script.*?</script>", "", page_of(found, METHODS), flags=re.DOTALL)
+    assert "Of 12 prompts that are also in before.jsonl the solve rate went from" in page
+    for name, heads in (
+        ("changes", ["value", "kind", "count"]),
+        ("by_difficulty", ["value", "kind", "share", "prompts"]),
+        ("gained_and_lost", ["value", "kind", "before", "now", "change"]),
+    ):
+        figure = re.search(f'<figure id="figure-{name}">(.*?)</figure>', page, re.DOTALL)[1]  # type: ignore[index]
+        assert re.findall("<th scope=col>(.*?)</th>", figure) == heads
+        assert figure.count("<tr>") == 1 + len(drawn(found)[name].lines)
+    write_report(found, {}, tmp_path / "a.svg")
+    picture = (tmp_path / "a.svg").read_text()
+    assert all(f">{title}<" in picture for title in ("Change by prompt", "Change by difficulty", "Gained and lost"))
+    assert "against before.jsonl" in picture
 
 
 # --- files -------------------------------------------------------------------------------------------------

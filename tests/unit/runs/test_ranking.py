@@ -102,3 +102,33 @@ def test_what_means_nothing_is_refused(options: dict[str, Any], message: str) ->
 def test_a_fact_that_there_is_not_is_named_with_those_that_there_are() -> None:
     with pytest.raises(UnknownName, match="no fact of a group named 'sdt'; did you mean 'std'"):
         grpo_cli.select(table(GROUPS), top=1, by="sdt")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("pass4", "no fact of a group named 'pass4'; did you mean 'pass@4'?"),
+        ("pass_4", "did you mean 'pass@4'?"),
+        ("Pass16", "did you mean 'pass@16'?"),
+        ("pass@0", "no fact of a group named 'pass@0'; did you mean 'pass@1'?"),
+        ("reward", "of its rewards there are mean, std, min, max and spread"),
+        ("solverate", "did you mean 'solve_rate'?"),
+        (
+            "zz",
+            "known: size, scored, unscorable, mean, std, min, max, spread, solve_rate, constant, nearly, prompt_id, pass@K",
+        ),
+    ],
+)
+def test_a_misspelled_fact_is_answered_with_the_right_one(name: str, hint: str) -> None:
+    with pytest.raises(UnknownName) as where:
+        grpo_cli.select(table(GROUPS), where=f"{name} > 0.5 and pass@2 >= 0")
+    assert str(where.value).endswith(hint)
+    with pytest.raises(UnknownName) as by:
+        grpo_cli.select(table(GROUPS), top=1, by=name)
+    assert str(by.value).endswith(hint)
+
+
+@pytest.mark.parametrize("text", ["pass@k > 0", "pas@4 > 0", "Pass@4 > 0"])
+def test_a_misspelled_pass_at_k_shows_how_it_is_written(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is written with a number for K, as in 'pass@4 >= 0\.5'"):
+        grpo_cli.select(table(GROUPS), where=text)

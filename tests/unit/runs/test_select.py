@@ -269,8 +269,8 @@ def test_what_means_nothing_is_refused(tmp_path: Path) -> None:
         ({}, "nothing says what to keep"),
         ({"limit": 0}, "--limit cannot be 0"),
         ({"per_group": -1}, "--per-group cannot be -1"),
-        ({"where": "mean"}, "compares nothing"),
-        ({"where": "prompt_id > 3"}, "compares what cannot be compared"),
+        ({"where": "mean"}, "compares nothing; a condition compares facts of a group with numbers, as in '0.1 <= mean"),
+        ({"where": "prompt_id > 3"}, "compares what cannot be compared; prompt_id is a text"),
         ({"limit": 1, "seed": -1}, "--seed cannot be -1"),
     ):
         with pytest.raises(UsageError, match=facts):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,10 @@ def test_prompts_are_compared_one_by_one(tmp_path: Path) -> None:
     assert (found["better"], found["worse"], found["same"]) == (2, 1, 2)
     assert (found["solved_first"], found["solved_no_more"]) == (1, 1)
     assert found["flips"] == {"up": 2, "down": 1}
+    counted = Counter(
+        (round(change, 9), "better" if change > 0 else "worse" if change else "same") for change in changes.values()
+    )
+    assert {(round(one["value"], 9), one["kind"]): one["count"] for one in found["changes"]} == counted
     assert [one["key"] for one in found["gained"]] == ["a", "c"] and [one["key"] for one in found["lost"]] == ["b"]
     bands = {one["difficulty"]: (one["prompts"], one["change"]) for one in found["by_difficulty"]}
     assert bands == {
@@ -87,6 +92,14 @@ def test_groups_of_several_steps_are_one_prompt(tmp_path: Path) -> None:
     assert found["solve_rate"] == {"now": 0.25, "before": 0.25, "change": 0, "low": 0, "high": 0, "level": 0.95, "draws": 2000}  # fmt: skip
 
 
+def test_rounding_in_a_mean_changes_no_prompt(tmp_path: Path) -> None:
+    rewards = [1.0] + [0.0] * 48
+    rows = [{"prompt_id": "a", "step": step, "reward": r} for step in (1, 2, 3) for r in rewards]
+    pooled = inspected(write(tmp_path / "steps.jsonl", rows), group=["prompt_id", "step"])
+    once = inspected(write(tmp_path / "once.jsonl", [{"prompt_id": "a", "reward": r} for r in rewards]))
+    assert against(pooled, once)["same"] == against(once, pooled)["same"] == 1
+
+
 @pytest.mark.parametrize(
     ("now", "before", "message"),
     [
@@ -107,6 +120,24 @@ def test_other_keys_are_a_question(tmp_path: Path) -> None:
     first, second = (runs(tmp_path / key, NOW, NOW, key)[0] for key in ("uid", "task_id"))
     with pytest.raises(DataError, match=r"no key in common .uid and task_id.; name the prompt with --group"):
         against(inspected(first), inspected(second))
+
+
+def test_a_prompt_that_both_have_is_offered_as_the_key(tmp_path: Path) -> None:
+    runs = [
+        inspected(write(tmp_path / f"{key}.jsonl", [{key: 1, "prompt": "what?", "reward": r} for r in (0, 1)]))
+        for key in ("uid", "task_id")
+    ]
+    with pytest.raises(DataError, match=r"\(uid and task_id\); --group prompt takes the prompt, which both have"):
+        against(*runs)
+
+
+def test_an_error_of_the_run_before_says_so(tmp_path: Path) -> None:
+    runs(tmp_path, NOW, BEFORE)
+    write(tmp_path / "other.jsonl", [{"prompt_id": "a", "result": "pass"}])
+    other = adv("inspect", "now.jsonl", "--against", "other.jsonl", cwd=tmp_path)
+    assert other.status == 1 and "--against other.jsonl: no column looks like the reward" in other.err
+    twice = adv("inspect", "-", "--against", "-", cwd=tmp_path)
+    assert twice.status == 2 and "both runs are standard input" in twice.err
 
 
 def test_the_command_shows_the_change_and_gives_it_as_json(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from itertools import combinations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,8 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.options.resolve import binding_fields, plan_of
 from grpo_cli.read.tables import Binding
 from grpo_cli.runs import inspect
-from tests.support.jobs import compute, write
+from tests.support.command import adv
+from tests.support.jobs import compute, selected, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +46,51 @@ def test_under_gdpo_a_group_is_constant_where_all_components_are(tmp_path: Path)
     assert found["live_rows"] == 4
 
 
+def test_a_component_without_a_weight_teaches_nothing(tmp_path: Path) -> None:
+    found = look(rows(tmp_path), reward=["a", "b=0"], combine="normalize").facts
+    alone = look(rows(tmp_path), reward=["a"]).facts
+    for name in ("zero_variance", "live_rows", "at_size"):
+        assert found[name] == alone[name]
+    varying = [{"uid": 0, "a": 1, "b": b} for b in (0, 1)]
+    path = write(tmp_path / "b.jsonl", varying)
+    assert look(path, reward=["a", "b=0"], combine="normalize").facts["zero_variance"]["groups"] == 1
+    assert look(path, reward=["a=0", "b=0"], combine="normalize").facts["zero_variance"]["groups"] == 0
+
+
+def share_that_varies(groups: list[list[Any]], size: int) -> float:
+    """Over all choices of so many rows of each group: how often they are not all equal."""
+    return fmean(fmean(len({*some}) > 1 for some in combinations(group, size)) for group in groups)
+
+
+@pytest.mark.parametrize(("combine", "value"), [("sum", sum), ("normalize", tuple)])
+def test_other_sizes_and_expectations_are_of_what_the_plan_learns_from(
+    combine: str, value: Any, tmp_path: Path
+) -> None:
+    groups = [[(1, 0), (0, 1), (1, 0), (0, 1)], [(1, 1), (1, 1), (0, 1), (1, 0)], [(0, 0)] * 4]
+    found = look(
+        write(tmp_path / "a.jsonl", [{"uid": u, "a": a, "b": b} for u, group in enumerate(groups) for a, b in group]),
+        combine=combine,
+    ).facts
+    values = [[value(row) for row in group] for group in groups]
+    for at in found["at_size"]:
+        if at["size"] <= 4:
+            assert at["alive"] == pytest.approx(share_that_varies(values, at["size"])), at
+    luck = fmean(sum((group.count(one) / 4) ** 4 for one in {*group}) for group in values)
+    rows = [one for group in values for one in group]
+    same = sum((rows.count(one) / len(rows)) ** 4 for one in {*rows})
+    assert (found["expected"]["own_rates"], found["expected"]["one_rate"]) == pytest.approx((luck, same))
+
+
+def test_two_combinations_are_modelled_as_two_rewards_are(tmp_path: Path) -> None:
+    """Beyond the size of the groups a model says how often a constant group would vary."""
+    rewards = [[1, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 1]]
+    path = write(
+        tmp_path / "a.jsonl",
+        [{"uid": u, "a": a, "b": 1 - a} for u, group in enumerate(rewards) for a in group],
+    )
+    assert look(path, combine="normalize").facts["at_size"] == look(path, reward=["a"]).facts["at_size"]
+
+
 def test_compute_does_not_call_groups_nearly_constant_whose_components_vary(tmp_path: Path) -> None:
     done = compute(rows(tmp_path), reward=["a", "b"], group=["uid"], combine="normalize", dry_run=True)
     assert done.facts["zero_variance"]["nearly"] == 0
@@ -65,8 +113,51 @@ def test_correlations_are_those_of_distances_from_the_group_mean(tmp_path: Path)
     assert found["length"] == {"a": pytest.approx(pearson(A, lengths)), "b": pytest.approx(pearson(B, lengths))}
     advantages = inspection.scored.rows[".advantage"].to_list()
     assert found["advantage"]["a"] == pytest.approx(pearson(A, advantages))
+    assert found["decides"] == max("ab", key=lambda name: abs(found["advantage"][name]))
+
+
+@pytest.mark.parametrize(
+    ("weights", "name", "decides"),
+    [
+        (["a", "b=0.1"], "a + 0.1 b", "a decides the advantage: inside groups its correlation is +1.00 with a, "),
+        (["a=-2", "b=-1"], "-2 a - b", "a decides the advantage: "),
+        (["a", "b"], "a + b", "No component decides the advantage alone: "),
+    ],
+)
+def test_the_text_has_weights_and_says_which_component_decides(
+    weights: list[str], name: str, decides: str, tmp_path: Path
+) -> None:
+    rows = [{"uid": u, "a": a, "b": b, "length": a} for u in "xy" for a, b in [(0, 0), (1, 1), (0, 1), (1, 0)]]
+    path = write(tmp_path / "a.jsonl", rows)
+    flags = [word for weight in weights for word in ("-r", weight)]
+    text = " ".join(adv("inspect", str(path), "-g", "uid", *flags).out.split())
+    assert f"rewards {name} mean" in text and decides in text
+    assert "correlation inside groups with length +1.00, advantage" in text
+    assert "the plan estimates each by itself" not in text
+    gdpo = " ".join(adv("inspect", str(path), "-g", "uid", *flags, "--combine", "normalize").out.split())
+    assert f"rewards {name} (the sum; the plan estimates each by itself) mean" in gdpo
+    found = json.loads(adv("inspect", str(path), "-g", "uid", *flags, "--json").out)
+    assert [one["weight"] for one in found["rewards"].values()] == [float((w + "=1").split("=")[1]) for w in weights]
+
+
+def test_the_heads_of_a_matrix_of_many_rewards_are_numbers(tmp_path: Path) -> None:
+    rows = [{"uid": k // 2, **{f"a_long_name_{n}": (k * n) % 5 for n in range(1, 6)}} for k in range(8)]
+    path = write(tmp_path / "a.jsonl", rows)
+    flags = [word for n in range(1, 6) for word in ("-r", f"a_long_name_{n}")]
+    lines = adv("inspect", str(path), "-g", "uid", *flags).out.splitlines()
+    at = next(place for place, line in enumerate(lines) if line.startswith("together"))
+    assert lines[at + 1].split() == [*"12345"] and lines[at + 2].split()[:3] == ["1", "a_lon...me_1", "+1.00"]
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_single_reward_has_nothing_to_go_with(tmp_path: Path) -> None:
     assert look(rows(tmp_path), reward=["a"]).facts["components"] is None
     assert Plan().rewards.combine == "sum"
+
+
+def test_what_select_leaves_constant_is_judged_by_the_components_too(tmp_path: Path) -> None:
+    path = rows(tmp_path)
+    options = {"reward": ["a", "b"], "group": ["uid"], "where": "size == 2", "output": str(tmp_path / "kept.jsonl")}
+    for combine, share in (("sum", 2 / 3), ("normalize", 1 / 3)):
+        found = selected(path, combine=combine, force=True, **options)
+        assert found["zero_variance_share"] == found["kept_zero_variance_share"] == pytest.approx(share)
