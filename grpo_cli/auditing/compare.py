@@ -17,7 +17,7 @@ from grpo_cli.engine.score import Scored, kept_advantages, score
 from grpo_cli.errors import UsageError
 from grpo_cli.read.build_table import read, refuse_singletons, refuse_unscorable
 from grpo_cli.read.choose_columns import columns_of_roles
-from grpo_cli.stats.correlations import correlation
+from grpo_cli.stats.correlations import Together
 from grpo_cli.stats.facts import plain, worst_and_best
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def _difference(name: str, base: Scored, first: Floats, other: Floats, narrow: N
         "rows": len(x),
         "lost": int((np.isfinite(first) != np.isfinite(other)).sum()),
         **_changes(x, y),
-        "rank_correlation": correlation(x_ranks, y_ranks),
-        "correlation": correlation(x, y),
+        "rank_correlation": Together.of(x_ranks, y_ranks).correlation,
+        "correlation": Together.of(x, y).correlation,
         "largest": _largest(np.flatnonzero(both), x, y, narrow),
         "by_size": [
             {"size": int(size), "rows": int(here.sum()), **_changes(x[here], y[here])}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from grpo_cli.cli.engine import on_ray
 from grpo_cli.cli.output import file_of, progress, screen, show
 from grpo_cli.errors import GateError, UsageError
 from grpo_cli.files.inputs import MAX_LINE
@@ -23,21 +24,18 @@ def compute(given: dict[str, Any]) -> None:
     from grpo_cli.runs.compute_files import run
 
     job = _job(given, plan_of(given))
-    on_ray = given.get("engine") == "ray"
-    if "ray_address" in given and not on_ray:
-        raise UsageError("--ray-address is about a cluster", "add --engine ray")
+    ray = on_ray(given)
     if given.get("stream"):
-        if on_ray:
+        if ray is not None:
             raise UsageError("--stream reads standard input, and --engine ray files", "leave out one of them")
         show(given, _streamed(job), _summary, aside=True)
         return
     try:
         with progress(given) as phase:
-            if on_ray:
+            if ray is not None:
                 from grpo_cli.runs import compute_ray
 
-                facts = compute_ray.run(job, phase, address=given.get("ray_address"), verbose=given.get("debug", False))
-                show(given, facts, _summary)
+                show(given, compute_ray.run(job, phase, ray), _summary)
                 return
             done = run(job, phase)
     except GateError as error:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from grpo_cli.cli.engine import on_ray
 from grpo_cli.cli.output import as_json, progress, screen, show
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.resolve import binding_fields, plan_of, view_fields
+from grpo_cli.options.table import EVERY
 
 if TYPE_CHECKING:
+    from grpo_cli.runs.inspect import Job
+    from grpo_cli.runs.ray_stages import RayOptions
     from grpo_cli.stats.inspection import Inspection
 
 
@@ -20,6 +24,9 @@ def inspect(given: dict[str, Any]) -> None:
     from grpo_cli.stats.group_rows import show_group
     from grpo_cli.stats.verdicts import verdicts
 
+    if (ray := on_ray(given)) is not None:
+        _on_ray(given, ray)
+        return
     if "before" in given:
         _against(given)
         return
@@ -33,6 +40,24 @@ def inspect(given: dict[str, Any]) -> None:
         view.render_group(show_group(inspection, key, view.ROWS), screen())
     else:
         show(given, inspection.facts, view.render)
+
+
+def _on_ray(given: dict[str, Any], ray: RayOptions) -> None:
+    """Look at rewards and groups on a cluster: what all of them show together."""
+    from grpo_cli.render import inspect as view
+    from grpo_cli.runs import inspect_ray
+    from grpo_cli.stats.verdicts import verdicts
+
+    other = next((name for name in ("show", "format", "before") if name in given), None)
+    if other is not None:
+        wrong = f"{EVERY[other].flag} shows single groups, and with --engine ray they stay on the cluster"
+        raise UsageError(wrong, "leave one of them out")
+    with progress(given) as phase:
+        facts = inspect_ray.run(_job(given), phase, ray)
+    if given.get("json"):
+        print(as_json({**facts, "verdicts": verdicts(facts)}))
+    else:
+        show(given, facts, view.render)
 
 
 def _against(given: dict[str, Any]) -> None:
@@ -68,13 +93,20 @@ def compared(now: Inspection, given: dict[str, Any], **more: Any) -> dict[str, A
 
 def inspected(given: dict[str, Any], **more: Any) -> Inspection:
     """Read the files and look at them; `more` are further fields of the job."""
+    from grpo_cli.runs.inspect import run
+
+    with progress(given) as phase:
+        return run(_job(given, **more), phase)
+
+
+def _job(given: dict[str, Any], **more: Any) -> Job:
     from grpo_cli.read.tables import Binding
-    from grpo_cli.runs.inspect import Job, run
+    from grpo_cli.runs.inspect import Job
     from grpo_cli.stats.inspection import View
 
     if given.get("before") == "-" and "-" in given["inputs"]:
         raise UsageError("both runs are standard input", "one of them can be")
-    job = Job(
+    return Job(
         inputs=given["inputs"],
         plan=plan_of(given),
         binding=Binding(**binding_fields(given)),
@@ -83,8 +115,6 @@ def inspected(given: dict[str, Any], **more: Any) -> Inspection:
         max_line=given.get("max_line", MAX_LINE),
         **more,
     )
-    with progress(given) as phase:
-        return run(job, phase)
 
 
 def _table(inspection: Inspection, given: dict[str, Any]) -> None:

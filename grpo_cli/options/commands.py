@@ -92,7 +92,7 @@ _ROWS: Final = (
         help="Look at rewards and groups: spread, solve rates, what carries no gradient, and what would.",
         argument=_INPUTS,
         options=_options(
-            LOOK, *_ADVANTAGE, "on_error", "max_line", "config", "json", "quiet", "debug", without=("methods",)
+            LOOK, *_ADVANTAGE, ENGINE, "on_error", "max_line", "config", "json", "quiet", "debug", without=("methods",)
         ),
         example="grpo-adv inspect rewards.jsonl --by step",
     ),

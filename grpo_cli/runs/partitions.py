@@ -1,8 +1,8 @@
-"""The three kinds of tasks of a run on several machines, as plain functions that know nothing of what calls them.
+"""The kinds of tasks of a run on several machines, as plain functions that know nothing of what calls them.
 
 `read_shard` reads the narrow columns of some files and divides their rows by a hash of the group key, so that each group
 is in one partition as a whole. `score_partition` puts the rows of a partition together by the rules of any run and
-scores them. `write_files` takes the advantages of some files out of all partitions and weaves them in.
+scores them, `inspect_partition` inspects them. `write_files` takes the advantages of some files out of all partitions and weaves them in.
 
 Each gives the same for the same arguments, wherever and however often it is run. The rows of a partition are in the
 order of the input, so that the sums of a group are added in the same order as by one process.
@@ -16,13 +16,13 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.engine.moments import Moments
-from grpo_cli.engine.score import Scored, score
+from grpo_cli.engine.score import score
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.atomic import directories_synced
 from grpo_cli.files.inputs import Input, Section
@@ -42,24 +42,33 @@ from grpo_cli.read.choose_columns import named_columns
 from grpo_cli.read.group_keys import Coded, MergeError, encode, refuse_missing, sizes
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.read.prompt_check import mixed_prompts
+from grpo_cli.read.tables import label
 from grpo_cli.stats import facts
+from grpo_cli.stats.inspection import RowFacts, scored_groups
 from grpo_cli.stats.stream_facts import Tally
 from grpo_cli.stats.value_counts import ValueCounts
 from grpo_cli.write.outputs import added, metadata
 from grpo_cli.write.weave import with_keys_and_rewards, write_one
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from grpo_cli.engine.frames import Merge
+    from grpo_cli.engine.plan import Plan
+    from grpo_cli.engine.score import Scored
     from grpo_cli.formats.interface import Field
+    from grpo_cli.read.assign_groups import Scan
     from grpo_cli.read.prompt_check import Mixed
     from grpo_cli.read.tables import FileTable, Narrow
+    from grpo_cli.stats.inspection import View
     from grpo_cli.write.outputs import Output, Target
     from grpo_cli.write.resume import Ledger
 
     Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
     Keys = tuple[str | None, ...]
     Place = tuple[int, int]  # the number of a file, and of a row in it
+
+Found = TypeVar("Found")
 
 ROW: Final = ".row"  # the number of a row in its shard
 KEY: Final = ".key"  # the line of its key
@@ -279,12 +288,20 @@ class Outcome:
     error: tuple[Place, DataError] | None = None
     moments: Moments | None = None
     tally: Tally = field(default_factory=Tally)
-    first: dict[str, list[Place]] = field(default_factory=dict)  # where the skipped keys of the tally stand first
-    rewards: ValueCounts | None = None  # where they are few
+    first: dict[str, list[int]] = field(default_factory=dict)  # the numbers of the first rows of its skipped keys
+    few: list[ValueCounts | None] = field(default_factory=list)  # the values of rewards; None where they are many
     counts: Counter[str] = field(default_factory=Counter)
     cut_size: int | None = None  # see Narrow
     one_size: int | None = None  # of all groups, if they have one
     metadata: dict[str, str] = field(default_factory=dict)
+    groups: pl.DataFrame = field(default_factory=pl.DataFrame)  # of an inspection: one line each, and its first row
+    rows: RowFacts | None = None  # of an inspection
+
+    def count(self, columns: Sequence[pl.Series]) -> list[ValueCounts]:
+        """Count the values of columns; few of them are kept."""
+        counted = [ValueCounts.of(column) for column in columns]
+        self.few = [one if one.are_few else None for one in counted]
+        return counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +315,9 @@ class ScoredPart:
 class _Waiting(Exception):
     """The moments of all partitions are needed to go on."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, moments: Moments) -> None:
         super().__init__()
-        self.outcome = outcome
+        self.moments = moments
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,18 +346,67 @@ class _PartOfTable:
 
 def score_partition(
     task: Task, whole: Whole, known: Sequence[Moments], parts: Sequence[Part]
-) -> tuple[Outcome, ValueCounts | None, list[ScoredPart]]:
+) -> tuple[Outcome, list[ValueCounts], list[ScoredPart]]:
     """Score the rows of a partition, which are given shard by shard; `known` are the merged moments of earlier rounds.
 
-    The rewards are returned beside the outcome: they may be as many as the rows.
+    The values of the rewards are returned beside the outcome: they may be as many as the rows.
     """
-    named = list[tuple[int, int]]()
-    tables, lengths = _tables(whole, parts, named)
+    outcome, found = _grouped(task, whole, known, parts, partial(_scored, task, parts))
     nothing = ScoredPart(pl.Series([], dtype=pl.UInt32), pl.DataFrame())
+    return outcome, *(([], [nothing] * len(parts)) if found is None else found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grouped:
+    """The rows of a partition that know their groups; `merge` gives the moments of all rows for those of this partition."""
+
+    scan: Scan
+    table: Narrow
+    merge: Merge
+    outcome: Outcome
+
+
+def _grouped(
+    task: Task, whole: Whole, known: Sequence[Moments], parts: Sequence[Part], work: Callable[[_Grouped], Found]
+) -> tuple[Outcome, Found | None]:
+    """Put the rows of a partition together, and do some work on them.
+
+    Without a result of the work the outcome says why: an error, or moments that all partitions need.
+    """
+    reading, named = task.reading, list[tuple[int, int]]()
+    chosen = reading.chosen
+    tables, lengths = _tables(whole, parts, named)
+    outcome, rounds = Outcome(), iter(known)
+
+    def merge(moments: Moments) -> Moments:
+        merged = next(rounds, None)
+        if merged is None:
+            raise _Waiting(moments)
+        return merged
+
     try:
-        return _scored(task, whole, known, parts, (tables, lengths))
+        columns = {one.name: _gathered(one.name, parts, chosen.group, whole.dtypes[one.name]) for one in chosen.fields}
+        starts = np.cumsum([0, *whole.lengths])
+        numbers = np.concatenate([one.rows + start for one, start in zip(tables, starts[:-1], strict=True)])
+        scan = replace(scan_of(reading, tables, lengths, columns), prompts=(), others=(), numbers=numbers)
+        refuse_rivals(scan, chosen.rivals)
+        sample = chosen.sample if chosen.sample not in chosen.group else None
+        batches = partial(_batch_codes, whole.batches)
+        table = narrow(scan, replace(reading, warn=False, chosen=chosen._replace(sample=None)), batches)
+        group_sizes = sizes(table.groups)
+        outcome.cut_size = table.cut_size
+        if len(group_sizes) and (group_sizes == group_sizes[0]).all():
+            outcome.one_size = int(group_sizes[0])
+        outcome.counts["groups"] = table.groups.size
+        outcome.counts["units"] = units(scan, reading.plan, table.groups)
+        if sample is not None:
+            outcome.counts["repeats"] = repeats(table.groups, columns[sample])
+        return outcome, work(_Grouped(scan, table, merge, outcome))
     except _Waiting as waiting:
-        return waiting.outcome, None, [nothing] * len(parts)
+        own = waiting.moments
+        short = max(1, len(whole.batches)) - len(own.weight)
+        arrays = (own.weight, own.mean, own.low, own.m2)
+        outcome.moments = Moments(*(np.pad(one, (0, short)) for one in arrays))
     except MergeError as error:
         ends = np.cumsum(lengths)
         files = np.searchsorted(ends, error.rows, side="right").tolist()
@@ -348,9 +414,10 @@ def score_partition(
             (file, int(tables[file].rows[row - (int(ends[file - 1]) if file else 0)]))
             for file, row in zip(files, error.rows, strict=True)
         ]
-        return Outcome(error=((-1, -1), error)), None, [nothing] * len(parts)
+        outcome.error = (-1, -1), error
     except DataError as error:
-        return Outcome(error=(named[-1] if named else (0, 0), error)), None, [nothing] * len(parts)
+        outcome.error = named[-1] if named else (0, 0), error
+    return outcome, None
 
 
 def _tables(whole: Whole, parts: Sequence[Part], named: list[Place]) -> tuple[list[_PartOfTable], tuple[int, ...]]:
@@ -371,66 +438,28 @@ def _tables(whole: Whole, parts: Sequence[Part], named: list[Place]) -> tuple[li
     return tables, tuple(len(one.rows) for one in tables)
 
 
-def _scored(
-    task: Task,
-    whole: Whole,
-    known: Sequence[Moments],
-    parts: Sequence[Part],
-    rows_of: tuple[list[_PartOfTable], tuple[int, ...]],
-) -> tuple[Outcome, ValueCounts, list[ScoredPart]]:
-    reading, output = task.reading, task.output
-    plan, chosen = reading.plan, reading.chosen
-    columns = {one.name: _gathered(one.name, parts, chosen.group, whole.dtypes[one.name]) for one in chosen.fields}
-    scan = replace(scan_of(reading, *rows_of, columns), prompts=(), others=())
-    if not chosen.group:  # a block without a key is called by its first row
-        starts = np.cumsum([0, *whole.lengths])
-        numbers = [one.rows + start for one, start in zip(rows_of[0], starts[:-1], strict=True)]
-        scan = replace(scan, numbers=np.concatenate(numbers))
-    refuse_rivals(scan, chosen.rivals)
-    sample = chosen.sample if chosen.sample not in chosen.group else None
-    table = narrow(
-        scan,
-        replace(reading, warn=False, chosen=chosen._replace(sample=None)),
-        partial(_batch_codes, whole.batches),
-    )
-    group_sizes = sizes(table.groups)
-    one_size = int(group_sizes[0]) if len(group_sizes) and (group_sizes == group_sizes[0]).all() else None
-    outcome = Outcome(cut_size=table.cut_size, one_size=one_size, counts=Counter(groups=table.groups.size))
-    count, rounds = max(1, len(whole.batches)), iter(known)
-
-    def merge(moments: Moments) -> Moments:
-        merged = next(rounds, None)
-        if merged is None:
-            short = count - len(moments.weight)
-            arrays = (moments.weight, moments.mean, moments.low, moments.m2)
-            padded = Moments(*(np.pad(one, (0, short)) for one in arrays))
-            raise _Waiting(replace(outcome, moments=padded))
-        return merged
-
-    scored = score(plan, table.table, merge=merge)
+def _scored(task: Task, parts: Sequence[Part], rows: _Grouped) -> tuple[list[ValueCounts], list[ScoredPart]]:
+    plan, output, table, outcome = task.reading.plan, task.output, rows.table, rows.outcome
+    scored = score(plan, table.table, merge=rows.merge)
     refuse_unscorable(plan, scored.rows[".scorable"], table)
     refuse_singletons(plan, scored.frame[".n"], table)
     outcome.tally.add(scored, table)
     outcome.first = _first_rows(scored, table)
     outcome.metadata = metadata(scored, table, output)
-    rewards = ValueCounts.of(scored.rows[".reward"])
-    outcome.rewards = rewards if rewards.are_few else None
-    outcome.counts["units"] += units(scan, plan, table.groups)
-    if sample is not None:
-        outcome.counts["repeats"] += repeats(table.groups, columns[sample])
+    counted = outcome.count([scored.rows[".reward"]])
     new = added(scored, output)
     if output.only:
         new = with_keys_and_rewards(table, new)
     kept = np.flatnonzero(scored.rows[".kept"].to_numpy())
-    rows = kept if table.rows is None else table.rows[kept]
+    of_partition = kept if table.rows is None else table.rows[kept]
     new = new if len(kept) == len(new) else new[kept]
-    bounds = np.searchsorted(rows, np.cumsum([0, *(len(part.rows) for part in parts)])).tolist()
     starts = np.cumsum([0, *(len(part.rows) for part in parts)]).tolist()
+    bounds = np.searchsorted(of_partition, starts).tolist()
     found = []
     for at, part in enumerate(parts):
         first, last = bounds[at], bounds[at + 1]
-        found.append(ScoredPart(part.rows[ROW].gather(rows[first:last] - starts[at]), new[first:last]))
-    return outcome, rewards, found
+        found.append(ScoredPart(part.rows[ROW].gather(of_partition[first:last] - starts[at]), new[first:last]))
+    return counted, found
 
 
 def _gathered(name: str, parts: Sequence[Part], group: Sequence[str], dtypes: set[pl.DataType]) -> pl.Series:
@@ -451,19 +480,62 @@ def _batch_codes(batches: Mapping[Keys, int], keys: Sequence[pl.Series], rows: i
     return Coded(pl.Series(numbers[coded.codes.to_numpy()]), coded.first)
 
 
-def _first_rows(scored: Scored, table: Narrow) -> dict[str, list[Place]]:
+def _first_rows(scored: Scored, table: Narrow) -> dict[str, list[int]]:
     """By reason the first rows of the first groups without an advantage of their own."""
     groups = facts.skipped_groups(facts.group_facts(scored))
     return {
-        reason: [_spot(table, int(table.groups.first[code])) for code in affected["code"].head(facts.LISTED)]
-        for reason, affected in groups.items()
+        reason: _numbers(table)[affected["code"].head(facts.LISTED)].tolist() for reason, affected in groups.items()
     }
 
 
-def _spot(table: Narrow, row: int) -> Place:
-    file, inside = table.within(row)
-    part: Any = table.tables[file]
-    return file, int(part.rows[inside])
+def _numbers(table: Narrow) -> Ints:
+    """The number among all rows of the first row of each group."""
+    numbers: Ints = np.asarray(table.numbers, np.int64)[table.groups.first.to_numpy()]
+    return numbers
+
+
+# --- inspecting ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What an inspection shows, and the column of each part of it."""
+
+    view: View
+    columns: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNames:
+    """The keys of the groups of a partition, and the number of the first row of each among all rows."""
+
+    keys: pl.DataFrame
+    numbers: Ints
+
+    def label(self, code: int) -> str:
+        """The key of a group in words."""
+        return label(self.keys, code, int(self.numbers[code]))
+
+
+def inspect_partition(
+    task: Task, whole: Whole, known: Sequence[Moments], parts: Sequence[Part], look: Look
+) -> tuple[Outcome, GroupNames | None, list[ValueCounts]]:
+    """Inspect the rows of a partition; names and values are returned beside the outcome: they may be as many as the rows."""
+    outcome, found = _grouped(task, whole, known, parts, partial(_inspected, task.reading.plan, look))
+    return outcome, *((None, []) if found is None else found)
+
+
+def _inspected(plan: Plan, look: Look, rows: _Grouped) -> tuple[GroupNames, list[ValueCounts]]:
+    table, outcome = rows.table, rows.outcome
+    inspection = scored_groups(table, plan, look.columns, rows.merge)
+    outcome.tally.add(inspection.raw, table)
+    outcome.rows = RowFacts.of(inspection, look.view)
+    names = GroupNames(table.key, _numbers(table))
+    outcome.groups = inspection.groups.with_columns(first=pl.Series(names.numbers))
+    if inspection.by is not None:
+        outcome.groups = outcome.groups.with_columns(by=inspection.by.gather(table.groups.first))
+    components = [table.table[f"reward.{table.reward_names.index(name)}"] for name in outcome.rows.components]
+    return names, outcome.count([inspection.raw.rows[".reward"], *components])
 
 
 # --- writing -------------------------------------------------------------------------------------------------

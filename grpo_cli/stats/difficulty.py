@@ -114,21 +114,44 @@ def spread(groups: pl.DataFrame, ddof: int) -> dict[str, float | None]:
     }
 
 
-def effective_sample_size(advantages: pl.Series) -> float | None:
-    """Kish's (sum |A|)^2 / sum A^2: how many rows of equal weight these are worth; None without a finite advantage."""
-    numbers = Numbers.of(advantages)
-    if not numbers.count:
-        return None
-    largest = max(abs(numbers.least), abs(numbers.most))
-    if largest == 0.0:
-        return 0.0
+@dataclass(frozen=True, slots=True)
+class SampleSize:
+    """The sums of Kish's effective sample size: of |A| and of A^2, as shares of the largest |A|; None without a finite A."""
 
-    def sums(piece: pl.Series) -> tuple[float, float]:
-        sizes = np.abs(piece.filter(piece.is_finite()).to_numpy()) / largest
-        return float(sizes.sum()), float((sizes * sizes).sum())
+    largest: float | None = None
+    total: float = 0.0
+    squares: float = 0.0
 
-    total, squares = (sum(column) for column in zip(*each(sums, advantages), strict=True))
-    return plain(total**2 / squares)
+    @classmethod
+    def of(cls, advantages: pl.Series) -> SampleSize:
+        """The sums of a column."""
+        numbers = Numbers.of(advantages)
+        if not numbers.count:
+            return cls()
+        largest = max(abs(numbers.least), abs(numbers.most))
+        if largest == 0.0:
+            return cls(largest)
+
+        def sums(piece: pl.Series) -> tuple[float, float]:
+            sizes = np.abs(piece.filter(piece.is_finite()).to_numpy()) / largest
+            return float(sizes.sum()), float((sizes * sizes).sum())
+
+        return cls(largest, *(sum(column) for column in zip(*each(sums, advantages), strict=True)))
+
+    def merge(self, other: SampleSize) -> SampleSize:
+        """The sums of the rows of both."""
+        small, large = sorted((self, other), key=lambda one: -1.0 if one.largest is None else one.largest)
+        if not small.largest or not large.largest:
+            return large
+        share = small.largest / large.largest
+        return SampleSize(large.largest, large.total + small.total * share, large.squares + small.squares * share**2)
+
+    @property
+    def effective(self) -> float | None:
+        """(sum |A|)^2 / sum A^2: how many rows of equal weight these are worth."""
+        if not self.largest:
+            return self.largest
+        return plain(self.total**2 / self.squares)
 
 
 # --- equal by luck -----------------------------------------------------------------------------------------
@@ -147,32 +170,46 @@ class Ties:
     rate: float | None
 
 
-def count_ties(groups: pl.DataFrame, rows: pl.DataFrame, rewards: Mapping[str, Any]) -> Ties:
-    """Count equal rewards. `rows` has `group` and `.reward`; `rewards` is the histogram of all."""
+def has_two_values(groups: pl.DataFrame, rewards: Mapping[str, Any]) -> bool:
+    """Whether the comparable groups have two rewards only, so that their means say how often each occurs."""
     groups = comparable(groups)
-    low: Any = groups["min"].min()
-    high: Any = groups["max"].max()
+    low, high = groups["min"].min(), groups["max"].max()
+    return low is not None and low != high and {*rewards.get("values", ())} == {low, high}
+
+
+def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """How many `times` a reward stands `c` times in a group of `n` rows that varies; `rows` has `group` and `.reward`."""
+    varying = comparable(groups).filter(~pl.col("constant"))
+    known = rows.filter(pl.col(".reward").is_not_null())
+    values = encode([known["group"], known[".reward"]], len(known))
+    sizes = np.zeros(len(groups), np.int64)
+    sizes[varying["code"].to_numpy()] = varying["scored"].to_numpy()
+    size = sizes.take(known["group"].to_numpy().take(values.first.to_numpy()))  # 0 where a group is constant
+    counts = pl.DataFrame({"n": size, "c": np.bincount(values.codes.to_numpy(), minlength=values.size)})
+    return _summed(counts.filter(pl.col("n") > 0).with_columns(times=pl.lit(1, pl.Int64)))
+
+
+def _summed(pairs: pl.DataFrame) -> pl.DataFrame:
+    return pairs.group_by("n", "c").agg(pl.col("times").sum()).sort("n", "c")
+
+
+def count_ties(groups: pl.DataFrame, repeated: pl.DataFrame | None, rewards: Mapping[str, Any]) -> Ties:
+    """Count equal rewards; `rewards` is the histogram of all, and `repeated` is known where they are not two."""
+    two_values = has_two_values(groups, rewards)
+    groups = comparable(groups)
     rate = None
-    if low is None:
-        pairs = pl.DataFrame(schema=dict.fromkeys(("n", "c"), pl.Int64))
-    elif low != high and {*rewards.get("values", ())} == {low, high}:
-        # With two values the means of the groups say how often each occurs.
+    if two_values:
+        low: Any = groups["min"].min()
+        high: Any = groups["max"].max()
         rates = (groups["mean"] - low) / (high - low)
         rate = float(rates.to_numpy().mean())
         best = (rates * groups["scored"]).round().cast(pl.Int64)
         pairs = pl.concat([groups.select(n="scored", c=best), groups.select(n="scored", c=pl.col("scored") - best)])
-        pairs = pairs.filter(pl.col("c") > 0)
+        pairs = pairs.filter(pl.col("c") > 0).with_columns(times=pl.lit(1, pl.Int64))
     else:
-        constant = groups.filter("constant").select(n="scored", c="scored")
-        varying = groups.filter(~pl.col("constant"))
-        known = rows.filter(pl.col(".reward").is_not_null())
-        values = encode([known["group"], known[".reward"]], len(known))
-        sizes = np.zeros(int(known["group"].max()) + 1, np.int64)  # type: ignore[arg-type]
-        sizes[varying["code"].to_numpy()] = varying["scored"].to_numpy()
-        size = sizes.take(known["group"].to_numpy().take(values.first.to_numpy()))  # 0 where a group is constant
-        counts = pl.DataFrame({"n": size, "c": np.bincount(values.codes.to_numpy())})
-        pairs = pl.concat([constant, counts.filter(pl.col("n") > 0)])
-    lines = pairs.group_by("n", "c").agg(times=pl.len()).sort("n", "c")
+        constant = groups.filter("constant").select(n="scored", c="scored", times=pl.lit(1, pl.Int64))
+        pairs = constant if repeated is None else pl.concat([constant, repeated])
+    lines = _summed(pairs)
     n, c, times = (lines[name].cast(pl.Float64).to_numpy() for name in ("n", "c", "times"))
     return Ties(n, c, times, rate)
 

@@ -31,7 +31,7 @@ def show_group(inspection: Inspection, key: str, most: int | None = None) -> dic
     narrow = inspection.narrow
     code = excerpts.code_of(narrow, key)
     rows = np.flatnonzero(narrow.table["group"].to_numpy() == code)[:most]
-    (facts,) = describe_groups(inspection.groups[code : code + 1], narrow)
+    (facts,) = describe_groups(inspection.groups[code : code + 1], narrow.label)
     (prompt,) = _texts(inspection, "prompt", rows[:1])
     return {**facts, "prompt": prompt, "rows": _describe_rows(inspection, rows, _texts(inspection, "text", rows))}
 
@@ -50,7 +50,7 @@ def report_groups(
     """
     narrow = inspection.narrow
     codes = _choose(inspection, most)
-    facts = describe_groups(inspection.groups[codes], narrow)
+    facts = describe_groups(inspection.groups[codes], narrow.label)
     columns = ["key", *(name for name in GROUP_FACTS if facts and name in facts[0])]
     others = ["reward", *advantages, "status"]
     others += ["length"] if "length" in columns else []

@@ -1,45 +1,87 @@
-"""The facts of a run line by line: one line for each value of a column, in the order of the values."""
+"""The facts of a run line by line: one line for each value of a column, in the order of the values.
+
+What is known of the values in parts of the rows can be put together, where no group is in two parts.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.moments import Moments
 from grpo_cli.formats.cells import canonical
 from grpo_cli.read.group_keys import encode
-from grpo_cli.stats.correlations import mean_by_code
 from grpo_cli.stats.facts import plain
 
 if TYPE_CHECKING:
     from grpo_cli.stats.facts import RewardRange
 
+    Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
-def trend(by: pl.Series, rows: pl.DataFrame, groups: pl.DataFrame, extremes: RewardRange) -> list[dict[str, Any]]:
-    """One line for each value of `by`.
 
-    `rows` has `group`, `.reward`, `.scorable`, and `length` where it is known; `groups` is one line per group in the order of
-    their codes. A group belongs to the value of its first row. `mean` and `std` are those of the rows; `group_std` is the mean
-    of the groups' own; the shares are of the groups that have two rewards to compare.
+@dataclass(frozen=True, slots=True)
+class RowsByValue:
+    """What the rows of each value of a column show: their number, those without a score, rewards and lengths."""
+
+    values: pl.Series
+    rows: Floats
+    unscorable: Floats
+    rewards: Moments
+    lengths: Moments | None  # None where the length is not known
+
+    @classmethod
+    def of(cls, by: pl.Series, rows: pl.DataFrame) -> RowsByValue:
+        """The rows have `.reward`, `.scorable`, and `length` where it is known."""
+        coded = encode([by], len(by))
+        codes, size = coded.codes.to_numpy(), coded.size
+        return cls(
+            by.gather(coded.first),
+            np.bincount(codes, minlength=size).astype(np.float64),
+            np.bincount(codes[~rows[".scorable"].to_numpy()], minlength=size).astype(np.float64),
+            _moments(rows[".reward"], codes, size),
+            _moments(rows["length"], codes, size) if "length" in rows.columns else None,
+        )
+
+    def merge(self, other: RowsByValue) -> RowsByValue:
+        """What the rows of both show."""
+        values = pl.concat([self.values, other.values], how="vertical", rechunk=True)
+        coded = encode([values], len(values))
+        places = coded.codes.to_numpy().astype(np.int64)
+        mine, theirs = places[: len(self.values)], places[len(self.values) :]
+
+        def added(one: Floats, another: Floats) -> Floats:
+            return np.bincount(places, np.concatenate([one, another]), coded.size).astype(np.float64, copy=False)
+
+        def merged(one: Moments, another: Moments) -> Moments:
+            return _spread(one, mine, coded.size).merge(_spread(another, theirs, coded.size))
+
+        lengths = None
+        if self.lengths is not None and other.lengths is not None:
+            lengths = merged(self.lengths, other.lengths)
+        return RowsByValue(
+            values.gather(coded.first),
+            added(self.rows, other.rows),
+            added(self.unscorable, other.unscorable),
+            merged(self.rewards, other.rewards),
+            lengths,
+        )
+
+
+def trend(rows: RowsByValue, by: pl.Series, groups: pl.DataFrame, extremes: RewardRange) -> list[dict[str, Any]]:
+    """One line for each value of a column.
+
+    `by` is the value of the first row of each group: that is the one which the group belongs to. `mean` and `std` are
+    those of the rows; `group_std` is the mean of the groups' own; the shares are of the groups that have two rewards to compare.
     """
-    coded = encode([by], len(by))
-    values = by.gather(coded.first)
-    codes, size = coded.codes.to_numpy(), len(values)
-
-    reward = rows[".reward"]
-    finite = reward.is_finite().fill_null(value=False).to_numpy()
-    mean, std = _mean_and_std(reward.to_numpy()[finite], codes[finite], size)
-    lengths = mean_by_code(codes, rows["length"], size) if "length" in rows.columns else np.full(size, np.nan)
-    row_counts = np.bincount(codes, minlength=size)
-    unscorable = np.bincount(codes[~rows[".scorable"].to_numpy()], minlength=size)
-
+    values, size = rows.values, len(rows.values)
+    # The values are distinct, so their codes are their places.
+    value_of_group = encode([pl.concat([values, by])], size + len(by)).codes.to_numpy()[size:]
+    mean, std = _mean_and_std(rows.rewards)
+    lengths = np.full(size, np.nan) if rows.lengths is None else _mean_and_std(rows.lengths)[0]
     worst, best = extremes
-    # Codes of groups are dense and in order of first appearance: written backwards, the first row of each stays.
-    row_groups = rows["group"].to_numpy()
-    first_rows = np.empty(len(groups), dtype=np.int64)
-    first_rows[row_groups[::-1]] = np.arange(len(row_groups) - 1, -1, -1)
-    value_of_group = codes[first_rows]
     two = (groups["scored"] > 1).to_numpy()
     constant, highest = groups["constant"].to_numpy(), groups["max"].to_numpy()
     group_counts = np.bincount(value_of_group, minlength=size)
@@ -55,8 +97,8 @@ def trend(by: pl.Series, rows: pl.DataFrame, groups: pl.DataFrame, extremes: Rew
         {
             "value": values[i],
             "groups": int(group_counts[i]),
-            "rows": int(row_counts[i]),
-            "unscorable": int(unscorable[i]),
+            "rows": int(rows.rows[i]),
+            "unscorable": int(rows.unscorable[i]),
             "mean": plain(float(mean[i])),
             "std": plain(float(std[i])),
             "group_std": float(std_sums[i]) / int(comparable[i]) if comparable[i] else None,
@@ -83,11 +125,25 @@ def _in_order(values: pl.Series) -> list[int]:
     return [int(i) for i in values.arg_sort(nulls_last=True)]
 
 
-def _mean_and_std(values: Any, codes: Any, size: int) -> tuple[Any, Any]:
-    """Mean and sample standard deviation of each code, in two passes in row order; NaN where there are none."""
-    n = np.bincount(codes, minlength=size).astype(float)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.bincount(codes, weights=values, minlength=size) / n
-        squares = (values - mean[codes]) ** 2
-        std = np.sqrt(np.bincount(codes, weights=squares, minlength=size) / (n - 1))
-    return mean, np.where(n > 1, std, np.nan)
+def _moments(values: pl.Series, codes: Any, size: int) -> Moments:
+    """The moments of the finite values of each code, in two passes in row order."""
+    finite = values.is_finite().fill_null(value=False).to_numpy()
+    here, numbers = codes[finite], values.to_numpy()[finite]
+    n = np.bincount(here, minlength=size).astype(np.float64)
+    mean = np.bincount(here, weights=numbers, minlength=size) / np.where(n > 0, n, 1.0)
+    squares = (numbers - mean[here]) ** 2
+    return Moments(n, mean, np.zeros(size), np.bincount(here, weights=squares, minlength=size).astype(np.float64))
+
+
+def _spread(moments: Moments, places: Any, size: int) -> Moments:
+    """The same moments at these places among so many."""
+    arrays = [np.zeros(size) for _ in range(4)]
+    for wide, narrow in zip(arrays, (moments.weight, moments.mean, moments.low, moments.m2), strict=True):
+        wide[places] = narrow
+    return Moments(*arrays)
+
+
+def _mean_and_std(moments: Moments) -> tuple[Any, Any]:
+    """Mean and sample standard deviation of each code; NaN where there are none."""
+    mean = np.where(moments.weight > 0, moments.mean + moments.low, np.nan)
+    return mean, np.sqrt(moments.variance(1))

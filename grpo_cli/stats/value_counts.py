@@ -54,6 +54,10 @@ class ValueCounts:
         totals = np.concatenate([[0], np.cumsum(self.counts)])
         return np.asarray(totals[np.searchsorted(_as_numbers(self.values), numbers)])
 
+    def ends(self, low: float, high: float) -> Ints:
+        """How many values are equal to the least and to the largest value of all parts."""
+        return np.array([int(self.counts[self.values == end].sum()) for end in (low, high)])
+
     def histogram(self, low: float, high: float) -> Ints:
         """How many values lie in each of the bins between the least and the largest value of all parts."""
         bins, _ = equal_bins(self.values, BINS, (low, high))

@@ -22,7 +22,7 @@ import pytest
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
-from grpo_cli.runs import compute_ray, ray_cluster
+from grpo_cli.runs import compute_ray, ray_cluster, ray_stages
 from tests.support import partitions
 from tests.support.command import process
 from tests.support.jobs import job
@@ -30,6 +30,7 @@ from tests.support.raylets import INSTALLED, raylets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from types import ModuleType
 
 pytestmark = [
     pytest.mark.skipif(not INSTALLED, reason="the extra ray is not installed"),
@@ -61,7 +62,7 @@ def test_every_method_gives_the_same_on_ray(method: str, tmp_path: Path) -> None
 def test_batches_rollouts_and_files_cut_into_sections(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compute_ray, "ROWS", 200)
+    monkeypatch.setattr(ray_stages, "ROWS", 200)
     folder = partitions.shards(tmp_path / "in", partitions.rows(2000), suffix=suffix)
     options: dict[str, Any] = {"group": "prompt_id", "reward": ["reward", "other=0.5"], "batch_by": "input"}
     partitions.both(tmp_path / "a", folder, exact=False, whiten="sample", scale="batch", partitions=0, **options)
@@ -69,17 +70,17 @@ def test_batches_rollouts_and_files_cut_into_sections(
 
 
 @pytest.mark.usefixtures("_cluster")
-@pytest.mark.parametrize("stage", ["_read", "_score", "_write"])
+@pytest.mark.parametrize(("room", "stage"), [(ray_stages, "_read"), (compute_ray, "_score"), (compute_ray, "_write")])
 def test_a_worker_that_is_killed_in_a_stage_changes_nothing(
-    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    room: ModuleType, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tests.support import dying
 
-    monkeypatch.setattr(compute_ray, "ROWS", 200)
+    monkeypatch.setattr(ray_stages, "ROWS", 200)
     folder = partitions.shards(tmp_path / "in", partitions.rows(2000))
     marker = tmp_path / "alive"
     marker.touch()
-    monkeypatch.setattr(compute_ray, stage, dying.once(marker, stage))
+    monkeypatch.setattr(room, stage, dying.once(marker, getattr(room, stage)))
     partitions.both(tmp_path, folder, group="prompt_id", partitions=0)
     assert not marker.exists()
 

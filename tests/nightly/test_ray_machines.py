@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from grpo_cli.runs import compute_files, compute_ray
+from grpo_cli.runs import compute_files, compute_ray, ray_stages
 from tests.support import partitions
 from tests.support.jobs import job
 from tests.support.raylets import INSTALLED, raylets
@@ -22,7 +22,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("stage", ["reading", "computing", "writing"])
 def test_a_machine_that_is_lost_changes_nothing(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compute_ray, "ROWS", 20_000)
+    monkeypatch.setattr(ray_stages, "ROWS", 20_000)
     folder = partitions.shards(tmp_path / "in", partitions.rows(100_000, 12_500), files=12)
     expected = tmp_path / "local"
     compute_files.run(job(folder, group_within="input", output=f"{expected}/"))

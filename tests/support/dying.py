@@ -6,7 +6,6 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
-from grpo_cli.runs import compute_ray
 from grpo_cli.runs.ray_cluster import unseen
 
 if TYPE_CHECKING:
@@ -14,9 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def once(marker: Path, stage: str) -> Callable[..., Any]:
+def once(marker: Path, work: Callable[..., Any]) -> Callable[..., Any]:
     """The task of a stage; the first process that does it is killed, and takes the marker along."""
-    work = getattr(compute_ray, stage)
 
     def dying(*arguments: Any) -> Any:
         found = work(*arguments)

@@ -58,6 +58,16 @@ def look(*inputs: Path | str, **options: Any) -> Done:
     return compute(*inputs, dry_run=True, **options)
 
 
+def inspect_job(*inputs: Path | str, **options: Any) -> inspect.Job:
+    facts = given(options)
+    return inspect.Job(
+        inputs=[str(path) for path in inputs],
+        plan=plan_of(facts),
+        binding=Binding(**binding_fields(facts)),
+        view=View(**view_fields(facts)),
+    )
+
+
 def inspected(path: Path, *, by_steps: bool = False, **options: Any) -> Inspection:
     """What `inspect` knows of a file."""
     view = View(**view_fields(options), by_steps=by_steps)

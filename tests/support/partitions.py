@@ -16,8 +16,9 @@ import pytest
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import GrpoError
-from grpo_cli.runs import compute_files, compute_ray
-from tests.support.jobs import job
+from grpo_cli.runs import compute_files, compute_ray, inspect, inspect_ray, ray_stages
+from grpo_cli.runs.ray_stages import RayOptions
+from tests.support.jobs import inspect_job, job
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,7 +60,7 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     def connected(address: str | None, *, verbose: bool) -> Iterator[Process]:
         yield Process()
 
-    monkeypatch.setattr(compute_ray, "connected", connected)
+    monkeypatch.setattr(ray_stages, "connected", connected)
 
 
 @cache
@@ -123,9 +124,19 @@ def both(
 ) -> Mapping[str, Any]:
     """Compute with one process and in partitions; compare outputs and summaries, and return the summary of the latter."""
     local = compute_files.run(_job(source, tmp_path / "local", options)).facts
-    parted = compute_ray.run(_job(source, tmp_path / "parted", options), partitions=partitions)
+    parted = compute_ray.run(_job(source, tmp_path / "parted", options), ray=RayOptions(partitions=partitions))
     same_files(tmp_path / "local", tmp_path / "parted", exact=exact)
     same_facts(local, parted, "warnings" if warnings_differ else "seconds")
+    return parted
+
+
+def both_inspected(source: Path, *, partitions: int = 4, **options: Any) -> dict[str, Any]:
+    """Inspect in one process and in partitions; compare the facts, and return those of the latter."""
+    given = {"group_within": "input", **options}
+    job = inspect_job(source, **{name: value for name, value in given.items() if value is not None})
+    local = dict(inspect.run(job).facts)
+    parted = inspect_ray.run(job, ray=RayOptions(partitions=partitions))
+    same_facts(local, parted)
     return parted
 
 
@@ -134,7 +145,7 @@ def errors(tmp_path: Path, source: Path, *, partitions: int = 4, **options: Any)
     with pytest.raises(GrpoError) as local:
         compute_files.run(_job(source, tmp_path / "local", options))
     with pytest.raises(GrpoError) as parted:
-        compute_ray.run(_job(source, tmp_path / "parted", options), partitions=partitions)
+        compute_ray.run(_job(source, tmp_path / "parted", options), ray=RayOptions(partitions=partitions))
     return local.value, parted.value
 
 

@@ -20,7 +20,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.tables import Binding, FrameTable
-from grpo_cli.stats.difficulty import at_other_sizes, count_ties, difficulty, effective_sample_size
+from grpo_cli.stats.difficulty import SampleSize, at_other_sizes, count_ties, difficulty, repeated_rewards
 from grpo_cli.stats.group_rows import show_group
 from grpo_cli.stats.inspection import Inspection, View, inspect
 from grpo_cli.stats.verdicts import verdicts
@@ -131,7 +131,9 @@ def test_a_smaller_size_is_judged_by_all_the_ways_to_draw_it(groups: list[list[f
 
 def looked_sizes(groups: list[list[float]], sizes: tuple[int, ...]) -> list[dict[str, Any]]:
     made = looked(groups)
-    return at_other_sizes(count_ties(made.groups, made.rows, made.facts["reward"]["histogram"]), sizes)
+    return at_other_sizes(
+        count_ties(made.groups, repeated_rewards(made.groups, made.rows), made.facts["reward"]["histogram"]), sizes
+    )
 
 
 def beta_constant(a: float, b: float, n: int) -> float:
@@ -196,14 +198,14 @@ def test_rewards_of_many_values_have_no_expected_share() -> None:
 
 @given(values=st.lists(st.floats(-5, 5), min_size=1, max_size=20))
 def test_effective_rows_are_those_of_kish(values: list[float]) -> None:
-    found = effective_sample_size(pl.Series(values))
+    found = SampleSize.of(pl.Series(values)).effective
     squares = sum(v * v for v in values)
     assert found == (pytest.approx(sum(map(abs, values)) ** 2 / squares) if squares > 1e-300 else pytest.approx(found))
 
 
 def test_nothing_that_pulls_is_no_row() -> None:
-    assert effective_sample_size(pl.Series([0.0, 0.0])) == 0.0
-    assert effective_sample_size(pl.Series([None, math.nan], dtype=pl.Float64)) is None
+    assert SampleSize.of(pl.Series([0.0, 0.0])).effective == 0.0
+    assert SampleSize.of(pl.Series([None, math.nan], dtype=pl.Float64)).effective is None
 
 
 # --- length and texts --------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import pytest
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import InputChanged, UsageError
-from grpo_cli.runs import compute_files, compute_ray
+from grpo_cli.runs import compute_files, compute_ray, ray_stages
+from grpo_cli.runs.ray_stages import RayOptions
 from tests.support import partitions
 from tests.support.jobs import job
 from tests.support.schema_files import WRITERS
@@ -218,7 +219,7 @@ def test_groups_are_cut_where_the_trainers_advantages_say_so_in_all_partitions(
 def test_a_large_file_of_lines_is_read_in_sections(
     newline: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compute_ray, "ROWS", 40)  # sections of 5 kB
+    monkeypatch.setattr(ray_stages, "ROWS", 40)  # sections of 5 kB
     lines = partitions.rows(1000).write_ndjson().encode().splitlines()
     lines[10:10] = [b"", b"  "]
     folder = tmp_path / "in"
@@ -260,10 +261,10 @@ def test_quartiles_and_bins_of_many_rewards_are_exact(tmp_path: Path) -> None:
 
 def test_a_run_goes_on_after_an_interruption(tmp_path: Path, folder: Path) -> None:
     options: dict[str, Any] = {"group": "prompt_id", "group_within": "input", "resume": True}
-    first = compute_ray.run(job(folder, output=f"{tmp_path}/out/", **options), partitions=3)
+    first = compute_ray.run(job(folder, output=f"{tmp_path}/out/", **options), ray=RayOptions(partitions=3))
     assert first["kept_outputs"] == 0
     (tmp_path / "out" / "shard_3.parquet").unlink()
-    again = compute_ray.run(job(folder, output=f"{tmp_path}/out/", **options), partitions=3)
+    again = compute_ray.run(job(folder, output=f"{tmp_path}/out/", **options), ray=RayOptions(partitions=3))
     assert again["kept_outputs"] == 4
     one_process = compute_files.run(job(folder, output=f"{tmp_path}/out/", **options)).facts
     assert one_process["kept_outputs"] == 5
@@ -272,12 +273,12 @@ def test_a_run_goes_on_after_an_interruption(tmp_path: Path, folder: Path) -> No
 def test_outputs_in_place_and_beside(tmp_path: Path, folder: Path) -> None:
     expected = tmp_path / "expected"
     compute_files.run(job(folder, group="prompt_id", group_within="input", output=f"{expected}/"))
-    compute_ray.run(job(folder, group="prompt_id", group_within="input"), partitions=3)
+    compute_ray.run(job(folder, group="prompt_id", group_within="input"), ray=RayOptions(partitions=3))
     beside = sorted(folder.glob("*.advantages.parquet"))
     assert [path.read_bytes() for path in beside] == [path.read_bytes() for path in sorted(expected.iterdir())]
     for path in beside:
         path.unlink()
-    compute_ray.run(job(folder, group="prompt_id", group_within="input", in_place=True), partitions=3)
+    compute_ray.run(job(folder, group="prompt_id", group_within="input", in_place=True), ray=RayOptions(partitions=3))
     read = [pl.read_parquet(path) for path in sorted(folder.iterdir())]
     assert all(one.equals(pl.read_parquet(path)) for one, path in zip(read, sorted(expected.iterdir()), strict=True))
 
@@ -286,7 +287,7 @@ def test_outputs_in_place_and_beside(tmp_path: Path, folder: Path) -> None:
 def test_a_file_that_changes_meanwhile_is_refused(
     stage: str, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compute_ray, "ROWS", 100)  # a task for each file
+    monkeypatch.setattr(ray_stages, "ROWS", 100)  # a task for each file
 
     def change(name: str, done: int = 0, total: int = 0) -> None:
         if name == stage and 0 < done < total:
@@ -295,7 +296,9 @@ def test_a_file_that_changes_meanwhile_is_refused(
 
     with pytest.raises(InputChanged, match=r"shard_4\.parquet: the file changed"):
         compute_ray.run(
-            job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/"), change, partitions=3
+            job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/"),
+            change,
+            ray=RayOptions(partitions=3),
         )
     assert not (tmp_path / "out" / "shard_4.parquet").exists()
 
@@ -309,7 +312,7 @@ def test_an_output_is_never_overwritten(tmp_path: Path, folder: Path) -> None:
 
     words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
     with pytest.raises(UsageError, match=r"shard_2\.parquet exists"):
-        compute_ray.run(words, another, partitions=3)
+        compute_ray.run(words, another, ray=RayOptions(partitions=3))
     assert (tmp_path / "out" / "shard_2.parquet").read_text() == "mine"
 
 
