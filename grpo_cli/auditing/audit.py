@@ -6,6 +6,7 @@ Where nobody says how rows belong together, the likely ways are tried in turn, t
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from grpo_cli.engine.plan_parts import Divisor, ShapeOp
+    from grpo_cli.read.build_table import OverTables
     from grpo_cli.read.tables import Binding, Narrow, Table
 
     Floats = NDArray[np.float64]
@@ -50,8 +52,12 @@ def audit(
     claim: Plan | None = None,
     shape: Sequence[ShapeOp] = (),
     phase: Callable[..., None] = lambda *_: None,
+    over: OverTables = map,
 ) -> dict[str, Any]:
-    """What is known of the logged advantages, as plain data; `phase` is called with the name of each part of the work."""
+    """What is known of the logged advantages, as plain data; `phase` is called with the name of each part of the work.
+
+    `over` does the reading of each table.
+    """
     names = list(dict.fromkeys(name for table in tables for name in table.columns()))
     if column is None:
         column = next((name for name in ADVANTAGES if name in names), None)
@@ -64,7 +70,7 @@ def audit(
         # Formulas that weigh by tokens are tried as well.
         binding = replace(binding, roles={**binding.roles, "length": length})
 
-    trials = Trials(tables, column, tuple(weights), claim, tuple(shape), phase)
+    trials = Trials(tables, column, tuple(weights), claim, tuple(shape), phase, over)
     best, refusal = trials.best(_ways_to_group(tables, binding), None)
     if best is None:
         raise refusal or DataError(f"{tables[0].name}: nothing to compare", "name the key with --group")
@@ -123,6 +129,7 @@ class Trials:
     claim: Plan | None
     shape: tuple[ShapeOp, ...]
     phase: Callable[..., None]
+    over: OverTables
     tried: set[int] = field(default_factory=set)  # hashes of the groups and batches so far
 
     def best(self, ways: Iterator[tuple[str, Binding]], best: Result | None) -> tuple[Result | None, DataError | None]:
@@ -152,8 +159,8 @@ class Trials:
         return best, refusal
 
     def _read(self, binding: Binding, note: str) -> Reading:
-        narrow = build_table.read(self.tables, binding, self.claim or Plan())
-        logged = np.concatenate([_logged_values(table, self.column) for table in self.tables])
+        narrow = build_table.read(self.tables, binding, self.claim or Plan(), over=self.over)
+        logged = np.concatenate(list(self.over(partial(_logged_values, name=self.column), self.tables)))
         if not np.isfinite(logged).any():
             raise DataError(
                 f"{self.tables[0].name}: the column {self.column} holds no number",

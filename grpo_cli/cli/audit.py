@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from grpo_cli.cli.engine import on_ray
 from grpo_cli.cli.output import progress, show
 from grpo_cli.errors import GateError
 from grpo_cli.options.conditions import Filter
@@ -26,9 +27,15 @@ def audit(given: dict[str, Any]) -> None:
         shape=shape_of(given),
         gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
     )
+    ray = on_ray(given)
     try:
         with progress(given) as phase:
-            facts = run(job, phase)
+            if ray is None:
+                facts = run(job, phase)
+            else:
+                from grpo_cli.runs import audit_ray
+
+                facts = audit_ray.run(job, phase, ray)
     except GateError as error:
         show(given, error.facts or {}, view.render)
         raise

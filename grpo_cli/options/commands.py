@@ -131,7 +131,7 @@ _ROWS: Final = (
         name="audit",
         help="Find the formula that made the advantages of a file, and the rows that disagree with it.",
         argument=_INPUTS,
-        options=_options("column", SHAPE, *_ADVANTAGE, "config", "fail_on", "json", "quiet", "debug"),
+        options=_options("column", SHAPE, *_ADVANTAGE, ENGINE, "config", "fail_on", "json", "quiet", "debug"),
         example="grpo-adv audit completions.parquet --column advantage",
         more="Name a --preset (or --method and its options) to check that claim; --reward-clip and the like hold for every formula that is tried.",
     ),

@@ -8,7 +8,8 @@ the summary can say it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import numpy as np
 import polars as pl
@@ -41,7 +42,7 @@ from grpo_cli.read.tables import SHOWN, Narrow, broken
 from grpo_cli.read.warnings import group_warnings, size_by_advantages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from grpo_cli.engine.plan import Plan
     from grpo_cli.read.apply_schema import Layout
@@ -49,6 +50,16 @@ if TYPE_CHECKING:
     from grpo_cli.read.choose_columns import Columns
     from grpo_cli.read.group_keys import Coded
     from grpo_cli.read.tables import Binding, Table
+
+Found = TypeVar("Found")
+
+
+class OverTables(Protocol):
+    """Work on each of some tables, in their order: `map`, or what does the same elsewhere."""
+
+    def __call__(self, work: Callable[[Table], Found], tables: Iterable[Table], /) -> Iterable[Found]:
+        """What the work gives for each."""
+
 
 LARGEST: Final = 1e100  # of rewards: sums of squares, cubes, and what weights and shapes make of them are numbers
 
@@ -88,12 +99,20 @@ def choose_again(reading: Reading, names: Iterable[str]) -> Reading | None:
     return replace(reading, chosen=choose_columns(reading.layout, reading.plan, known, warn=reading.warn))
 
 
-def read(tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool = True, whole: bool = True) -> Narrow:
+def read(
+    tables: Sequence[Table],
+    binding: Binding,
+    plan: Plan,
+    *,
+    warn: bool = True,
+    whole: bool = True,
+    over: OverTables = map,
+) -> Narrow:
     """Read what the plan needs and say which rows belong together; without `warn` nobody looks for groups that look wrong.
 
-    What only all rows can show is not said of tables that are not the `whole` input.
+    What only all rows can show is not said of tables that are not the `whole` input. `over` does the reading of each table.
     """
-    reading, scan = _scan(choose(tables, binding, plan, warn=warn))
+    reading, scan = _scan(choose(tables, binding, plan, warn=warn), over)
     layout, chosen = reading.layout, reading.chosen
     if not reading.reward_is_named:
         refuse_empty_reward(scan.tables, chosen.rewards[0], scan.columns[chosen.rewards[0]].null_count(), scan.rows)
@@ -201,13 +220,13 @@ def prompts_in_one_group(scan: Scan, groups: Coded, *, named: bool) -> tuple[str
     return (mixed.words(key, label),)
 
 
-def _scan(reading: Reading) -> tuple[Reading, Scan]:
+def _scan(reading: Reading, over: OverTables) -> tuple[Reading, Scan]:
     """Read the chosen columns, and those that reading shows to be needed."""
     tables = reading.layout.tables
     while True:
         chosen = reading.chosen
         refuse_beyond_memory(tables, len(chosen.fields))
-        frames = [columns_of(table, chosen) for table in tables]
+        frames = list(over(partial(columns_of, chosen=chosen), tables))
         more = choose_again(reading, dict.fromkeys(name for table in tables for name in table.columns()))
         if more is None:
             break

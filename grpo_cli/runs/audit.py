@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from grpo_cli.engine.plan import Plan
     from grpo_cli.engine.plan_parts import ShapeOp
     from grpo_cli.options.conditions import Filter
+    from grpo_cli.read.build_table import OverTables
+    from grpo_cli.read.tables import FileTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +39,14 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     """The facts of the audit; a gate error holds them as well."""
     phase("reading")
     inputs, _ = find_inputs(job.inputs)
-    tables = open_tables(inputs, job.binding)
-    facts = audit(tables, job.binding, job.column, job.weights, job.claim, job.shape, phase)
+    return audited(job, open_tables(inputs, job.binding), phase)
+
+
+def audited(
+    job: Job, tables: Sequence[FileTable], phase: Callable[..., None], over: OverTables = map
+) -> dict[str, Any]:
+    """The facts of these tables, which `over` reads, when the gate lets them pass."""
+    facts = audit(tables, job.binding, job.column, job.weights, job.claim, job.shape, phase, over)
     if job.gate is not None:
         job.gate.check(gates(facts), facts)
     return facts

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_cli.errors import NOTHING_WRITTEN, DataError, UsageError
 from grpo_cli.runs.compute_files import facts_of_run, prepare
 from grpo_cli.runs.partitions import Writing, score_partition, write_files
-from grpo_cli.runs.ray_stages import DEFAULTS, RayOptions, refuse_order, stages
+from grpo_cli.runs.ray_stages import DEFAULTS, RayOptions, refuse_order, refuse_stdin, stages
 from grpo_cli.stats.facts import gates
 from grpo_cli.write.outputs import STDOUT, is_folder, refuse_read_columns
 from grpo_cli.write.weave import make_folders
@@ -46,7 +46,8 @@ def run(job: Job, phase: Phase = lambda *_: None, ray: RayOptions = DEFAULTS) ->
 
 def _refuse(job: Job) -> None:
     """Refuse what partitions cannot do, before the first file is opened."""
-    refuse_order(job.plan, job.inputs)
+    refuse_order(job.plan)
+    refuse_stdin(job.inputs)
     whole = "leave out --engine ray"
     refusals = (
         (job.output.to == STDOUT, "--engine ray writes files from several processes", "give -o FILE or -o DIRECTORY/"),

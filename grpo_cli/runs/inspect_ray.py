@@ -13,7 +13,7 @@ from grpo_cli.errors import UsageError
 from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
 from grpo_cli.runs.inspect import size_of, with_duplicates
 from grpo_cli.runs.partitions import Look, inspect_partition
-from grpo_cli.runs.ray_stages import DEFAULTS, RayOptions, refuse_order, stages
+from grpo_cli.runs.ray_stages import DEFAULTS, RayOptions, refuse_order, refuse_stdin, stages
 from grpo_cli.stats import facts
 from grpo_cli.stats.difficulty import solve_rates
 from grpo_cli.stats.inspection import RowFacts, all_facts, what_is_read
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 def run(job: Job, phase: Phase = lambda *_: None, ray: RayOptions = DEFAULTS) -> dict[str, Any]:
     """The facts of an inspection of the files."""
-    refuse_order(job.plan, job.inputs)
+    refuse_order(job.plan)
+    refuse_stdin(job.inputs)
     if job.skip_broken:
         raise UsageError("--on-error skip keeps what is left of a file in this process", "leave out --engine ray")
     phase("reading")

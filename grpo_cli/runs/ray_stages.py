@@ -33,7 +33,7 @@ from grpo_cli.read.known_names import OWN_STEP
 from grpo_cli.read.open_tables import STDIN
 from grpo_cli.read.prompt_check import mixed_error
 from grpo_cli.read.warnings import GIANT, giant_group
-from grpo_cli.runs.partitions import Outcome, Piece, Shard, ShardFacts, Task, Whole, read_shard
+from grpo_cli.runs.partitions import Outcome, Piece, Shard, ShardFacts, Task, Whole, here, read_shard
 from grpo_cli.runs.ray_cluster import connected
 from grpo_cli.stats.facts import LISTED, REASONS, distribution_of_counts
 from grpo_cli.stats.stream_facts import Tally
@@ -58,11 +58,15 @@ _BYTES: Final = 256  # of a row of a file that does not say how many rows it has
 _COMPARED: Final = 16  # shards in which the prompts of groups are compared
 
 
-def refuse_order(plan: Plan, inputs: Sequence[str]) -> None:
-    """Refuse what no partition can do, before the first file is opened."""
+def refuse_order(plan: Plan) -> None:
+    """Refuse a plan that no partition can do."""
     if not plan.estimator.order_free:
         wrong = f"{plan.method} depends on the order of the rows, and partitions have none"
         raise UsageError(wrong, "leave out --engine ray")
+
+
+def refuse_stdin(inputs: Sequence[str]) -> None:
+    """Refuse standard input, which no other machine can read."""
     if list(inputs) == [STDIN]:
         raise UsageError("--engine ray reads files, and this is standard input", "leave out --engine ray")
 
@@ -247,14 +251,41 @@ def stages(
     folders: Iterable[Path] = (),
 ) -> Iterator[Stages]:
     """The stages of a run over these tables, on a cluster whose machines all see them and these folders."""
+    refuse_own(tables)
+    reading = choose(tables, binding, plan)
+    with seeing(ray, tables, folders) as cluster:
+        yield Stages(cluster, phase, tables, reading, ray.partitions, output or Output())
+
+
+@contextmanager
+def seeing(ray: RayOptions, tables: Sequence[FileTable], folders: Iterable[Path] = ()) -> Iterator[Cluster]:
+    """A cluster whose machines all see these files and folders."""
+    with connected(ray.address, verbose=ray.verbose) as cluster:
+        cluster.refuse_unseen({one.source.path: one.source.pin for one in tables if one.source.is_local}, folders)
+        yield cluster
+
+
+def refuse_own(tables: Sequence[FileTable]) -> None:
+    """Refuse files of which this process alone has what is read."""
     for table in tables:
         if table.source.fd is not None or table.left_out:
             raise UsageError(f"{table.name} is kept in this process alone", "name files, or leave out --engine ray")
-    reading = choose(tables, binding, plan)
-    with connected(ray.address, verbose=ray.verbose) as cluster:
-        local = {one.source.path: one.source.pin for one in tables if one.source.is_local}
-        cluster.refuse_unseen(local, folders)
-        yield Stages(cluster, phase, tables, reading, ray.partitions, output or Output())
+
+
+def over_tables(cluster: Cluster, work: Callable[[FileTable], Any], tables: Iterable[FileTable]) -> Iterator[Any]:
+    """Work on each table in a task; names that only some rows have are known here afterwards."""
+    tables = list(tables)
+    for table, ((found, late), _) in zip(tables, cluster.run(_on_table, ((work, one) for one in tables)), strict=True):
+        table.add_names(late)
+        yield found
+
+
+def _on_table(work: Callable[[FileTable], Any], table: FileTable) -> tuple[Any, list[str]]:
+    own = here(table)
+    own.source.check()
+    found = work(own)
+    own.source.check()
+    return found, [name for name in own.columns() if name not in table.columns()]
 
 
 def _shards(tables: Sequence[FileTable], rows: Sequence[int]) -> list[list[Piece]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support import partitions
 from tests.support.command import adv, process
 
 if TYPE_CHECKING:
@@ -43,13 +45,45 @@ def test_what_partitions_cannot_do_is_a_usage_error(words: list[str], said: str,
     assert said in done.err
 
 
-def test_standard_input_stays_with_one_process(tmp_path: Path) -> None:
-    done = adv("compute", "-", "--engine", "ray", cwd=tmp_path, stdin=ROWS)
+@pytest.mark.parametrize("command", ["compute", "inspect", "audit"])
+def test_standard_input_stays_with_one_process(command: str, tmp_path: Path) -> None:
+    done = adv(command, "-", "--engine", "ray", cwd=tmp_path, stdin=ROWS)
     assert (done.status, done.out) == (2, "")
     assert "--engine ray reads files, and this is standard input" in done.err
 
 
-def test_inspect_has_one_engine(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["--show", "1"], ["--format", "csv"], ["--against", "rows.jsonl"]])
+def test_single_groups_stay_on_the_cluster(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(ROWS)
-    done = adv("inspect", "rows.jsonl", "--engine", "ray", cwd=tmp_path)
-    assert (done.status, done.err) == (2, "grpo-adv: inspect has no option --engine; it is one of compute\n")
+    done = adv("inspect", "rows.jsonl", "--engine", "ray", *words, cwd=tmp_path)
+    assert (done.status, done.err) == (
+        2,
+        f"grpo-adv: {words[0]} shows single groups, and with --engine ray they stay on the cluster; leave one of them out\n",
+    )
+
+
+def test_an_address_without_the_engine_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    for command in ("inspect", "audit"):
+        done = adv(command, "rows.jsonl", "--ray-address", "auto", cwd=tmp_path)
+        assert (done.status, done.err) == (2, "grpo-adv: --ray-address is about a cluster; add --engine ray\n")
+
+
+def test_select_has_one_engine(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    done = adv("select", "rows.jsonl", "--engine", "ray", cwd=tmp_path)
+    assert done.status == 2
+    assert "select has no option --engine; it is one of compute, inspect, audit" in done.err
+
+
+def test_an_inspection_shows_the_same_of_both_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions.without_ray(monkeypatch)
+    folder = partitions.shards(tmp_path / "in", partitions.rows())
+    words = ("inspect", folder.name, "--group", "prompt_id", "--group-within", "input")
+    for more in ((), ("--json",)):
+        local, parted = (adv(*words, *more, *engine, cwd=tmp_path) for engine in ((), ("--engine", "ray")))
+        assert (parted.status, parted.err) == (0, "")
+        if more:
+            partitions.same_facts(json.loads(local.out), json.loads(parted.out))
+        else:
+            assert parted.out == local.out

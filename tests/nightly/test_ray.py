@@ -22,7 +22,8 @@ import pytest
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
-from grpo_cli.runs import compute_ray, ray_cluster, ray_stages
+from grpo_cli.read.tables import Binding
+from grpo_cli.runs import audit, audit_ray, compute_files, compute_ray, ray_cluster, ray_stages
 from tests.support import partitions
 from tests.support.command import process
 from tests.support.jobs import job
@@ -67,6 +68,15 @@ def test_batches_rollouts_and_files_cut_into_sections(
     options: dict[str, Any] = {"group": "prompt_id", "reward": ["reward", "other=0.5"], "batch_by": "input"}
     partitions.both(tmp_path / "a", folder, exact=False, whiten="sample", scale="batch", partitions=0, **options)
     partitions.both(tmp_path / "b", folder, rollout="rollout", partitions=0, **options)
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_inspect_and_audit_give_the_same_on_ray(tmp_path: Path) -> None:
+    folder = partitions.shards(tmp_path / "in", partitions.rows())
+    partitions.both_inspected(folder, group="prompt_id", reward=["reward", "logprob"], by="role")
+    compute_files.run(job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/"))
+    question = audit.Job(inputs=[f"{tmp_path}/out"], binding=Binding(group=("prompt_id",), rewards=("reward",)))
+    assert audit.run(question) == audit_ray.run(question)
 
 
 @pytest.mark.usefixtures("_cluster")
