@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import filecmp
 import logging
 import os
 import re
@@ -40,11 +41,13 @@ def replacing(
     path: str | os.PathLike[str],
     *,
     force: bool,
+    retried: bool = False,
     ready: Callable[[Path], None] | None = None,
     unsynced: set[Path] | None = None,
 ) -> Iterator[BinaryIO]:
     """Give a file to write that takes the name `path` if the body ends well, and is removed if not.
 
+    Where the same work may have been `retried` a file with the same bytes is what was written before, and no reason to refuse.
     `ready` is called with the complete temporary file just before it is renamed. A symlink stays, and the file
     that it points to is replaced. A device or a pipe (`/dev/null`) has no old content to protect, so it is
     written directly. The directory is synced as well, or added to `unsynced` (see `directories_synced`).
@@ -56,7 +59,7 @@ def replacing(
         with _explained(named), named.open("wb") as device:
             yield device
         return
-    _refuse_existing(target, force=force)
+    _refuse_existing(target, force=force or retried)
     with _explained(target):
         remove_abandoned(target.parent)
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
@@ -64,6 +67,8 @@ def replacing(
             with _SyncedFile(_locked(temporary), target) as sink:
                 yield cast("BinaryIO", sink)
                 sink.sync()
+                if retried and target.is_file() and filecmp.cmp(temporary, target, shallow=False):
+                    force = True
                 mode = _refuse_existing(target, force=force)
                 if mode is not None:
                     temporary.chmod(mode & 0o7777)

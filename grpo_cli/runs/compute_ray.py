@@ -108,7 +108,7 @@ class _Run:
         if ledger is not None:
             ledger.begin()
         for target in targets:
-            # Looked at once more, and replaced by the tasks: one that is run again may find what it has written.
+            # Looked at once more before the first task writes; each task refuses one that comes later.
             owned = ledger is not None and target.path is not None and ledger.owns(target.path)
             if target.path is not None and target.path.is_file() and not (output.force or output.in_place or owned):
                 raise UsageError(f"{target.path} exists", "add --force to replace it, or give another -o")

@@ -581,8 +581,12 @@ def write_files(task: Task, writing: Writing, parts: Sequence[Sequence[ScoredPar
             weaving = Weaving(
                 added=columns[first:last], take=take, replace=task.output.replace, metadata=writing.metadata
             )
-            ready = None
+            force, ready = task.output.force or task.output.in_place, None
             if writing.ledger is not None and target.path is not None:
+                force |= writing.ledger.owns(target.path)
                 ready = partial(writing.ledger.finished, target.path)
-            notes += write_one(task.output, here(table), target, weaving, force=True, ready=ready, folders=folders)
+            own = here(table)
+            notes += write_one(
+                task.output, own, target, weaving, force=force, ready=ready, folders=folders, retried=True
+            )
     return notes

@@ -143,8 +143,12 @@ def write_one(
     force: bool,
     ready: Ready | None,
     folders: set[Path],
+    retried: bool = False,
 ) -> Sequence[str]:
-    """Write the output of one file, if it is still the file that was read; return what there is to say of it."""
+    """Write the output of one file, if it is still the file that was read; return what there is to say of it.
+
+    `retried`: it may have been written by the same work before, see `replacing`.
+    """
     table.source.check()
     if output.long and not table.format.nested:
         raise DataError(f"{table.name}: every row is one rollout already", "leave out --long")
@@ -154,7 +158,7 @@ def write_one(
             return in_place
     notes: Sequence[str] = ()
     lock = locked(table.source) if output.in_place else nullcontext()
-    with lock, sink(target, force=force, ready=ready, folders=folders) as handle:
+    with lock, sink(target, force=force, ready=ready, folders=folders, retried=retried) as handle:
         if output.only:
             target.format.write(weaving.added, handle, weaving.metadata)
         elif output.long or not target.format.same_as(table.format):
@@ -167,7 +171,12 @@ def write_one(
 
 @contextmanager
 def sink(
-    target: Target, *, force: bool, ready: Ready | None = None, folders: set[Path] | None = None
+    target: Target,
+    *,
+    force: bool,
+    ready: Ready | None = None,
+    folders: set[Path] | None = None,
+    retried: bool = False,
 ) -> Iterator[BinaryIO]:
     """Where an output is written: a file that appears when it is whole, or standard output; packed as its name says.
 
@@ -176,7 +185,7 @@ def sink(
     """
     if target.url:
         with (
-            uploading(target.url, force=force) as upload,
+            uploading(target.url, force=force or retried) as upload,
             packing(upload, target.packing) as packed,
             _kept(packed) as kept,
         ):
@@ -192,7 +201,7 @@ def sink(
         sys.stdout.buffer.flush()
         return
     with (
-        replacing(target.path, force=force, ready=ready, unsynced=folders) as handle,
+        replacing(target.path, force=force, retried=retried, ready=ready, unsynced=folders) as handle,
         packing(handle, target.packing) as packed,
         _kept(packed) as kept,
     ):

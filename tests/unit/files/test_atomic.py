@@ -137,3 +137,14 @@ def test_a_file_larger_than_allowed_is_not_called_a_full_disk(tmp_path: Path) ->
 
     with pytest.raises(DataError, match="larger than allowed here"), replacing(tmp_path / "out", force=False):
         fails()
+
+
+def test_work_that_is_done_again_finds_what_it_has_written_and_replaces_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    for _ in range(2):
+        with replacing(target, force=False, retried=True) as sink:
+            sink.write(b"same")
+    with pytest.raises(UsageError, match="out: exists"), replacing(target, force=False, retried=True) as sink:
+        sink.write(b"else")
+    assert target.read_bytes() == b"same"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

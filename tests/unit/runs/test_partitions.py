@@ -303,17 +303,25 @@ def test_a_file_that_changes_meanwhile_is_refused(
     assert not (tmp_path / "out" / "shard_4.parquet").exists()
 
 
-def test_an_output_is_never_overwritten(tmp_path: Path, folder: Path) -> None:
+@pytest.mark.parametrize("stage", ["computing", "writing"])
+def test_an_output_that_another_one_makes_meanwhile_is_never_overwritten(
+    stage: str, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_stages, "ROWS", 100)  # a task for each file
     (tmp_path / "out").mkdir()
 
     def another(name: str, done: int = 0, total: int = 0) -> None:
-        if name == "computing":
-            (tmp_path / "out" / "shard_2.parquet").write_text("mine")
+        if name == stage and 0 < done < total:
+            (tmp_path / "out" / "shard_4.parquet").write_text("mine")
 
     words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
-    with pytest.raises(UsageError, match=r"shard_2\.parquet exists"):
+    with pytest.raises(UsageError, match=r"shard_4\.parquet:? exists"):
         compute_ray.run(words, another, ray=RayOptions(partitions=3))
-    assert (tmp_path / "out" / "shard_2.parquet").read_text() == "mine"
+    assert (tmp_path / "out" / "shard_4.parquet").read_text() == "mine"
+    assert len(list((tmp_path / "out").iterdir())) == (1 if stage == "computing" else 5)
+    words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/", force=True)
+    compute_ray.run(words, another, ray=RayOptions(partitions=3))
+    assert (tmp_path / "out" / "shard_4.parquet").read_bytes()[:4] == b"PAR1"
 
 
 def test_blocks_go_on_from_shard_to_shard_of_one_dataset(tmp_path: Path, folder: Path) -> None:
