@@ -39,7 +39,7 @@ from grpo_cli.read.known_names import REWARD_TIERS, STEP_LIKE
 from grpo_cli.read.memory import refuse_beyond_memory
 from grpo_cli.read.prompt_check import mixed_error
 from grpo_cli.read.tables import SHOWN, Narrow, broken
-from grpo_cli.read.warnings import group_warnings, size_by_advantages
+from grpo_cli.read.warnings import Draws, size_by_advantages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -161,12 +161,15 @@ def narrow(scan: Scan, reading: Reading, batches: BatchCodes | None = None) -> N
     if chosen.sample is not None and chosen.sample not in chosen.group:
         warnings += repeated_samples(groups, columns[chosen.sample])
     warnings += broken(scan.tables)
-    if reading.warn and not mixed:
+    draws = None
+    if reading.warn and not mixed and scan.group and binding.group_size is None:
         # The baseline that the trainer's own advantage was made with, where it says so plainly.
         baseline = None
         if layout.schema is not None and layout.schema.centred and logged is not None and len(binding.rewards) == 1:
             baseline = table["reward.0"] - logged
-        warnings += group_warnings(scan, binding, groups, baseline)
+        draws = Draws.of(groups, baseline, scan.numbers)
+        if batches is None:
+            warnings += draws.warnings(scan.key_words or ", ".join(scan.group), scan.group, named=bool(binding.group))
     numbers = scan.numbers
     key, carried, rows = scan.key(), pl.DataFrame([columns[name] for name in binding.carried]), None
     if remainder is not None:  # the last blocks are left out, and what is left is numbered anew
@@ -189,7 +192,7 @@ def narrow(scan: Scan, reading: Reading, batches: BatchCodes | None = None) -> N
             chosen.note, f"reward = {' + '.join(chosen.rewards)}",
         ),
         schema=None if layout.schema is None else layout.schema.title, declared_unscorable=declared_unscorable,
-        numbers=numbers, cut_size=size, outcomes=binding.outcomes,
+        numbers=numbers, draws=draws, cut_size=size, outcomes=binding.outcomes,
     )  # fmt: skip
 
 

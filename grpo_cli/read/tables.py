@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from grpo_cli.files.inputs import Input
     from grpo_cli.formats.interface import Format, Kind
     from grpo_cli.read.group_keys import Coded
+    from grpo_cli.read.warnings import Draws
     from grpo_cli.schemas.table import Schema
 
 SHOWN: Final = 40  # characters of a key in a message
@@ -225,6 +226,7 @@ class Narrow:
     schema: str | None = None  # its title
     declared_unscorable: pl.Series | None = None  # rows of which the schema says that they have no reward
     numbers: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None  # of the rows, where these are a part of all rows
+    draws: Draws | None = None  # what shows whether groups are several in one, where that is looked for
     cut_size: int | None = None  # of the blocks that groups were cut into since the logged advantages say so
     outcomes: Mapping[str, float] = field(default_factory=dict)  # what texts in the place of a reward count as
 

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from grpo_cli.read.assign_groups import Scan
     from grpo_cli.read.prompt_check import Mixed
     from grpo_cli.read.tables import FileTable, Narrow
+    from grpo_cli.read.warnings import Draws
     from grpo_cli.stats.inspection import View
     from grpo_cli.write.outputs import Output, Target
     from grpo_cli.write.resume import Ledger
@@ -291,6 +292,7 @@ class Outcome:
     first: dict[str, list[int]] = field(default_factory=dict)  # the numbers of the first rows of its skipped keys
     few: list[ValueCounts | None] = field(default_factory=list)  # the values of rewards; None where they are many
     counts: Counter[str] = field(default_factory=Counter)
+    draws: Draws | None = None  # see Narrow
     cut_size: int | None = None  # see Narrow
     one_size: int | None = None  # of all groups, if they have one
     metadata: dict[str, str] = field(default_factory=dict)
@@ -392,9 +394,9 @@ def _grouped(
         refuse_rivals(scan, chosen.rivals)
         sample = chosen.sample if chosen.sample not in chosen.group else None
         batches = partial(_batch_codes, whole.batches)
-        table = narrow(scan, replace(reading, warn=False, chosen=chosen._replace(sample=None)), batches)
+        table = narrow(scan, replace(reading, chosen=chosen._replace(sample=None)), batches)
         group_sizes = sizes(table.groups)
-        outcome.cut_size = table.cut_size
+        outcome.cut_size, outcome.draws = table.cut_size, table.draws
         if len(group_sizes) and (group_sizes == group_sizes[0]).all():
             outcome.one_size = int(group_sizes[0])
         outcome.counts["groups"] = table.groups.size

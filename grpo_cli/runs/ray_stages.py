@@ -32,7 +32,7 @@ from grpo_cli.read.group_keys import CountedError, MergeError
 from grpo_cli.read.known_names import OWN_STEP
 from grpo_cli.read.open_tables import STDIN
 from grpo_cli.read.prompt_check import mixed_error
-from grpo_cli.read.warnings import GIANT, giant_group
+from grpo_cli.read.warnings import Draws
 from grpo_cli.runs.partitions import Outcome, Piece, Shard, ShardFacts, Task, Whole, here, read_shard
 from grpo_cli.runs.ray_cluster import connected
 from grpo_cli.stats.facts import LISTED, REASONS, distribution_of_counts
@@ -197,10 +197,10 @@ class Stages:
         summary["skipped"].sort(key=lambda skip: REASONS.index(skip["reason"]))
         if counts["repeats"]:
             summary["warnings"].append(repeats_words(counts["repeats"], str(reading.chosen.sample)))
-        if summary["groups"] == 1 and summary["rows"] >= GIANT and reading.warn and reading.chosen.group:
-            summary["warnings"] += giant_group(
-                summary["rows"], reading.layout.key_words or ", ".join(reading.chosen.group)
-            )
+        draws = [one.draws for one in outcomes if one.draws is not None]
+        if draws and not rows.warnings:
+            key, named = reading.layout.key_words or ", ".join(reading.chosen.group), bool(reading.layout.binding.group)
+            summary["warnings"] += reduce(Draws.merge, draws).warnings(key, reading.chosen.group, named=named)
         summary["reward"] = self.distribution(tally.reward, outcomes, counted)
         summary["warnings"] = [*rows.warnings, *summary["warnings"]]
         return summary

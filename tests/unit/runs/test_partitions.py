@@ -209,10 +209,30 @@ def test_groups_are_cut_where_the_trainers_advantages_say_so_in_all_partitions(
     folder = tmp_path / "in" / "completions"
     folder.mkdir(parents=True)
     frame.with_columns(step=pl.lit(7)).write_parquet(folder / "completions_00007.parquet")
-    facts = partitions.both(
-        tmp_path, folder / "completions_00007.parquet", group_within=None, column="mine", warnings_differ=True
-    )
+    facts = partitions.both(tmp_path, folder / "completions_00007.parquet", group_within=None, column="mine")
     assert any("cut into blocks of 4" in note for note in facts["notes"]) == cut
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ([4] * 9 + [8, 4, 12], "group sizes are multiples of 4 (up to 12): two draws of one prompt in one group?"),
+        ([4] * 9 + [8, 4, 3], "group sizes are multiples of 4 (up to 8): two draws of one prompt in one group?"),
+        ([4] * 10 + [-4, -4], "2 group keys come back in separate blocks of 4 rows: drawn twice, or ids that restart?"),
+        ([4] * 10 + [-4, -3], "a group key comes back in separate blocks of 4 rows: drawn twice, or ids that restart?"),
+        ([4] * 10 + [-4, 8], "a group key comes back in separate blocks of multiples of 4 rows: drawn twice, or ids that restart?"),
+        ([4] * 9 + [6, 5], ""),
+        ([96], "all 96 rows are one group: is prompt_id the same everywhere?"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_groups_that_look_like_several_draws_are_warned_of(sizes: list[int], said: str, tmp_path: Path) -> None:
+    """A negative size is that of a block with a key that was there before."""
+    keys = [at if size > 0 else at - 9 for at, size in enumerate(sizes) for _ in range(abs(size))]
+    frame = pl.DataFrame({"prompt_id": keys, "reward": [at % 3 / 2 for at in range(len(keys))]})
+    folder = partitions.shards(tmp_path / "in", frame)
+    facts = partitions.both(tmp_path, folder, group="prompt_id")
+    assert [one.startswith(said) for one in facts["warnings"]] == [True] * bool(said)
 
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
