@@ -120,12 +120,18 @@ def read(
     check_keys(scan, layout.binding)
     made = narrow(scan, reading)
     if whole and not len(made.table):
-        raise DataError(f"{tables[0].name}: no rows", f"{scan.rows:,} were dropped as too few for a block")
-    if whole and scan.unused:
-        made = replace(
-            made, warnings=(*made.warnings, f"--map names {', '.join(map(repr, scan.unused))}, which no row has")
-        )
-    return made
+        raise none_left(tables, scan.rows)
+    return replace(made, warnings=(*made.warnings, *unused_outcomes(scan.unused))) if whole else made
+
+
+def none_left(tables: Sequence[Table], rows: int) -> DataError:
+    """The error for so many rows of which none is in a whole block."""
+    return DataError(f"{tables[0].name}: no rows", f"{rows:,} were dropped as too few for a block")
+
+
+def unused_outcomes(texts: Sequence[str]) -> tuple[str, ...]:
+    """A warning of texts of --map that are in no row, if there are any."""
+    return (f"--map names {', '.join(map(repr, texts))}, which no row has",) if texts else ()
 
 
 def narrow(scan: Scan, reading: Reading, batches: BatchCodes | None = None) -> Narrow:

@@ -292,6 +292,7 @@ class Outcome:
     first: dict[str, list[int]] = field(default_factory=dict)  # the numbers of the first rows of its skipped keys
     few: list[ValueCounts | None] = field(default_factory=list)  # the values of rewards; None where they are many
     counts: Counter[str] = field(default_factory=Counter)
+    unused: Sequence[str] = ()  # see Scan
     draws: Draws | None = None  # see Narrow
     cut_size: int | None = None  # see Narrow
     one_size: int | None = None  # of all groups, if they have one
@@ -396,6 +397,7 @@ def _grouped(
         batches = partial(_batch_codes, whole.batches)
         table = narrow(scan, replace(reading, chosen=chosen._replace(sample=None)), batches)
         group_sizes = sizes(table.groups)
+        outcome.unused = scan.unused
         outcome.cut_size, outcome.draws = table.cut_size, table.draws
         if len(group_sizes) and (group_sizes == group_sizes[0]).all():
             outcome.one_size = int(group_sizes[0])

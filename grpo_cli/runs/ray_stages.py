@@ -27,7 +27,7 @@ from grpo_cli.read.assign_groups import (
     repeats_words,
     sizes_words,
 )
-from grpo_cli.read.build_table import choose, choose_again, refuse_empty_reward
+from grpo_cli.read.build_table import choose, choose_again, refuse_empty_reward, unused_outcomes
 from grpo_cli.read.group_keys import CountedError, MergeError
 from grpo_cli.read.known_names import OWN_STEP
 from grpo_cli.read.open_tables import STDIN
@@ -201,6 +201,8 @@ class Stages:
         if draws and not rows.warnings:
             key, named = reading.layout.key_words or ", ".join(reading.chosen.group), bool(reading.layout.binding.group)
             summary["warnings"] += reduce(Draws.merge, draws).warnings(key, reading.chosen.group, named=named)
+        unused = [text for text in outcomes[0].unused if all(text in one.unused for one in outcomes)]
+        summary["warnings"] += unused_outcomes(unused)
         summary["reward"] = self.distribution(tally.reward, outcomes, counted)
         summary["warnings"] = [*rows.warnings, *summary["warnings"]]
         return summary

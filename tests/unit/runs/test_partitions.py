@@ -353,6 +353,6 @@ def test_blocks_go_on_from_shard_to_shard_of_one_dataset(tmp_path: Path, folder:
 def test_rewards_that_are_words_count_as_they_are_said_to(tmp_path: Path) -> None:
     words = pl.when(pl.col("reward") > 0.4).then(pl.lit("good")).otherwise(pl.lit("bad"))
     folder = partitions.shards(tmp_path / "in", partitions.rows().with_columns(reward=words))
-    partitions.both(tmp_path / "said", folder, group="prompt_id", reward=["reward"], map="good=1,bad=0")
+    partitions.both(tmp_path / "said", folder, group="prompt_id", reward=["reward"], map="good=1,bad=0,fair=0.5")
     local, parted = partitions.errors(tmp_path / "not", folder, group="prompt_id", reward=["reward"], map="good=1")
     assert str(local) == str(parted)
