@@ -446,7 +446,8 @@ def _scored(task: Task, parts: Sequence[Part], rows: _Grouped) -> tuple[list[Val
     plan, output, table, outcome = task.reading.plan, task.output, rows.table, rows.outcome
     scored = score(plan, table.table, merge=rows.merge)
     refuse_unscorable(plan, scored.rows[".scorable"], table)
-    refuse_singletons(plan, scored.frame[".n"], table)
+    if plan.alone.result == "error":
+        refuse_singletons(plan, scored.frame[".n"], table)
     outcome.tally.add(scored, table)
     outcome.first = _first_rows(scored, table)
     outcome.metadata = metadata(scored, table, output)
@@ -468,11 +469,16 @@ def _scored(task: Task, parts: Sequence[Part], rows: _Grouped) -> tuple[list[Val
 
 def _gathered(name: str, parts: Sequence[Part], group: Sequence[str], dtypes: set[pl.DataType]) -> pl.Series:
     """A column of all parts, of the type that it has in all rows."""
-    columns = [part.keys[name].gather(part.rows[KEY]) if name in group else part.rows[name] for part in parts]
+    columns = [(part.keys if name in group else part.rows)[name] for part in parts]
     if len(dtypes) > 1:
-        return pl.concat([canonical(one) for one in columns], rechunk=True)
-    dtype = next(iter(dtypes), pl.Null())
-    return pl.concat([one.cast(dtype) if one.dtype == pl.Null else one for one in columns], rechunk=True)
+        column = pl.concat([canonical(one) for one in columns], rechunk=True)
+    else:
+        dtype = next(iter(dtypes), pl.Null())
+        column = pl.concat([one.cast(dtype) if one.dtype == pl.Null else one for one in columns], rechunk=True)
+    if name not in group:
+        return column
+    starts = np.cumsum([0, *map(len, columns)]).tolist()
+    return column.gather(pl.concat([part.rows[KEY] + start for part, start in zip(parts, starts[:-1], strict=True)]))
 
 
 def _batch_codes(batches: Mapping[Keys, int], keys: Sequence[pl.Series], rows: int) -> Coded:

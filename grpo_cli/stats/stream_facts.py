@@ -83,17 +83,17 @@ class Tally:
         self.counts.update({name: block[name] for name in SUMS})
         self.counts.update({f"status.{name}": block["status"][name] for name in STATUSES})
         self.counts.update({f"advantage.{name}": block["advantage"][name] for name in UNUSUAL_ADVANTAGES})
-        self.counts["dropped_rows"] += sum(narrow.lengths) - int(scored.frame[".kept"].sum())
+        self.counts["dropped_rows"] += sum(narrow.lengths) - int(scored.rows[".kept"].sum())
         self.counts["nearly"] += block["zero_variance"]["nearly"]
         self.counts["constant_rows"] += block["zero_variance"]["rows"]
         self.counts["comparable"] += int((groups["scored"] > 1).sum())
         self.sizes.update(groups["size"].to_list())
         for value in groups.filter("constant")["max"].to_list():
             self._count_constant(value, 1)
-        self.reward.add(scored.frame[".reward"])
+        self.reward.add(scored.rows[".reward"])
         self.shaped.add(groups["min"])
         self.shaped.add(groups["max"])
-        self.advantage.add(scored.frame[".advantage"])
+        self.advantage.add(scored.rows[".advantage"])
         self.settings = {name: block[name] for name in SETTINGS}
         self.warnings |= dict.fromkeys(block["warnings"])
         for skip in block["skipped"]:
