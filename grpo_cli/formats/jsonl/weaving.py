@@ -8,6 +8,7 @@ them; a block with such a member elsewhere goes line by line.
 from __future__ import annotations
 
 import json
+from functools import partial
 from io import BytesIO
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
@@ -48,10 +49,13 @@ class _Job(NamedTuple):
 
 def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
     """Copy the file with the new members in it; of rows that are taken, in ascending order, only their lines."""
-    known: list[Rows] = source.blocks or list(ahead(_counted, blocks(source)))
-    height = sum(one.height for one in known)
-    if height != len(weaving.added) if weaving.take is None else weaving.take.max(initial=-1) >= height:
-        raise InputChanged.between_readings(source.name)
+    if source.blocks:
+        _refuse_height(source, sum(one.height for one in source.blocks), weaving)
+        found: Iterable[tuple[Block, Rows]] = zip(
+            again(source, [one.size for one in source.blocks]), source.blocks, strict=True
+        )
+    else:  # nobody has read the file here, or it was read in sections
+        found = ahead(_counted, blocks(source))
     if weaving.take is not None:
         first = next(raw_lines(source))
         sink.write(BOM if first.startswith(BOM) else b"")
@@ -61,7 +65,7 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
     def woven(job: _Job) -> list[Buffer]:
         return _woven(job, spot)
 
-    for parts in ahead(woven, _jobs(source, known, weaving, newline)):
+    for parts in ahead(woven, _jobs(source, found, weaving, newline)):
         sink.writelines(parts)
 
 
@@ -78,22 +82,33 @@ def weave_in_new_order(source: Input, sink: BinaryIO, added: pl.DataFrame, take:
         sink.writelines(lines)  # no new members
 
 
-def _counted(block: Block) -> Rows:
-    braces, empty = last_braces(block.read())
-    return Rows(block.size, len(braces), braces, empty)
+def _counted(block: Block) -> tuple[Block, Rows]:
+    """The block with its bytes, which are read once, and its rows."""
+    data = block.read()
+    braces, empty = last_braces(data)
+    return block._replace(open=partial(BytesIO, data)), Rows(block.size, len(braces), braces, empty)
 
 
-def _jobs(source: Input, known: list[Rows], weaving: Weaving, newline: bytes) -> Iterator[_Job]:
+def _refuse_height(source: Input, height: int, weaving: Weaving) -> None:
+    """Refuse a file that does not have the rows which the new members belong to."""
+    if height != len(weaving.added) if weaving.take is None else weaving.take.max(initial=-1) >= height:
+        raise InputChanged.between_readings(source.name)
+
+
+def _jobs(source: Input, found: Iterable[tuple[Block, Rows]], weaving: Weaving, newline: bytes) -> Iterator[_Job]:
     row, added, take = 0, weaving.added, weaving.take
-    for block, rows in zip(again(source, [one.size for one in known]), known, strict=True):
+    for block, rows in found:
         end = row + rows.height
         if take is None:
+            if end > len(added):
+                raise InputChanged.between_readings(source.name)
             yield _Job(block, rows, added[row:end], None, newline)
         else:
             first, last = np.searchsorted(take, [row, end]).tolist()
             if first < last:
                 yield _Job(block, rows, added[first:last], take[first:last] - row, newline)
         row = end
+    _refuse_height(source, row, weaving)
 
 
 def _woven(job: _Job, spot: Spot | None) -> list[Buffer]:

@@ -477,6 +477,37 @@ def test_packed_lines_are_woven_where_their_reading_found_them(tmp_path: Path, s
     assert sink.getvalue() == by_line(data, added)
 
 
+@pytest.mark.parametrize("take", [None, np.arange(0, 3000, 2)], ids=["all", "some"])
+def test_lines_that_nobody_has_read_are_read_once_while_they_are_woven(take: Any, tmp_path: Path) -> None:
+    data = b"".join(json.dumps({"r": at % 7, "t": "x" * (at % 90)}).encode() + b"\n" for at in range(3000))
+    (tmp_path / "a.jsonl").write_bytes(data)
+    opened, found = list[int](), []
+    added = pl.DataFrame({"advantage": np.arange(3000 if take is None else len(take)) / 7})
+    for known in (True, False):
+        source, sink = Input.at(tmp_path / "a.jsonl"), io.BytesIO()
+        with mock.patch.object(blocks, "SIZE", 10_000), mock.patch.object(blocks, "_opened_at", opening(opened)):
+            if known:
+                jsonl.scan(source, [Field("r", "key")])
+            opened.clear()
+            jsonl.weave(source, sink, Weaving(added=added, take=take, replace=False, metadata={}))
+        found.append(sink.getvalue())
+        assert len(opened) == len({*opened}) > 5
+        for short in (added[1:], added[:0], pl.concat([added, added[:1]])) if take is None else ():
+            with mock.patch.object(blocks, "SIZE", 10_000), pytest.raises(InputChanged):
+                jsonl.weave(source, io.BytesIO(), Weaving(added=short, take=None, replace=False, metadata={}))
+    assert found[0] == found[1]
+
+
+def opening(opened: list[int]) -> Callable[[Input, int], Any]:
+    real = blocks._opened_at
+
+    def at(source: Input, start: int) -> Any:
+        opened.append(start)
+        return real(source, start)
+
+    return at
+
+
 def test_a_file_takes_many_pieces_as_it_takes_one(tmp_path: Path) -> None:
     parts = [bytes([at % 251]) * (at % 90) for at in range(5000)]
     with replacing(tmp_path / "a", force=False) as sink:
