@@ -74,6 +74,8 @@ def _all_groups(outcomes: Sequence[Outcome]) -> tuple[pl.DataFrame, Any]:
     """The groups in the order of the input with new codes; and of each code the number of its partition and its code there."""
     parts = [one.groups.with_columns(pl.lit(at, pl.UInt32).alias("partition")) for at, one in enumerate(outcomes)]
     groups = pl.concat(parts).sort("first")
+    for one in outcomes:
+        one.groups = pl.DataFrame()  # they are as many as all groups
     groups_of = groups.select("partition", "code").to_numpy()
     groups = groups.with_columns(code=pl.Series(np.arange(len(groups), dtype=np.uint32)))
     return groups.with_columns(solve_rates(groups)), groups_of

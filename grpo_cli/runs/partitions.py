@@ -541,7 +541,8 @@ def _inspected(plan: Plan, look: Look, rows: _Grouped) -> tuple[GroupNames, list
     outcome.tally.add(inspection.raw, table)
     outcome.rows = RowFacts.of(inspection, look.view)
     names = GroupNames(table.key, _numbers(table))
-    outcome.groups = inspection.groups.with_columns(first=pl.Series(names.numbers))
+    outcome.groups = inspection.groups.drop("batch", "status", "kept", "zero_variance")
+    outcome.groups = outcome.groups.with_columns(first=pl.Series(names.numbers))
     if inspection.by is not None:
         outcome.groups = outcome.groups.with_columns(by=inspection.by.gather(table.groups.first))
     components = [table.table[f"reward.{table.reward_names.index(name)}"] for name in outcome.rows.components]
