@@ -34,6 +34,9 @@ def run(job: Job, phase: Phase = lambda *_: None, ray: RayOptions = DEFAULTS) ->
     refuse_stdin(job.inputs)
     if job.skip_broken:
         raise UsageError("--on-error skip keeps what is left of a file in this process", "leave out --engine ray")
+    if job.plan.rewards.combine == "normalize":
+        wrong = "--combine normalize counts which components occur together in all rows"
+        raise UsageError(wrong, "leave out --engine ray, or look at each --reward by itself")
     phase("reading")
     inputs, skipped = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding, max_line=job.max_line)

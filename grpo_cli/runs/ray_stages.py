@@ -27,7 +27,7 @@ from grpo_cli.read.assign_groups import (
     repeats_words,
     sizes_words,
 )
-from grpo_cli.read.build_table import choose, choose_again, refuse_empty_reward, unused_outcomes
+from grpo_cli.read.build_table import choose, choose_again, none_left, refuse_empty_reward, unused_outcomes
 from grpo_cli.read.group_keys import CountedError, MergeError
 from grpo_cli.read.known_names import OWN_STEP
 from grpo_cli.read.open_tables import STDIN
@@ -182,6 +182,8 @@ class Stages:
         for one in outcomes:
             tally.merge(one.tally)
             counts += one.counts
+        if not tally.counts["rows"]:
+            raise none_left(self.tables, sum(rows.whole.lengths))
         summary = tally.facts(reading.plan)
         if summary["groups"] == counts["units"] > 1:
             refuse_only_singletons(reading.chosen.group, reading.layout.key_words, reading.layout.binding, reading.plan)

@@ -78,6 +78,9 @@ class Tally:
 
     def add(self, scored: Scored, narrow: Narrow) -> None:
         """Take in one block."""
+        if not len(narrow.table):  # all of its rows were dropped
+            self.counts["dropped_rows"] += sum(narrow.lengths)
+            return
         groups = facts.group_facts(scored)
         block = facts.summarize(scored, narrow, groups)
         self.counts.update({name: block[name] for name in SUMS})
@@ -108,7 +111,7 @@ class Tally:
         self.reward.merge(other.reward)
         self.shaped.merge(other.shaped)
         self.advantage.merge(other.advantage)
-        self.settings = other.settings
+        self.settings = other.settings or self.settings
         self.warnings |= other.warnings
         for skip in other.skipped.values():
             self._count_skipped(skip)

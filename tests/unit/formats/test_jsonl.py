@@ -487,14 +487,14 @@ def test_lines_that_nobody_has_read_are_read_once_while_they_are_woven(take: Any
         source, sink = Input.at(tmp_path / "a.jsonl"), io.BytesIO()
         with mock.patch.object(blocks, "SIZE", 10_000), mock.patch.object(blocks, "_opened_at", opening(opened)):
             if known:
-                jsonl.scan(source, [Field("r", "key")])
+                LINES.scan(source, [Field("r", "key")])
             opened.clear()
-            jsonl.weave(source, sink, Weaving(added=added, take=take, replace=False, metadata={}))
+            LINES.weave(source, sink, Weaving(added=added, take=take, replace=False, metadata={}))
         found.append(sink.getvalue())
         assert len(opened) == len({*opened}) > 5
         for short in (added[1:], added[:0], pl.concat([added, added[:1]])) if take is None else ():
             with mock.patch.object(blocks, "SIZE", 10_000), pytest.raises(InputChanged):
-                jsonl.weave(source, io.BytesIO(), Weaving(added=short, take=None, replace=False, metadata={}))
+                LINES.weave(source, io.BytesIO(), Weaving(added=short, take=None, replace=False, metadata={}))
     assert found[0] == found[1]
 
 

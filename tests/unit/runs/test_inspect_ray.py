@@ -8,7 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from grpo_cli.errors import UsageError
+from grpo_cli.runs import inspect_ray
 from tests.support import partitions
+from tests.support.jobs import inspect_job
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +30,7 @@ def _without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         {"by": "file"},
         {"by": "turns", "length_column": "length", "top": 7, "sort": "mean"},
         {"reward": ["reward", "other=0.5"]},
-        {"reward": ["reward", "other"], "combine": "normalize", "length_column": "length"},
+        {"reward": ["reward", "other"], "length_column": "length"},
         {"reward": ["other"]},
         {"reward": ["logprob"]},
         {"reward": ["logprob", "kl"], "by": "role"},
@@ -67,3 +70,10 @@ def test_a_group_of_each_row_is_no_error(tmp_path: Path) -> None:
     frame = partitions.rows(60).with_columns(prompt_id=pl.int_range(pl.len()))
     facts = partitions.both_inspected(partitions.shards(tmp_path / "in", frame), group="prompt_id")
     assert facts["singletons"] == 60
+
+
+def test_what_only_all_rows_can_show_is_refused(tmp_path: Path) -> None:
+    folder = partitions.shards(tmp_path / "in", partitions.rows(60))
+    job = inspect_job(folder, group="prompt_id", reward=["reward", "other"], combine="normalize")
+    with pytest.raises(UsageError, match="which components occur together"):
+        inspect_ray.run(job)

@@ -151,6 +151,7 @@ def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
         ({"reward": pl.lit("high")}, {}),
         ({}, {"expect_size": 9}),
         ({}, {"group_size": 4}),
+        ({}, {"group_size": 400, "partial": "drop"}),
         ({}, {"singleton": "error", "group": "prompt_id,rollout"}),
         ({}, {"method": "grpo", "reward": ["nothing"]}),
         ({}, {"group": "nothing"}),
