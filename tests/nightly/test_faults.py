@@ -98,6 +98,19 @@ class Case:
     again: str = "--force"
     stdin: str = "/dev/null"
 
+    def set_up(self, folder: Path) -> tuple[dict[str, bytes], list[str]]:
+        """Make its files in a new folder; their bytes by name, and the words of the command."""
+        folder.mkdir()
+        self.made(folder)
+        return contents(folder), [*self.words.split(), "-q"]
+
+
+def fresh(files: Path, place: Path) -> Path:
+    """The place, with nothing but a copy of these files."""
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(files, place)
+    return place
+
 
 TEXTS: Final = "--prompt prompt_id --response text"
 WRITING: Final = [
@@ -225,17 +238,9 @@ def repaired(case: Case, place: Path, faults: Faults, after: dict[str, bytes]) -
 
 @pytest.mark.parametrize("case", WRITING, ids=lambda case: f"{case.words} {case.made.__name__}")
 def test_every_call_that_changes_a_file_may_fail(case: Case, tmp_path: Path, faults: Faults) -> None:
-    place = tmp_path / "place"
-
-    def fresh() -> Path:
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(tmp_path / "before", place)
-        return place
-
-    (tmp_path / "before").mkdir()
-    case.made(tmp_path / "before")
-    before, words = contents(tmp_path / "before"), [*case.words.split(), "-q"]
-    whole = faults.run(words, fresh(), stdin=str(place / case.stdin))
+    files, place = tmp_path / "before", tmp_path / "place"
+    before, words = case.set_up(files)
+    whole = faults.run(words, fresh(files, place), stdin=str(place / case.stdin))
     assert (whole.status, whole.err) == (0, ""), whole
     calls, after = faults.calls(), contents(place)
     assert calls
@@ -247,7 +252,7 @@ def test_every_call_that_changes_a_file_may_fail(case: Case, tmp_path: Path, fau
             if kind == "killed" or "half" not in kind or calls[position - 1] in HALVED
         ]
         for position in at if kind != "count" else []:
-            ended = faults.run(words, fresh(), kind, position, stdin=str(place / case.stdin))
+            ended = faults.run(words, fresh(files, place), kind, position, stdin=str(place / case.stdin))
             problem = check(case, place, ended, before, after) or repaired(case, place, faults, after)
             if problem:
                 wrong.append(f"{kind} at {position} of {len(calls)}, {calls[position - 1]}: {problem}")

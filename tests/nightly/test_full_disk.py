@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.nightly.test_faults import WRITING, Case, check, contents, large, repaired, spread
+from tests.nightly.test_faults import WRITING, Case, check, contents, fresh, large, repaired, spread
 from tests.support.faults import serving
 
 if TYPE_CHECKING:
@@ -79,18 +79,10 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
     "case", [case for case in WRITING if case.made is not large], ids=lambda case: f"{case.words} {case.made.__name__}"
 )
 def test_a_full_disk_leaves_old_files_or_new_ones(case: Case, disk: Disk, tmp_path: Path) -> None:
-    place = disk.top / "place"
-
-    def fresh() -> Path:
-        disk.resize()
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(tmp_path / "before", place)
-        return place
-
-    (tmp_path / "before").mkdir()
-    case.made(tmp_path / "before")
-    before, words = contents(tmp_path / "before"), [*case.words.split(), "-q"]
-    fresh()
+    files, place = tmp_path / "before", disk.top / "place"
+    before, words = case.set_up(files)
+    disk.resize()
+    fresh(files, place)
     used, inodes = disk.used()
     whole = disk.faults.run(words, place, stdin=str(place / case.stdin))
     assert (whole.status, whole.err) == (0, ""), whole
@@ -100,7 +92,8 @@ def test_a_full_disk_leaves_old_files_or_new_ones(case: Case, disk: Disk, tmp_pa
     fillings += [("inodes", ROOMY, inodes + at) for at in range(len(after) + 3)]
     wrong, failed = [], 0
     for kind, size, most in fillings:
-        fresh()
+        disk.resize()
+        fresh(files, place)
         disk.resize(size, most)
         ended = disk.faults.run(words, place, stdin=str(place / case.stdin))
         failed += ended.status != 0

@@ -118,7 +118,7 @@ def differences(run: Run, got: pl.Series) -> list[str]:
         tolerance = pl.when(constant).then(1.5 * most + TOLERANCE).otherwise(tolerance + 1.5 * spread)
     return [
         f"{row['prompt_id']}/{row['sample']}: {row['advantage']} instead of {row['wanted']}"
-        for row in both.with_columns(tolerance=tolerance).iter_rows(named=True)
+        for row in both.select("prompt_id", "sample", "advantage", "wanted", tolerance=tolerance).iter_rows(named=True)
         if not same(row["advantage"], row["wanted"], row["tolerance"])
     ]
 

@@ -194,8 +194,7 @@ def test_a_group_that_disagrees_is_explained(cause: str, logged: Callable[[Group
     assert facts["match"]["mismatched_groups"] == 1
 
 
-@pytest.mark.parametrize("second", [7, 30])
-@pytest.mark.parametrize("others", [[], [20]], ids=["alone", "beside another fault"])
+@pytest.mark.parametrize(("second", "others"), [(7, []), (30, [20])], ids=["alone", "beside another fault"])
 def test_a_key_that_was_drawn_twice_is_a_cause_where_blocks_do_not_explain_every_row(
     second: int, others: list[int]
 ) -> None:
