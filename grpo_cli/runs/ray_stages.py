@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from grpo_cli.write.weave import Phase
 
 ROWS: Final = 500_000  # of a partition, and of a shard at least
-MOST: Final = 1000  # partitions, and shards: there are as many objects as the product of both
+MOST: Final = 1000  # partitions, and shards: there are as many objects as the product of both, and each takes Ray 0.5 ms
+SHARDS: Final = 64  # that are enough for few processors, and
+EACH: Final = 4  # for each of many
 _BYTES: Final = 256  # of a row of a file that does not say how many rows it has
 _COMPARED: Final = 16  # shards in which the prompts of groups are compared
 
@@ -122,7 +124,7 @@ class Stages:
         self.partitions = self.partitions or min(MOST, -(-max(1, sum(rows)) // ROWS))
         if not self.reading.chosen.group and is_one_dataset(self.tables):
             self.partitions = 1  # blocks of rows go on from file to file
-        shards = _shards(self.tables, rows)
+        shards = shards_of(self.tables, rows, self.cluster.processors)
         found, parts = self._read(shards)
         warnings = _checked(self.reading, self.tables, shards, found)
         filled = [at for at in range(self.partitions) if any(one.counts[at] for one in found)]
@@ -292,9 +294,10 @@ def _on_table(work: Callable[[FileTable], Any], table: FileTable) -> tuple[Any, 
     return found, [name for name in own.columns() if name not in table.columns()]
 
 
-def _shards(tables: Sequence[FileTable], rows: Sequence[int]) -> list[list[Piece]]:
+def shards_of(tables: Sequence[FileTable], rows: Sequence[int], processors: int) -> list[list[Piece]]:
     """The files of each task: several small ones, one, or a section of a large one."""
-    least = max(ROWS // 2, -(-sum(rows) // MOST))
+    most = min(MOST, max(SHARDS, EACH * processors))
+    least = max(ROWS // 2, -(-sum(rows) // most))
     shards, gathered, size = list[list[Piece]](), list[Piece](), 0
     for file, (table, height) in enumerate(zip(tables, rows, strict=True)):
         cuts = table.format.sections(table.source, least * _BYTES) if height > least else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -357,3 +358,13 @@ def test_rewards_that_are_words_count_as_they_are_said_to(tmp_path: Path) -> Non
     partitions.both(tmp_path / "said", folder, group="prompt_id", reward=["reward"], map="good=1,bad=0,fair=0.5")
     local, parted = partitions.errors(tmp_path / "not", folder, group="prompt_id", reward=["reward"], map="good=1")
     assert str(local) == str(parted)
+
+
+@pytest.mark.parametrize(("processors", "most"), [(2, 64), (100, 400), (10_000, 1000)])
+def test_rows_grow_faster_than_the_tasks_that_read_them(processors: int, most: int) -> None:
+    def tasks(rows: int) -> int:
+        files = [SimpleNamespace(format=SimpleNamespace(sections=lambda *_: []), source=None)] * (rows // 50_000)
+        return len(ray_stages.shards_of(files, [50_000] * len(files), processors))  # type: ignore[arg-type]
+
+    assert tasks(10_000_000) == 40
+    assert most / 2 < tasks(500_000_000) <= most
