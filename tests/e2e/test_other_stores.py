@@ -32,7 +32,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
     stores._remembered.cache_clear()
     with serving(Google if request.param == "gs" else Azure) as found:
         account = {"gcs_base_url": found.address, "disable_oauth": True}
-        account |= {name: "" for name in ("client_email", "private_key", "private_key_id")}
+        account |= dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
         (tmp_path / "account.json").write_text(json.dumps(account))
         monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(tmp_path / "account.json"))
         monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", found.address)

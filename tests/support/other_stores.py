@@ -95,7 +95,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send(there, b"<Error><Code>BlobAlreadyExists</Code></Error>")
             return
         self.store.objects[self.name] = data
-        self._send(201 if there != 412 else 200, ETag=_tag(data))  # noqa: PLR2004
+        self._send(201 if there != 412 else 200, ETag=_tag(data))
 
     def _page(self, after: str) -> tuple[list[tuple[str, bytes]], str]:
         """Names and content of a page of a listing, and the last name where there are more."""
