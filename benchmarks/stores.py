@@ -4,8 +4,8 @@
     python -m benchmarks.stores --write             # into README.md
     python -m benchmarks.stores --duckdb PYTHON     # the Python of DuckDB, where its httpfs is not in this one
 
-The server (moto) keeps objects in memory, and a proxy before it counts bytes: both are Python and slow, so that the bytes
-say more than the seconds. Processor time and memory are those of the client.
+The server (moto) copies the whole object for each range that is requested, and a proxy before it counts bytes: seconds are
+those of the server, bytes and requests are what a run costs elsewhere. Processor time and memory are those of the client.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.s3_server import Proxy
 
 PAGE: Final = Path(__file__).with_name("README.md")
@@ -86,7 +88,7 @@ def by_copy(source: str, target: str) -> None:
 
 
 def make_inputs(*_: str) -> None:
-    """The objects that are read; completions do not compress, as tokens and pictures do not.
+    """Put the objects that are read; completions do not compress, as tokens and pictures do not.
 
     A process of its own, as all jobs: what this one would have in memory would count as that of its children.
     """
@@ -110,7 +112,11 @@ def make_inputs(*_: str) -> None:
             client.upload_file(file.name, "bench", f"in.{kind}")
 
 
-BY_HAND: Final = {"polars": by_polars, "DuckDB": by_duckdb, "get and put": by_copy}
+BY_HAND: Final[dict[str, Callable[[str, str], None]]] = {
+    "polars": by_polars,
+    "DuckDB": by_duckdb,
+    "get and put": by_copy,
+}
 
 
 # --- the table -------------------------------------------------------------------------------------------------
@@ -186,7 +192,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.job:
         who, source, target = given.job
-        {"inputs": make_inputs, **BY_HAND}[who](source, target)
+        (make_inputs if who == "inputs" else BY_HAND[who])(source, target)
         return
     lines = table(given.repeat, given.duckdb)
     print("\n".join(lines))

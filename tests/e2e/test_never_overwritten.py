@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from grpo_cli.files import atomic
 from tests.support.command import adv
 from tests.support.jobs import rows_of, write
 
@@ -74,7 +73,7 @@ def test_no_command_replaces_a_file_that_is_created_at_the_last_moment(
             path.write_text("theirs")
         real(temporary, path)
 
-    monkeypatch.setattr(atomic.os, "link", link)
+    monkeypatch.setattr(os, "link", link)
     words = [target.name if word == "TARGET" else word for word in WRITING[command] if word != "--force"]
     done = adv(*words, cwd=place)
     assert (done.status, done.err.count("\n"), "exists" in done.err) == (2, 1, True), done
