@@ -159,7 +159,7 @@ class Trials:
         return best, refusal
 
     def _read(self, binding: Binding, note: str) -> Reading:
-        narrow = build_table.read(self.tables, binding, self.claim or Plan(), over=self.over)
+        narrow = build_table.read(self.tables, binding, self.claim or Plan(shape=self.shape), over=self.over)
         logged = np.concatenate(list(self.over(partial(_logged_values, name=self.column), self.tables)))
         if not np.isfinite(logged).any():
             raise DataError(

@@ -39,7 +39,7 @@ def show(given: Given, facts: Facts, render: Callable[[Facts, Console], None], *
     """
     stream = sys.stderr if aside or "stdout" in facts.get("outputs", ()) else sys.stdout
     if "summary" in given:
-        _save(Path(given["summary"]), as_json(facts))
+        _save(Path(given["summary"]), as_json(facts), force=given.get("force", False))
     if given.get("json"):
         print(as_json(facts), file=stream)
     elif not given.get("quiet"):
@@ -84,12 +84,16 @@ def progress(given: Given) -> Iterator[Callable[..., None]]:
         yield phase
 
 
-def _save(path: Path, text: str) -> None:
+def _save(path: Path, text: str, *, force: bool) -> None:
     from grpo_cli.files.atomic import replacing
 
     try:
-        with replacing(path, force=True) as handle:
+        with replacing(path, force=force) as handle:
             handle.write(f"{text}\n".encode())
+    except UsageError:  # it was not there when the run began
+        raise UsageError(
+            f"--summary {path} exists, all other outputs are there", "add --force to replace it, or give another name"
+        ) from None
     except (DataError, OSError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
         why = (cause.strerror or str(cause)).lower() if isinstance(cause, OSError) else str(error)

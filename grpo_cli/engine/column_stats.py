@@ -95,9 +95,10 @@ class Numbers:
             numbers = numbers[finite]
         if not len(numbers):
             return cls(nan=nan)
-        mean = float(numbers.mean())
-        away = np.subtract(numbers, mean, out=memory(len(numbers)))
-        away *= away  # not `away @ away`: OpenBLAS would start threads of its own
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = float(numbers.mean())
+            away = np.subtract(numbers, mean, out=memory(len(numbers)))
+            away *= away  # not `away @ away`: OpenBLAS would start threads of its own
         zero = len(numbers) - int(np.count_nonzero(numbers != 0))  # counts bools, which is faster than counting numbers
         return cls(len(numbers), nan, zero, mean, float(away.sum()), float(numbers.min()), float(numbers.max()))
 
@@ -116,11 +117,12 @@ class Numbers:
         )
 
     def facts(self) -> dict[str, float | None]:
-        """Mean, standard deviation and extremes; None where there are no values."""
+        """Mean, standard deviation and extremes; None where there are no values, and where one is too large for a number."""
         if not self.count:
             return dict.fromkeys(("mean", "std", "min", "max"))
         std = math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else None
-        return {"mean": self.mean, "std": std, "min": self.least, "max": self.most}
+        facts = {"mean": self.mean, "std": std, "min": self.least, "max": self.most}
+        return {name: fact if fact is not None and math.isfinite(fact) else None for name, fact in facts.items()}
 
 
 def counts(values: pl.Series, known: Sequence[object]) -> list[int]:

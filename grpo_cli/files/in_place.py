@@ -65,6 +65,8 @@ def append(source: Input, growth: Growth) -> None:
             if isinstance(error, OSError) and error.errno in _FULL:
                 full = f"{source.name}: no space left, the file is as it was"
                 raise DataError(full, f"free some, or {ELSEWHERE}") from error
+            if isinstance(error, OSError) and error.errno == errno.EIO:
+                raise DataError(f"{source.name}: the disk failed, the file is as it was", ELSEWHERE) from error
             raise
 
 

@@ -132,7 +132,8 @@ def _json_format(head: bytes, *, json_name: bool) -> Format | None:
     if not text.startswith(b"{") or not newline:
         return None
     with suppress(ValueError):
-        json.loads(first)
+        with suppress(RecursionError):  # whoever reads the line says so, with its number
+            json.loads(first)
         return None
     whole = json_name or first.strip() == b"{"
     return replace(cast("Documents", FORMATS["json"]), path="") if whole else None

@@ -313,7 +313,7 @@ def pick_rows(codes: Codes, rewards: Vector, most: int, how: Pick, seed: int) ->
     chosen = np.zeros(len(codes), dtype=bool)
     if not len(finite):
         return chosen
-    codes, rewards = codes[finite], rewards[finite]
+    codes, rewards, most = codes[finite], rewards[finite], min(most, len(finite))
     by = {"best": -rewards, "worst": rewards, "spread": rewards}.get(how)
     if by is None:
         by = np.random.default_rng(seed).random(len(finite))

@@ -124,10 +124,27 @@ def test_a_series_is_as_long_as_the_group(method: str) -> None:
     assert time.process_time() - started < 5
 
 
-def test_more_rows_of_a_group_than_there_are_is_all_of_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pick", ["spread", "best", "random"])
+@pytest.mark.parametrize("most", [BEYOND, 10**20])
+def test_more_rows_of_a_group_than_there_are_is_all_of_them(tmp_path: Path, most: int, pick: str) -> None:
     path = write(tmp_path / "a.jsonl", ROWS * 3)
-    selected(path, per_group=BEYOND, output=f"{tmp_path}/out.jsonl")
+    selected(path, per_group=most, pick=pick, output=f"{tmp_path}/out.jsonl")
     assert len(rows_of(tmp_path / "out.jsonl")) == len(ROWS * 3)
+
+
+@pytest.mark.parametrize(
+    "options", [("-m", "a-grae"), ("-m", "james-stein"), ("--expr", "reward * 1e200"), ("--expr", "reward * 1e208")]
+)
+def test_advantages_whose_squares_are_no_numbers_are_summed_up_in_silence(
+    tmp_path: Path, options: tuple[str, str]
+) -> None:
+    rewards = [9e99 * reward for reward in (1, 0, -1, 0.5, 1, 1, 0, 0)]
+    write(tmp_path / "a.jsonl", [{"prompt_id": at // 4, "reward": reward} for at, reward in enumerate(rewards)])
+    done = adv("compute", "a.jsonl", *options, "-o", "b.jsonl", "--json", cwd=tmp_path)
+    assert (done.status, done.err) == (0, "")
+    facts = json.loads(done.out)["advantage"]
+    assert facts["max"] > 1e49
+    assert facts["std"] is None or facts["std"] > 1e49
 
 
 def test_a_longer_line_is_read_when_it_is_said(tmp_path: Path) -> None:

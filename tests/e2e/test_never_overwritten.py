@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -59,6 +60,24 @@ def test_no_command_writes_over_its_input(command: str, name: str, place: Path) 
     assert "is an input: it is never overwritten" in done.err or "are both" in done.err
     assert (place / "in.jsonl").read_bytes() == before
     assert sorted(path.name for path in place.iterdir()) == names
+
+
+@pytest.mark.parametrize("command", [c for c in WRITING if "in-place" not in c and "explain" not in c])
+def test_no_command_replaces_a_file_that_is_created_at_the_last_moment(
+    command: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, real = place / ("r.html" if command.startswith("report") else "other.jsonl"), os.link
+
+    def link(temporary: Path, path: Path) -> None:
+        if path == target:
+            path.write_text("theirs")
+        real(temporary, path)
+
+    monkeypatch.setattr(os, "link", link)
+    words = [target.name if word == "TARGET" else word for word in WRITING[command] if word != "--force"]
+    done = adv(*words, cwd=place)
+    assert (done.status, done.err.count("\n"), "exists" in done.err) == (2, 1, True), done
+    assert target.read_text() == "theirs"
 
 
 def test_the_notes_of_resume_are_not_written_over_an_input(place: Path) -> None:

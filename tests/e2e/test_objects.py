@@ -19,7 +19,7 @@ import pytest
 
 from grpo_cli.errors import InputChanged, UsageError
 from grpo_cli.files import stores
-from grpo_cli.runs import compute_files
+from grpo_cli.runs import compute_files, export
 from tests.support import partitions
 from tests.support.command import adv
 from tests.support.s3_server import PAGE, Proxy, proxied, running
@@ -27,6 +27,7 @@ from tests.support.s3_server import PAGE, Proxy, proxied, running
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from types import ModuleType
 
 ROWS: Final = [
     {"prompt_id": f"p{group}", "reward": float((group + row) % 3 == 0), "text": "x" * row}
@@ -214,15 +215,17 @@ def test_an_object_that_is_made_meanwhile_is_not_replaced(
     assert "s3://bucket/out.jsonl exists" in done.err
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch, act: Any, module: ModuleType = compute_files, step: str = "score"
+) -> None:
     """Do something between the two readings."""
-    before = compute_files.__dict__["score"]
+    before = module.__dict__[step]
 
     def score(*args: Any, **more: Any) -> Any:
         act()
         return before(*args, **more)
 
-    monkeypatch.setattr(compute_files, "score", score)
+    monkeypatch.setattr(module, step, score)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
@@ -315,6 +318,42 @@ def test_an_answer_that_is_cut_is_asked_for_again_or_refused(s3: Any, server: Pr
         assert not (tmp_path / "cut.jsonl").exists()
     else:
         assert (tmp_path / "cut.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+EXPORT: Final = ("--to", "weights", "--prompt", "prompt_id", "--response", "text", "-q")
+
+
+@pytest.mark.parametrize("fault", ["busy", "cut"])
+def test_an_export_goes_on_where_the_store_stumbles(s3: Any, server: Proxy, tmp_path: Path, fault: str) -> None:
+    url = put(s3, "in.jsonl", LINES)
+    assert adv("export", url, *EXPORT, "-o", "whole.jsonl", cwd=tmp_path).status == 0
+    forget()
+    server.answers += ["503 Slow Down"] * 2 * (fault == "busy")
+    server.cut = int(fault == "cut")
+    done = adv("export", url, *EXPORT, "-o", "s3://bucket/out.jsonl", cwd=tmp_path)
+    assert (server.answers, server.cut) == ([], 0)
+    assert done.status == 0, done
+    assert content(s3, "out.jsonl") == (tmp_path / "whole.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("target", ["out.jsonl", "out.parquet"])
+@pytest.mark.parametrize("fault", ["changed", "made meanwhile", "denied", "down"])
+def test_an_export_that_fails_leaves_no_object(
+    s3: Any, server: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, target: str
+) -> None:
+    url = put(s3, "in.jsonl", LINES)
+    act, status, words = {
+        "changed": (lambda: put(s3, "in.jsonl", LINES.replace(b"1.0", b"0.0", 1)), 1, "changed while it was being read"),
+        "made meanwhile": (lambda: put(s3, target, b"theirs"), 2, f"s3://bucket/{target} exists"),
+        "denied": (lambda: server.answers.extend(["403 Forbidden"] * 20), 1, "access denied"),
+        "down": (lambda: server.answers.extend(["503 Slow Down"] * 20), 1, "the store did not answer as it should"),
+    }[fault]  # fmt: skip
+    meanwhile(monkeypatch, act, export, "score_groups")
+    done = adv("export", url, *EXPORT, "-o", f"s3://bucket/{target}", cwd=tmp_path)
+    server.answers.clear()
+    assert (done.status, done.err.count("\n"), words in done.err) == (status, 1, True), done
+    assert uploads(s3) == []
+    assert [content(s3, name) for name in keys(s3) if name != "in.jsonl"] == [b"theirs"] * (fault == "made meanwhile")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def write_report(inspection: Inspection, given: Mapping[str, Any], target: Path)
         data = page_of(inspection, names, texts=texts).encode(errors=UNENCODED)
     else:
         data = picture_of(inspection, names, kind)
-    with replacing(target, force=True) as handle:
+    with replacing(target, force=given.get("force", False)) as handle:
         handle.write(data)
     return len(data)
 

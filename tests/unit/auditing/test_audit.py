@@ -417,3 +417,9 @@ def test_the_parts_of_the_work_are_named_while_it_lasts(tmp_path: Path) -> None:
     phases: list[str] = []
     run(Job(inputs=[str(tmp_path / "logged.parquet")]), phases.append)
     assert phases == ["reading", "trying formulas on 320 rows", "looking for causes"]
+
+
+def test_a_reward_that_is_shaped_by_a_column_needs_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows([[0, 1]], [[-1, 1]]).to_dicts())
+    done = adv("audit", str(path), "--kl-coef", "0.5")
+    assert (done.status, "name the column with --kl-column" in done.err) == (2, True)

@@ -253,5 +253,5 @@ def test_a_trend_may_be_over_anything(tmp_path: Path) -> None:
         frame.write_parquet(tmp_path / "a.parquet")
         found = inspected(tmp_path / "a.parquet", by="part")
         assert len(drawn(found)["mean_reward"].lines) == 3
-        assert write_report(found, {}, tmp_path / "a.svg") > 0
+        assert write_report(found, {"force": True}, tmp_path / "a.svg") > 0
         assert "zero_variance" in page_of(found, METHODS)

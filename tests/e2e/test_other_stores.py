@@ -1,0 +1,122 @@
+"""`gs://` and `az://`, against stand-ins on loopback: what a file gives, and nothing that was not wanted."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+from grpo_cli.files import stores
+from grpo_cli.runs import compute_files
+from tests.support.command import adv
+from tests.support.other_stores import Azure, Google, Store, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ROWS = [{"prompt_id": f"p{at // 4}", "reward": float(at % 3 == 0), "text": "x" * at} for at in range(24)]
+LINES = "".join(f"{json.dumps(row)}\n" for row in ROWS).encode()
+
+
+@pytest.fixture(params=["gs", "az"])
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Store]:
+    """A store with the bucket `box`; the tool finds it and its keys in the environment."""
+    for name in [name for name in os.environ if name.startswith(("AZURE_", "GOOGLE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    stores._store.cache_clear()
+    stores._remembered.cache_clear()
+    with serving(Google if request.param == "gs" else Azure) as found:
+        account = {"gcs_base_url": found.address, "disable_oauth": True}
+        account |= dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+        (tmp_path / "account.json").write_text(json.dumps(account))
+        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(tmp_path / "account.json"))
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", found.address)
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "known")
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")
+        found.url = f"{request.param}://box"
+        yield found
+    stores._store.cache_clear()
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
+    """Do something between the two readings."""
+    before = compute_files.__dict__["score"]
+
+    def score(*args: Any, **more: Any) -> Any:
+        act()
+        return before(*args, **more)
+
+    monkeypatch.setattr(compute_files, "score", score)
+
+
+def test_a_prefix_and_a_glob_are_read_page_by_page(store: Store, tmp_path: Path) -> None:
+    for name in ("step_10.jsonl", "step_2.jsonl", "step_2.advantages.jsonl", "sub/step_3.jsonl", "notes.txt"):
+        store.objects[f"box/run/{name}"] = LINES
+    for pattern, files in (("run/", ["step_2", "step_10", "sub/step_3"]), ("run/*.jsonl", ["step_2", "step_10"])):
+        done = adv("inspect", f"{store.url}/{pattern}", "--group-within", "file", "--json", cwd=tmp_path)
+        assert json.loads(done.out)["inputs"] == [f"{store.url}/run/{name}.jsonl" for name in files]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_an_object_gets_the_bytes_that_a_file_gets(store: Store, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"in.{suffix}"
+    (pl.DataFrame.write_ndjson if suffix == "jsonl" else pl.DataFrame.write_parquet)(pl.DataFrame(ROWS), path)
+    store.objects[f"box/in.{suffix}"] = path.read_bytes()
+    assert adv("compute", path.name, "-o", f"local.{suffix}", "-q", cwd=tmp_path).status == 0
+    assert adv("compute", f"{store.url}/in.{suffix}", "-o", f"{store.url}/out/", "-q", cwd=tmp_path).status == 0
+    assert store.objects[f"box/out/in.{suffix}"] == (tmp_path / f"local.{suffix}").read_bytes()
+
+
+def test_an_object_that_exists_or_is_made_meanwhile_is_not_replaced_without_force(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.objects |= {"box/in.jsonl": LINES, "box/out.jsonl": b"mine"}
+    words = ("compute", f"{store.url}/in.jsonl", "-o", f"{store.url}/out.jsonl", "-q")
+    done = adv(*words, cwd=tmp_path)
+    assert (done.status, "exists; add --force" in done.err, store.objects["box/out.jsonl"]) == (2, True, b"mine")
+    del store.objects["box/out.jsonl"]
+    meanwhile(monkeypatch, lambda: store.objects.update({"box/out.jsonl": b"theirs"}))
+    monkeypatch.setattr(stores, "exists", lambda _: False)  # it was made a moment after the last look
+    done = adv(*words, cwd=tmp_path)
+    assert (done.status, "exists; add --force" in done.err, store.objects["box/out.jsonl"]) == (2, True, b"theirs")
+    assert adv(*words, "--force", cwd=tmp_path).status == 0
+    assert store.objects["box/out.jsonl"].count(b"advantage") == len(ROWS)
+
+
+def test_a_large_output_is_sent_in_parts_and_appears_whole(store: Store, tmp_path: Path) -> None:
+    data = b"".join(json.dumps({**row, "text": "y" * (1 << 20)}).encode() + b"\n" for row in ROWS)
+    (tmp_path / "in.jsonl").write_bytes(data)
+    assert adv("compute", "in.jsonl", "-o", "out.jsonl", "-q", cwd=tmp_path).status == 0
+    assert adv("compute", "in.jsonl", "-o", f"{store.url}/out.jsonl", "--force", "-q", cwd=tmp_path).status == 0
+    assert sum(line.startswith("PUT") for line in store.requests) > 2
+    assert store.objects == {"box/out.jsonl": (tmp_path / "out.jsonl").read_bytes()}
+    assert store.uploads == {}
+
+
+def test_an_object_that_changes_between_the_readings_stops_the_run(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.objects["box/in.jsonl"] = LINES
+    meanwhile(monkeypatch, lambda: store.objects.update({"box/in.jsonl": LINES.replace(b"1.0", b"0.0", 1)}))
+    done = adv("compute", f"{store.url}/in.jsonl", "-o", f"{store.url}/out.jsonl", cwd=tmp_path)
+    assert (done.status, list(store.objects)) == (1, ["box/in.jsonl"])
+    assert "the file changed while it was being read" in done.err
+
+
+def test_a_busy_store_is_asked_again_and_a_refusal_is_one_line_without_credentials(
+    store: Store, tmp_path: Path
+) -> None:
+    store.objects["box/in.jsonl"] = LINES
+    words = ("compute", f"{store.url}/in.jsonl", "-o", f"{store.url}/out.jsonl")
+    store.answers += [503]
+    assert adv(*words, "-q", cwd=tmp_path).status == 0
+    store.answers += [403] * 20
+    done = adv(*words, "--force", cwd=tmp_path)
+    assert (done.status, done.err.count("\n"), "access denied" in done.err) == (1, 1, True)
+    assert "known" not in done.err
+    assert "c2VjcmV0" not in done.err
