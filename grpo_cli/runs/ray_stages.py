@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from grpo_cli.write.weave import Phase
 
 ROWS: Final = 500_000  # of a partition, and of a shard at least
-MOST: Final = 1000  # partitions, and shards: there are as many objects as the product of both, and each takes Ray 0.5 ms
+MOST: Final = (
+    1000  # partitions, and shards: there are as many objects as the product of both, and each takes Ray 0.5 ms
+)
 SHARDS: Final = 64  # that are enough for few processors, and
 EACH: Final = 4  # for each of many
 _BYTES: Final = 256  # of a row of a file that does not say how many rows it has
