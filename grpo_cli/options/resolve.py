@@ -294,6 +294,18 @@ def output_fields(given: Given) -> dict[str, Any]:
     return {"to": STDOUT if to in _STDOUTS else to, **{name: given[name] for name in direct if name in given}}
 
 
+def token_fields(given: Given) -> dict[str, str] | None:
+    """By what columns the advantage is written on tokens: the fields of TokenColumns; None without --per-token."""
+    names = ("tokens", "mask", "prompt_tokens")
+    if not given.get("per_token"):
+        for name in names:
+            if name in given:
+                raise UsageError(f"{EVERY[name].flag} is about the tokens of a row", "add --per-token")
+        return None
+    fields = {name: given[name] for name in names if name in given}
+    return fields | ({"length": given["length_column"]} if "length_column" in given else {})
+
+
 def view_fields(given: Given) -> dict[str, Any]:
     """What an inspection shows: the fields of a View."""
     if given.get("top", 0) < 0:

@@ -194,7 +194,16 @@ def advantage(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str
         lines = ["no finite advantage"]
     kinds = (("zero", f"{_are(values['zero'])} 0"), ("null", "null"), ("nan", "NaN"))
     counts = [f"{values[key]:,} {words}" for key, words in kinds if values[key]]
-    yield "advantages", [*lines, *([", ".join(counts)] if counts else [])]
+    yield "advantages", [*lines, *([", ".join(counts)] if counts else []), *_on_tokens(facts)]
+
+
+def _on_tokens(facts: Mapping[str, Any]) -> list[str]:
+    """A line of the tokens that they stand on; none without --per-token."""
+    found = facts.get("per_token")
+    if found is None:
+        return []
+    by = ", ".join(f"{part.replace('_', ' ')} = {clean(name)}" for part, name in found["columns"].items())
+    return [f"on {found['response_tokens']:,} of {count(found['tokens'], 'token')} ({by})"]
 
 
 def written(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:

@@ -206,8 +206,7 @@ class Documents(Format):
         """Put the new members into the rollouts; every other byte is the input's."""
         take = None if weaving.take is None else _ordered(source, weaving.take)
         names, row, new = weaving.added.columns, 0, 0
-        columns = [json_text.spelt(series).to_list() for series in weaving.added]
-        cells = zip(*columns, strict=True) if names else repeat(())
+        cells = json_text.spelt_rows(weaving.added) if names else repeat(())
 
         def texts(one: _Text, kept: Iterable[int]) -> Iterator[str]:
             for at in kept:

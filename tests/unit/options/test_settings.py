@@ -11,7 +11,15 @@ import pytest
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
-from grpo_cli.options.resolve import binding_fields, normalized, output_fields, plan_of, settings, with_config
+from grpo_cli.options.resolve import (
+    binding_fields,
+    normalized,
+    output_fields,
+    plan_of,
+    settings,
+    token_fields,
+    with_config,
+)
 from grpo_cli.options.table import OPTIONS
 from grpo_cli.read.tables import Binding
 from grpo_cli.write.outputs import Output
@@ -40,6 +48,7 @@ EFFECTS: dict[str, Effect] = {
     "dtype": Effect("f32", {"output.dtype": "f32"}),
     "facts": Effect(value=True, changes={"output.facts": True}),
     "only": Effect(value=True, changes={"output.only": True}),
+    "per_token": Effect(value=True, changes={"tokens.length": "n"}, beside={"length_column": "n"}),
     "long": Effect(value=True, changes={"output.long": True}),
     "schema": Effect("verl", {"binding.schema": "verl"}),
     "group": Effect(["a, b", "c.d"], {"binding.group": ("a", "b", "c.d")}),
@@ -122,7 +131,8 @@ def meaning(given: dict[str, Any]) -> dict[str, Any]:
     for part in ("shape", "post"):
         plan[part] = {op.pop("op"): op for op in plan[part]}
     binding, output = asdict(Binding(**binding_fields(given))), asdict(Output(**output_fields(given)))
-    return {**flat("plan", plan), **flat("binding", binding), **flat("output", output)}
+    tokens = flat("tokens", token_fields(given) or {})
+    return {**flat("plan", plan), **flat("binding", binding), **flat("output", output), **tokens}
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
