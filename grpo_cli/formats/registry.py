@@ -143,7 +143,8 @@ def nested(known: Format, path: str) -> Documents:
     from grpo_cli.formats.json_document.document import Documents
 
     if isinstance(known, Documents):
-        return replace(known, path=f"{known.path}.{path}".strip("."))
+        inside = path.removeprefix("[].") if known.path == "[]" else path
+        return replace(known, path=f"{known.path}.{inside}".strip("."))
     return Documents(known.name, path, lined=True)
 
 

@@ -165,6 +165,8 @@ class Block:
         except DataError as error:
             message = re.sub(r"^-:(\d+)", lambda at: f"-:{int(at[1]) + self.before}", error.message)
             hint = error.hint.replace("--on-error skip", "without --stream, --on-error skip")
+            if re.search(r" is \[.*, expected a number$", message):
+                hint = "a record with a list of rewards is read without --stream"
             raise type(error)(message, hint) from None
 
     def held(self) -> Input:

@@ -86,6 +86,7 @@ class Lists(Format):
         sizes = self._sizes(source, records)
         if not sizes.sum():
             raise DataError(f"{source.name}: no rows", f"no record has {' or '.join(self.items)}")
+        source.empty_records[:] = [int((sizes == 0).sum())]
         record_of = np.repeat(np.arange(len(sizes)), sizes)
         columns = []
         for one in fields:
