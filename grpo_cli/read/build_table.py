@@ -271,6 +271,10 @@ def _counted(scan: Scan, name: str, outcomes: Mapping[str, float], unused: dict[
             known[text] = known[text] if text in known else as_number(text)
         except ValueError:
             row = (texts == text).arg_max() or 0
+            if text.startswith("["):
+                wrong = f"{scan.place(row)}: {name} is the list {text[:SHOWN]}, and --map names texts"
+                cure = f"write a row for each, or objects in a list: --reward '{name}[].outcome'"
+                raise DataError(wrong, cure) from None
             wrong = f"{scan.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
             raise DataError(wrong, f"add what it counts as: --map '{text[:SHOWN]}=NUMBER'") from None
     return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64).alias(name)

@@ -283,6 +283,33 @@ def test_outcomes_in_objects_of_a_list_are_mapped(tmp_path: Path) -> None:
     assert found.scored.rows[".advantage"].to_list() == [1, -1]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compute", "-o", "o.jsonl"),
+        ("compute", "--explain"),
+        ("inspect",),
+        ("select", "--limit", "1", "-o", "o.jsonl"),
+        ("export", "--to", "prompts", "--prompt", "prompt_id", "-o", "o.jsonl"),
+    ],
+    ids=" ".join,
+)
+def test_every_command_says_what_texts_count_as(words: tuple[str, ...], tmp_path: Path) -> None:
+    rows = [{"prompt_id": at // 2, "result": "pass" if at % 2 else "fail"} for at in range(4)]
+    path = write(tmp_path / "a.jsonl", rows)
+    done = adv(words[0], str(path), *words[1:], "--reward", "result", "--map", "pass=1,fail=0", cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert "texts count as pass = 1, fail = 0" in done.out + done.err
+
+
+def test_a_list_of_texts_is_refused_with_two_ways_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"prompt_id": 1, "results": ["pass", "fail"]}] * 2)
+    with pytest.raises(
+        DataError, match=r"a\.jsonl:1: results is the list .*; write a row for each, or objects in a list"
+    ):
+        look(path, reward=["results"], map="pass=1,fail=0")
+
+
 def test_a_text_that_the_map_does_not_name_is_refused_with_row_and_flag(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"uid": 1, "result": text} for text in ("pass", "fail", "crash", "crash")])
     with pytest.raises(DataError, match=r"a\.jsonl:3: result is 'crash', which --map does not name; add .*--map 'crash=NUMBER'"):  # fmt: skip
