@@ -44,7 +44,7 @@ def write_records(
     source = spooled((_lines(piece) for piece in pieces), "the texts of the records")
     try:
         weaving = Weaving(added=columns, take=None, replace=False, metadata=_NO_METADATA)
-        convert(source, registry.lines(), sink, format_, weaving, long=False)
+        convert(source, registry.lines(inner_texts=True), sink, format_, weaving, long=False)
     finally:
         if source.fd is not None:
             os.close(source.fd)

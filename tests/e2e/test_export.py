@@ -428,6 +428,39 @@ def test_advantages_on_tokens_are_a_list_column(tmp_path: Path) -> None:
 # --- messages ----------------------------------------------------------------------------------------------
 
 
+def calling(every: list[Any]) -> list[list[Row]]:
+    """An answer with a call for each of these arguments."""
+    calls = [{"id": "x", "function": {"name": "f", "arguments": arguments}} for arguments in every]
+    return [[{"role": "assistant", "content": f"ü{at}", "tool_calls": [call]}] for at, call in enumerate(calls)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ([{"a": 1}, {"a": 2}, {"b": "x"}], [{"a": 1, "b": None}, {"a": 2, "b": None}, {"a": None, "b": "x"}]),
+        ([{}, {"a": 1}, '{"a": 2}'], ["{}", '{"a": 1}', '{"a": 2}']),
+        ([{}, {}, {}], ["{}", "{}", "{}"]),
+        ([{"a": 1}, {"a": "é"}, None], [{"a": "1"}, {"a": "é"}, None]),
+    ],
+    ids=["one-type", "texts-and-objects", "empty", "inside"],
+)
+@pytest.mark.parametrize("kind", ["sft", "pairs"])
+def test_what_has_no_type_is_text_where_it_stands_and_not_its_whole_column(
+    arguments: list[Any], wanted: list[Any], kind: str, tmp_path: Path
+) -> None:
+    answers, typed = calling(arguments), calling(wanted)
+    rows = [{"prompt_id": 1, "prompt": "p", "completion": one, "reward": -at} for at, one in enumerate(answers)]
+    path, out = lines(tmp_path / "in.jsonl", rows), tmp_path / "out.parquet"
+    options = ("--per-group", "3") if kind == "sft" else ("--pairs", "adjacent")
+    assert adv("export", str(path), "--to", kind, *options, "-o", str(out)).status == 0
+    frame, as_lines = pl.read_parquet(out), exported(path, "--to", kind, *options)
+    places = {"completion": slice(0, 3)} if kind == "sft" else {"chosen": slice(0, 2), "rejected": slice(1, 3)}
+    for column, some in places.items():
+        assert frame[column].to_list() == typed[some]
+        assert [row[column] for row in as_lines] == answers[some]  # lines keep what the file has
+    assert len({frame.schema[column] for column in places}) == 1
+
+
 def chat(*turns: str) -> list[Row]:
     return [{"role": "assistant" if at % 2 else "user", "content": text} for at, text in enumerate(turns)]
 
