@@ -39,7 +39,8 @@ def write_records(
             row += len(piece)
         return
     if not len(columns):
-        format_.write(pl.DataFrame(schema={**dict.fromkeys(names, pl.String), **columns.schema}), sink, _NO_METADATA)
+        nothing = pl.DataFrame(schema={**dict.fromkeys(names, pl.String), **columns.schema})
+        format_.write_parts(iter([nothing]), sink, _NO_METADATA)
         return
     source = spooled((_lines(piece) for piece in pieces), "the texts of the records")
     try:

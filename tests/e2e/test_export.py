@@ -11,6 +11,7 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -423,6 +424,8 @@ def test_advantages_on_tokens_are_a_list_column(tmp_path: Path) -> None:
     path = lines(tmp_path / "rows.jsonl", TOKENS)
     assert adv("export", str(path), "--to", "tokens", "--tokens", "completion_ids", "-o", str(out)).status == 0
     assert pl.read_parquet_schema(out)["advantages"] == pl.List(pl.Float64)
+    written = [str(one.type) for one in pq.read_schema(out)]  # by no name that only some readers know
+    assert written == ["list<element: int64>", "list<element: double>", "double", "double"]
 
 
 # --- messages ----------------------------------------------------------------------------------------------
