@@ -33,9 +33,7 @@ def render(plan: Plan, facts: Mapping[str, Any], scored: Scored, narrow: Narrow,
     """Print the columns and the grouping, the plan, and a group; nothing has been or will be written."""
     sheet = Sheet(console)
     summary.show(summary.READ, facts, plan, sheet)
-    sheet.row(
-        "reward", [clean(plan_text.weighted(plan, facts["reward_columns"], "r")), *text_outcomes(facts)], hang=2
-    )
+    sheet.row("reward", [clean(plan_text.weighted(plan, facts["reward_columns"], "r")), *text_outcomes(facts)], hang=2)
     for role, name in facts["role_columns"].items():
         sheet.row(role.replace("_", " "), clean("every response counts the same" if name == "equal" else name), hang=2)
     sheet.blank()

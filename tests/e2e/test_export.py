@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from grpo_cli.write.token_lists import token_advantages
 from tests.support.command import adv
 from tests.support.drawn import examples
+from tests.support.schema_files import WRITERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -111,6 +112,13 @@ def test_rows_without_text_or_reward_are_left_out_and_counted(tmp_path: Path) ->
     assert {one["reason"]: one["rows"] for one in facts["dropped"]} == {
         "no finite reward": 2, "no prompt or completion": 2, "not among the best 1 of its group": 1,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["rlhflow", "rlhflow-answers", "simpo", "livecodebench", "qwen-math"])
+def test_a_schema_knows_prompt_and_response_of_records_with_lists(name: str, tmp_path: Path) -> None:
+    found = exported(WRITERS[name](tmp_path).path, "--to", "sft", "--per-group", "2", "--keep-duplicates")
+    assert {row["completion"] for row in found} >= {"x", "y"}
+    assert {row["prompt"] for row in found} <= {"a", "p"}
 
 
 def test_equal_rewards_are_said(rollouts: Path, tmp_path: Path) -> None:
