@@ -288,10 +288,10 @@ def broken(tables: Sequence[Table]) -> tuple[str, ...]:
     )
 
 
-def without_rollouts(tables: Sequence[Table]) -> tuple[str, ...]:
-    """A warning for each file with records that have no rollouts: an empty list, null, or no such member."""
-    counts = [(one.name, sum(one.source.empty_records)) for one in tables if isinstance(one, FileTable)]
-    return tuple(f"{name}: {n:,} {'record has' if n == 1 else 'records have'} no rollouts" for name, n in counts if n)
+def without_rollouts(names: Sequence[str], counts: Sequence[int]) -> tuple[str, ...]:
+    """A warning for each file with so many records that have no rollouts: an empty list, null, or no such member."""
+    pairs = zip(names, counts, strict=True)
+    return tuple(f"{name}: {n:,} {'record has' if n == 1 else 'records have'} no rollouts" for name, n in pairs if n)
 
 
 def label(key: pl.DataFrame, at: int, row: int) -> str:
