@@ -35,7 +35,7 @@ from grpo_cli.options.resolve import (
 )
 from grpo_cli.options.table import EVERY, ON_FRAMES, OPTIONS
 from grpo_cli.read.build_table import read, refuse_singletons, refuse_unscorable
-from grpo_cli.read.tables import Binding, FrameTable, Narrow
+from grpo_cli.read.tables import EXPLODE, Binding, FrameTable, Narrow
 from grpo_cli.runs.inspect import with_duplicates
 from grpo_cli.runs.select import Choice, choose
 from grpo_cli.stats.facts import group_facts
@@ -187,7 +187,12 @@ def _checked(options: Mapping[str, Any], known: Collection[str]) -> dict[str, An
             raise UsageError(f"the option {name!r} is about files and messages", "it belongs to grpo-adv compute")
         if name not in known:
             raise UnknownName.among("option", name, known)
-    return dict(normalized(name, value) for name, value in options.items() if value is not None)
+    given = dict(normalized(name, value) for name, value in options.items() if value is not None)
+    for name in ("reward", "group"):
+        for text in given.get(name, ()):
+            if "[]" in text:
+                raise UsageError(f"{name}={text!r} is a path into lists, and a frame has one reward a row", EXPLODE)
+    return given
 
 
 def _refuse_arithmetic(given: Mapping[str, Any]) -> None:

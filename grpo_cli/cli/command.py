@@ -42,7 +42,10 @@ class Line:
         """Load the body of the command and call it; an error names no flag that the command does not have."""
         from grpo_cli.options.resolve import with_config
 
-        given = with_config(self.given)
+        given = with_config(self.given, self.command.takes)
+        for row in self.command.takes.values():
+            if row.required and row.name not in given:
+                raise UsageError(f"{row.flag} is missing", "see --help")
         try:
             getattr(import_module(f"grpo_cli.cli.{self.command.name}"), self.command.name)(given)
         except DataError as error:
@@ -201,9 +204,10 @@ def _converting(parameter: Any) -> Any:
 
 
 def _value(row: Option, value: Any) -> Any:
-    """The value of an option from its text, by the rules of `--config` and the Python API; None where it is not given."""
+    """The value of an option from its text, by the rules of `--config` and the Python API; None where it is not given.
+
+    An option that is required may still be in the file of --config.
+    """
     if value is None or value in ((), []):
-        if row.required:
-            raise UsageError(f"{row.flag} is missing", "see --help")
         return None
     return list(value) if get_origin(row.type) is list else typed(value, row.type, row.flag)

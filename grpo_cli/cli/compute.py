@@ -9,7 +9,7 @@ from grpo_cli.cli.engine import on_ray
 from grpo_cli.cli.output import file_of, progress, screen, show
 from grpo_cli.errors import GateError, UsageError
 from grpo_cli.files.inputs import MAX_LINE
-from grpo_cli.options.resolve import binding_fields, origin, output_fields, plan_of
+from grpo_cli.options.resolve import binding_fields, origin, output_fields, plan_of, token_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,8 @@ def compute(given: dict[str, Any]) -> None:
 
     job = _job(given, plan_of(given))
     ray = on_ray(given)
+    if ray is not None and job.output.tokens is not None:
+        raise UsageError("--per-token reads the tokens of all rows on one machine", "leave out --engine ray")
     if given.get("stream"):
         if ray is not None:
             raise UsageError("--stream reads standard input, and --engine ray files", "leave out one of them")
@@ -56,12 +58,14 @@ def _job(given: dict[str, Any], plan: Any) -> Job:
     from grpo_cli.runs.compute_files import Job
     from grpo_cli.stats.facts import GATES
     from grpo_cli.write.outputs import Output
+    from grpo_cli.write.token_lists import TokenColumns
 
+    tokens = token_fields(given)
     return Job(
         inputs=given["inputs"],
         plan=plan,
         binding=Binding(**binding_fields(given)),
-        output=Output(**output_fields(given)),
+        output=Output(**output_fields(given), tokens=None if tokens is None else TokenColumns(**tokens)),
         gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
         summary=file_of(given, "summary"),
         dry_run=given.get("explain", False),

@@ -78,6 +78,7 @@ class Input:
     max_line: int = field(default=MAX_LINE, compare=False)
     written_as: str = ""  # the suffix of an output beside it, where the file itself is read only
     blocks: list[Any] = field(default_factory=list, compare=False, repr=False)  # that its first reading found
+    empty_records: list[int] = field(default_factory=list, compare=False, repr=False)  # how many that reading found
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:

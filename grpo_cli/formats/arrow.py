@@ -122,10 +122,10 @@ class Arrow(Format):
 
     def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
         """Write the file again in its own form; one record batch is in memory at a time."""
-        new = arrow_columns(weaving.added)
+        new = weaving.added
         with _opened(source) as reader:
             options = ipc.IpcWriteOptions(compression=_codec(source), emit_dictionary_deltas=True)
-            schema = joined_schema(reader.schema, new.schema, weaving.metadata)
+            schema = joined_schema(reader.schema, arrow_columns(new[:0]).schema, weaving.metadata)
             create = ipc.new_file if _is_file(reader) else ipc.new_stream
             with create(sink, schema, options=options) as writer:
                 if weaving.take is None:
@@ -178,14 +178,14 @@ def _schema(source: Input) -> pa.Schema:
 # --- writing it again ----------------------------------------------------------------------------------------
 
 
-def _weave_all(source: Input, reader: Any, new: pa.Table, writer: ipc.RecordBatchStreamWriter) -> None:
+def _weave_all(source: Input, reader: Any, new: pl.DataFrame, writer: ipc.RecordBatchStreamWriter) -> None:
     at = 0
     for batch, notes in _batches(reader):
-        InputChanged.unless_same(min(at + batch.num_rows, new.num_rows), at + batch.num_rows, source.name)
-        table = joined(pa.Table.from_batches([batch]), new.slice(at, batch.num_rows))
+        InputChanged.unless_same(min(at + batch.num_rows, len(new)), at + batch.num_rows, source.name)
+        table = joined(pa.Table.from_batches([batch]), arrow_columns(new[at : at + batch.num_rows]))
         at += batch.num_rows
         writer.write_batch(_one_batch(table), custom_metadata=notes)
-    InputChanged.unless_same(at, new.num_rows, source.name)
+    InputChanged.unless_same(at, len(new), source.name)
 
 
 def _batches(reader: Any) -> Iterator[tuple[pa.RecordBatch, Any]]:
@@ -211,7 +211,7 @@ def _whole(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
-def _weave_taken(reader: Any, new: pa.Table, writer: ipc.RecordBatchStreamWriter, take: np.ndarray) -> None:
+def _weave_taken(reader: Any, new: pl.DataFrame, writer: ipc.RecordBatchStreamWriter, take: np.ndarray) -> None:
     block: Callable[[int], pa.Table]
     if _is_file(reader):
         block = lru_cache(maxsize=1)(lambda at: _whole(reader.get_batch(at)))
@@ -221,7 +221,7 @@ def _weave_taken(reader: Any, new: pa.Table, writer: ipc.RecordBatchStreamWriter
         block, sizes = tables.__getitem__, [table.num_rows for table in tables]
     starts = np.cumsum([0, *sizes])[:-1]
     for table, at, count in fetch(take, starts, block, max([_MOST_AT_ONCE, *sizes])):
-        writer.write_batch(_one_batch(joined(table, new.slice(at, count))))
+        writer.write_batch(_one_batch(joined(table, arrow_columns(new[at : at + count]))))
 
 
 # --- the compression of a file, which pyarrow does not tell: out of the flatbuffers of its messages ------------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from grpo_cli.formats.cells import json_text
+from grpo_cli.formats.cells import json_as_is, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,8 +67,11 @@ class Contents:
         for name, inner in other.fields.items():
             self.fields.setdefault(name, Contents()).add(inner)
 
-    def type(self) -> pa.DataType | None:
-        """The type that holds all values without loss; None when there is no such type."""
+    def type(self, *, inner_texts: bool = False) -> pa.DataType | None:
+        """The type that holds all values without loss; None when there is no such type.
+
+        With `inner_texts` an item or a member that has no such type is text, as JSON, instead of the whole column.
+        """
         import pyarrow as pa
 
         if not self.kinds:
@@ -81,13 +84,15 @@ class Contents:
             return None
         (kind,) = self.kinds
         if self.items is not None:
-            inner = self.items.type()
+            inner = self.items.type(inner_texts=inner_texts) or (pa.large_string() if inner_texts else None)
             return None if inner is None else pa.large_list(inner)
         if kind is not dict:
             return {bool: pa.bool_(), str: pa.large_string(), float: pa.float64()}.get(kind)
         if not 0 < len(self.fields) <= _MOST_FIELDS:
             return None
-        types = {name: inner.type() for name, inner in self.fields.items()}
+        types = {name: inner.type(inner_texts=inner_texts) for name, inner in self.fields.items()}
+        if inner_texts:
+            types = {name: inner or pa.large_string() for name, inner in types.items()}
         return None if None in types.values() else pa.struct(list(types.items()))
 
     def _of_numbers(self) -> pa.DataType | None:
@@ -121,6 +126,21 @@ def typed_series(name: str, values: Sequence[Any], dtype: pa.DataType | None) ->
     if dtype is None:
         return pl.Series(name, list(map(_as_text, values)), dtype=pl.String)
     return pl.Series(name, pa.array(values, dtype))
+
+
+def with_inner_texts(value: Any, dtype: pa.DataType) -> Any:
+    """The value with JSON in the place of items and members whose type is that of texts, and which are none."""
+    import pyarrow as pa
+
+    if value is None:
+        return None
+    if pa.types.is_large_list(dtype):
+        return [with_inner_texts(item, dtype.value_type) for item in value]
+    if pa.types.is_struct(dtype):
+        return {one.name: with_inner_texts(value.get(one.name), one.type) for one in dtype}
+    if pa.types.is_large_string(dtype):
+        return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else json_as_is(value)
+    return value
 
 
 def _as_text(value: object) -> str | None:

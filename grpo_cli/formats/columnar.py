@@ -14,6 +14,7 @@ import pyarrow as pa
 from grpo_cli.errors import DataError
 from grpo_cli.formats.cells import plain_keys
 from grpo_cli.formats.paths import absent, resolve
+from grpo_cli.formats.token_lists import with_lists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -127,13 +128,18 @@ def place(source: Input) -> Callable[[int], str]:
 
 def arrow_columns(added: pl.DataFrame) -> pa.Table:
     """The new columns as Arrow arrays of types that every reader knows."""
-    table = plain_keys(added).to_arrow(compat_level=pl.CompatLevel.oldest())
-    texts = [pa.types.is_large_string(one.type) or pa.types.is_dictionary(one.type) for one in table.schema]
+    table = plain_keys(with_lists(added)).to_arrow(compat_level=pl.CompatLevel.oldest())
+    types = [_plain(one.type) for one in table.schema]
     # A cast loads pyarrow.compute, which the shortest runs notice; numbers need none.
-    if not any(texts):
-        return table
-    pairs = zip(table.schema, texts, strict=True)
-    return table.cast(pa.schema([pa.field(one.name, pa.string() if text else one.type) for one, text in pairs]))
+    return (
+        table if types == table.schema.types else table.cast(pa.schema(list(map(pa.field, table.column_names, types))))
+    )
+
+
+def _plain(dtype: Any) -> Any:
+    if pa.types.is_large_list(dtype):
+        return pa.list_(_plain(dtype.value_type))
+    return pa.string() if pa.types.is_large_string(dtype) or pa.types.is_dictionary(dtype) else dtype
 
 
 def joined(table: pa.Table, new: pa.Table) -> pa.Table:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import sqlite3
+import struct
 import zipfile
+import zlib
 from contextlib import closing
 from pathlib import Path, PurePosixPath
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import natural
@@ -27,6 +30,8 @@ _ZIP: Final = b"PK\x03\x04"  # at the beginning of an archive; its list of membe
 _HEADS: Final = ("_journal/start.json", "start.json", "results.json", "header.json")  # the last one has all of it
 _TRACKIO: Final = frozenset({"run_name", "step", "metrics"})
 _LISTED: Final = 8
+_ZSTANDARD: Final = 93  # the method of a zip's member
+_HEADER: Final = struct.Struct("<26xHH")  # that stands before its bytes: the lengths of what comes between
 _CONVERT: Final = "inspect log convert --to json makes a log that can be read"
 
 
@@ -61,16 +66,38 @@ def inspect_log(source: Input) -> Iterator[bytes]:
         head: dict[str, Any] = {}
         try:
             for name in _HEADS:
-                head |= json.loads(found.read(name)) if name in names else {}
+                head |= json.loads(_member(found, handle, name)) if name in names else {}
             head.pop("samples", None)
             yield b"{\n" + b"".join(b"%s: %s,\n" % (_json(key), _json(value)) for key, value in head.items())
             yield b'"samples": ['
             samples = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
             for number, name in enumerate(sorted(samples, key=lambda name: natural(PurePosixPath(name)))):
-                yield (b",\n" if number else b"\n") + found.read(name)
+                yield (b",\n" if number else b"\n") + _member(found, handle, name)
             yield b"\n]}\n"
         except (zipfile.BadZipFile, EOFError, ValueError, TypeError, NotImplementedError, RuntimeError) as error:
             raise DataError(f"{source.name}: cannot be unpacked: {str(error).lower()}", _CONVERT) from None
+
+
+def _member(found: zipfile.ZipFile, handle: BinaryIO, name: str) -> bytes:
+    """The content of a member; those packed by zstandard, as Inspect writes them now, only later releases of zipfile unpack."""
+    import pyarrow as pa
+
+    info = found.getinfo(name)
+    if info.compress_type != _ZSTANDARD:
+        return found.read(name)
+    handle.seek(info.header_offset)
+    head = handle.read(_HEADER.size)
+    if len(head) < _HEADER.size or not head.startswith(b"PK\3\4") or info.flag_bits & 1:
+        raise zipfile.BadZipFile(f"{name} is encrypted or cut short")
+    handle.seek(sum(_HEADER.unpack(head)), os.SEEK_CUR)  # its name, and what else is said of it
+    packed = pa.BufferReader(handle.read(info.compress_size))
+    try:
+        content: bytes = pa.CompressedInputStream(packed, "zstd").read()
+    except (pa.ArrowException, OSError) as error:
+        raise zipfile.BadZipFile(str(error)) from None
+    if zlib.crc32(content) != info.CRC:
+        raise zipfile.BadZipFile(f"bad CRC-32 for file {name!r}")
+    return content
 
 
 def _json(value: Any) -> bytes:

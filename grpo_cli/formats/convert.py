@@ -9,6 +9,7 @@ import polars as pl
 
 from grpo_cli.errors import InputChanged
 from grpo_cli.formats.interface import TypesDiffer
+from grpo_cli.formats.token_lists import portions, with_lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,8 @@ def convert(
 def _with_new_columns(source: Input, parts: Iterator[pl.DataFrame], weaving: Weaving) -> Iterator[pl.DataFrame]:
     added, take = weaving.added, weaving.take
     if take is not None and (take[1:] < take[:-1]).any():
-        yield pl.concat(list(parts))[pl.Series(take)].with_columns(added.get_columns())
+        whole = pl.concat(list(parts))[pl.Series(take)]
+        yield from map(with_lists, portions(whole.with_columns(added.get_columns())))
         return
     row = 0
     for part in parts:
@@ -59,6 +61,6 @@ def _with_new_columns(source: Input, parts: Iterator[pl.DataFrame], weaving: Wea
             first, last = np.searchsorted(take, [first, last])
             kept = part[pl.Series(take[first:last] - start)]
         InputChanged.unless_same(last, min(last, added.height), source.name)
-        yield kept.with_columns(added[first:last].get_columns())
+        yield from map(with_lists, portions(kept.with_columns(added[first:last].get_columns())))
     if take is None:
         InputChanged.unless_same(row, added.height, source.name)

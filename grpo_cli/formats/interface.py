@@ -151,6 +151,11 @@ class Format(ABC):
         """Whether a record may hold several rollouts, so that `long` is not `read`."""
         return False
 
+    @property
+    def keeps_empty_records(self) -> bool:
+        """Whether a record without rollouts stays in the file when rows of others are taken."""
+        return False
+
     def long(self, source: Input) -> pl.DataFrame:
         """The whole file, one row per rollout."""
         return self.read(source)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from grpo_cli.errors import DataError
+from grpo_cli.formats import token_lists
 from grpo_cli.formats.cells import float_texts
 from grpo_cli.formats.paths import splits
 
@@ -117,7 +118,15 @@ def spelt(series: pl.Series) -> pl.Series:
         return _spelt_floats(series.cast(pl.Float64))
     if series.dtype.is_integer() or series.dtype == pl.Boolean:
         return series.cast(pl.String).fill_null("null")
+    if token_lists.is_on_tokens(series):
+        return token_lists.json_texts(series)
     return pl.Series(series.name, list(map(spell, series.to_list())), dtype=pl.String)
+
+
+def spelt_rows(frame: pl.DataFrame) -> Iterator[tuple[str, ...]]:
+    """The JSON texts of the cells of every row; lists of tokens are spelled for some rows at a time."""
+    for part in token_lists.portions(frame):
+        yield from zip(*(spelt(column).to_list() for column in part), strict=True)
 
 
 def _spelt_floats(series: pl.Series) -> pl.Series:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from grpo_cli.formats.interface import Format
     from grpo_cli.formats.json_document.document import Documents
+    from grpo_cli.formats.jsonl.format import Jsonl
 
 
 class _Row(NamedTuple):
@@ -144,7 +145,8 @@ def nested(known: Format, path: str) -> Documents:
     from grpo_cli.formats.json_document.document import Documents
 
     if isinstance(known, Documents):
-        return replace(known, path=f"{known.path}.{path}".strip("."))
+        inside = path.removeprefix("[].") if known.path == "[]" else path
+        return replace(known, path=f"{known.path}.{inside}".strip("."))
     return Documents(known.name, path, lined=True)
 
 
@@ -165,9 +167,9 @@ def like(known: Format, name: str, *, beside: bool = False) -> Format:
     return known if beside or meant.same_as(known) or one_document else meant
 
 
-def lines() -> Format:
+def lines(*, inner_texts: bool = False) -> Format:
     """The format of a stream: rows that arrive one a line."""
-    return FORMATS["jsonl"]
+    return replace(cast("Jsonl", FORMATS["jsonl"]), inner_texts=inner_texts)
 
 
 def sniff(source: Input) -> Format:

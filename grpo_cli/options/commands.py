@@ -84,7 +84,9 @@ _ROWS: Final = (
         name="compute",
         help="Compute advantages and weave them into the file as one more column.",
         argument=_INPUTS,
-        options=_options(INPUT, OUTPUT, GROUPS, REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST, ROLE, ENGINE, MESSAGES),
+        options=_options(
+            INPUT, OUTPUT, TOKENS, GROUPS, REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST, ROLE, ENGINE, MESSAGES
+        ),
         example="grpo-adv compute rewards.jsonl --method rloo --scale batch",
     ),
     Command(

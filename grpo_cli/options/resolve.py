@@ -23,6 +23,7 @@ from grpo_cli.options.table import EVERY, OPTIONS
 
 if TYPE_CHECKING:
     from grpo_cli.engine.plan_parts import ShapeOp
+    from grpo_cli.options.table import Option
 
 Given = Mapping[str, Any]
 STDOUT: Final = "-"
@@ -39,8 +40,11 @@ SINGLETON: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 )
 
 
-def with_config(given: Given) -> dict[str, Any]:
-    """What the file says, where no flag says otherwise."""
+def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS) -> dict[str, Any]:
+    """What the file says, where no flag says otherwise.
+
+    It may hold the options that the command `takes`, and those of `compute` that mean nothing to it: one file may serve several commands.
+    """
     for name, value in given.items():
         if name in EVERY and (value == "" or (isinstance(value, list) and "" in value)):
             raise UsageError(f"{EVERY[name].flag} was given nothing", "is it a variable that is not set?")
@@ -48,11 +52,12 @@ def with_config(given: Given) -> dict[str, Any]:
         return dict(given)
     path = given["config"]
     content = _content(path)
-    names = [name.replace("_", "-") for name in OPTIONS if name != "config"]
+    known = (*OPTIONS.values(), *takes.values())  # of two with one flag the command's own
+    names = {row.flag.removeprefix("--"): row.name for row in known if row.name != "config" and not row.is_argument}
     for key in content:
         if key not in names:
             raise UnknownName.among(f"option in {path}", key, names)
-    config = dict(normalized(key.replace("-", "_"), value, f" in {path}") for key, value in content.items())
+    config = dict(normalized(names[key], value, f" in {path}") for key, value in content.items())
     if given.get("method", config.get("method")) != config.get("method"):
         config.pop("param", None)  # the parameters of another method
     # Flags stand last: among settings of the same field the last one counts.
@@ -91,7 +96,8 @@ def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
         return name, [str(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
     if hint is str and not isinstance(value, str):
         value = ":".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    return name, typed(value, hint, f"{name}{where}")
+    shown = name if name in OPTIONS else EVERY[name].flag.removeprefix("--")
+    return name, typed(value, hint, f"{shown}{where}")
 
 
 def plan_of(given: Given) -> Plan:
@@ -292,6 +298,18 @@ def output_fields(given: Given) -> dict[str, Any]:
     direct = ("force", "in_place", "resume", "column", "replace", "dtype", "facts", "only", "duplicate", "seed", "long")
     to = given.get("output")
     return {"to": STDOUT if to in _STDOUTS else to, **{name: given[name] for name in direct if name in given}}
+
+
+def token_fields(given: Given) -> dict[str, str] | None:
+    """By what columns the advantage is written on tokens: the fields of TokenColumns; None without --per-token."""
+    names = ("tokens", "mask", "prompt_tokens")
+    if not given.get("per_token"):
+        for name in names:
+            if name in given:
+                raise UsageError(f"{EVERY[name].flag} is about the tokens of a row", "add --per-token")
+        return None
+    fields = {name: given[name] for name in names if name in given}
+    return fields | ({"length": given["length_column"]} if "length_column" in given else {})
 
 
 def view_fields(given: Given) -> dict[str, Any]:

@@ -36,7 +36,7 @@ SFT: Final = "Of --to sft"
 PAIRS: Final = "Of --to pairs"
 WEIGHTS: Final = "Of --to weights"
 PROMPTS: Final = "Of --to prompts"
-TOKENS: Final = "Of --to tokens"
+TOKENS: Final = "Tokens (compute --per-token, export --to tokens)"
 # The panels whose options make a plan.
 PLAN: Final = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
 
@@ -99,6 +99,8 @@ _ROWS: Final = (
     Option(name="column", type=str, metavar="NAME", panel=OUTPUT, help="Name of the column with the advantages (default: advantage)."),
     Option(name="replace", type=bool, panel=OUTPUT, help="Compute a column anew that the input already has."),
     Option(name="dtype", type=Literal["f64", "f32"], panel=OUTPUT, help="Type of the new column (default: f64)."),
+    Option(name="per_token", type=bool, panel=OUTPUT,
+           help="The advantage on every token of the response, as a list column (needs --tokens, --mask or --length-column)."),
     Option(name="facts", type=bool, panel=OUTPUT, help="Also write COLUMN_mean, _std, _size and _status."),
     Option(name="only", type=bool, panel=OUTPUT, help="Write only the key, the rewards and the new columns."),
     Option(name="duplicate", type=bool, panel=OUTPUT,

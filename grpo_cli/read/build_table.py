@@ -38,7 +38,7 @@ from grpo_cli.read.group_keys import CountedError, blocks, encode, firsts
 from grpo_cli.read.known_names import REWARD_TIERS, STEP_LIKE
 from grpo_cli.read.memory import refuse_beyond_memory
 from grpo_cli.read.prompt_check import mixed_error
-from grpo_cli.read.tables import SHOWN, Narrow, broken
+from grpo_cli.read.tables import SHOWN, FileTable, Narrow, broken, without_rollouts
 from grpo_cli.read.warnings import Draws, size_by_advantages
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ def narrow(scan: Scan, reading: Reading, batches: BatchCodes | None = None) -> N
     warnings = mixed
     if chosen.sample is not None and chosen.sample not in chosen.group:
         warnings += repeated_samples(groups, columns[chosen.sample])
-    warnings += broken(scan.tables)
+    empty = [sum(one.source.empty_records) if isinstance(one, FileTable) else 0 for one in scan.tables]
+    warnings += broken(scan.tables) + without_rollouts([one.name for one in scan.tables], empty)
     draws = None
     if reading.warn and not mixed and scan.group and binding.group_size is None:
         # The baseline that the trainer's own advantage was made with, where it says so plainly.
@@ -271,6 +272,10 @@ def _counted(scan: Scan, name: str, outcomes: Mapping[str, float], unused: dict[
             known[text] = known[text] if text in known else as_number(text)
         except ValueError:
             row = (texts == text).arg_max() or 0
+            if text.startswith("["):
+                wrong = f"{scan.place(row)}: {name} is the list {text[:SHOWN]}, and --map names texts"
+                cure = f"write a row for each, or objects in a list: --reward '{name}[].outcome'"
+                raise DataError(wrong, cure) from None
             wrong = f"{scan.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
             raise DataError(wrong, f"add what it counts as: --map '{text[:SHOWN]}=NUMBER'") from None
     return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64).alias(name)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from grpo_cli.schemas.table import Schema
 
 SHOWN: Final = 40  # characters of a key in a message
+EXPLODE: Final = "make a row of each item first (frame.explode), and name the column of the record with group="
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +187,11 @@ class FrameTable:
             if head not in self.names:
                 raise UnknownName.among("column", name, self.names)
         frame = self.take(list(dict.fromkeys(heads.values())))
-        return pl.DataFrame([typed(one, self._reach(frame, one.name, heads[one.name]), self.place) for one in fields])
+        columns = [(one, self._reach(frame, one.name, heads[one.name])) for one in fields]
+        for one, series in columns:
+            if one.kind == "number" and isinstance(series.dtype, (pl.List, pl.Array)):
+                raise DataError(f"{one.name} holds lists, and a frame has one number a row", EXPLODE)
+        return pl.DataFrame([typed(one, series, self.place) for one, series in columns])
 
     def _reach(self, frame: pl.DataFrame, name: str, head: str) -> pl.Series:
         series = frame[head]
@@ -281,6 +286,12 @@ def broken(tables: Sequence[Table]) -> tuple[str, ...]:
         for one in tables
         if isinstance(one, FileTable) and one.left_out
     )
+
+
+def without_rollouts(names: Sequence[str], counts: Sequence[int]) -> tuple[str, ...]:
+    """A warning for each file with so many records that have no rollouts: an empty list, null, or no such member."""
+    pairs = zip(names, counts, strict=True)
+    return tuple(f"{name}: {n:,} {'record has' if n == 1 else 'records have'} no rollouts" for name, n in pairs if n)
 
 
 def label(key: pl.DataFrame, at: int, row: int) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -81,6 +82,14 @@ def text_columns(tables: Sequence[FileTable], named: TextColumns, *, prompt_only
     listed = ", ".join(likely[:20])
     flags = "--prompt NAME" if prompt_only else "--prompt NAME and --response NAME, or --messages NAME"
     raise DataError(f"{tables[0].name}: no column is known as the {missing}", f"give {flags}; it could be {listed}")
+
+
+def refuse_same_column(columns: Any) -> None:
+    """Two parts of a record, the fields of a dataclass, that are one column: one of the names is a mistake."""
+    for (part, name), (other, same) in combinations(asdict(columns).items(), 2):
+        if name and name == same:
+            parts = f"{part} and {other}".replace("_", " ")
+            raise UsageError(f"{parts} are both the column {name!r}", "give each its own column, or leave one out")
 
 
 def _there(name: str, names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 
 from grpo_cli.engine.plan_parts import Whiten
 from grpo_cli.render import plan_text, summary
-from grpo_cli.render.text import Sheet, aligned, clean, column, count, cut, number
+from grpo_cli.render.text import Sheet, aligned, clean, column, count, cut, number, text_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,9 +33,7 @@ def render(plan: Plan, facts: Mapping[str, Any], scored: Scored, narrow: Narrow,
     """Print the columns and the grouping, the plan, and a group; nothing has been or will be written."""
     sheet = Sheet(console)
     summary.show(summary.READ, facts, plan, sheet)
-    sheet.row(
-        "reward", [clean(plan_text.weighted(plan, facts["reward_columns"], "r")), *summary.text_rewards(facts)], hang=2
-    )
+    sheet.row("reward", [clean(plan_text.weighted(plan, facts["reward_columns"], "r")), *text_outcomes(facts)], hang=2)
     for role, name in facts["role_columns"].items():
         sheet.row(role.replace("_", " "), clean("every response counts the same" if name == "equal" else name), hang=2)
     sheet.blank()

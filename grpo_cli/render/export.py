@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from grpo_cli.render.select import left_out
-from grpo_cli.render.text import Sheet, clean, count, duration, file_list
+from grpo_cli.render.text import Sheet, clean, count, duration, file_list, text_outcomes
 from grpo_cli.stats.verdicts import key_note
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
 def _sections(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     yield "input", [file_list(facts["inputs"]), count(facts["rows"], "row")]
     yield "groups", [count(facts["groups"], "group"), clean(f"by {key_note(facts)}")]
+    if outcomes := text_outcomes(facts):
+        yield "rewards", outcomes
     yield "texts", [clean(facts["texts"])]
     for i, dropped in enumerate(facts["dropped"]):
         yield "" if i else "left out", left_out(dropped)

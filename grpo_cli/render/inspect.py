@@ -22,6 +22,7 @@ from grpo_cli.render.text import (
     cut,
     file_list,
     number,
+    text_outcomes,
 )
 from grpo_cli.schemas.table import words
 from grpo_cli.stats.group_rows import component_heads, show_group
@@ -203,7 +204,7 @@ def _rewards(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     each = (
         ["(the sum; the plan estimates each by itself)"] if facts["combine"] == "normalize" and len(columns) > 1 else []
     )
-    yield "rewards", [name, *each, *_distribution(facts["reward"])]
+    yield "rewards", [name, *each, *text_outcomes(facts), *_distribution(facts["reward"])]
     for name, reward in columns.items() if len(columns) > 1 else ():
         share = reward["zero_variance_share"]
         notes = [f"{reward['unscorable']:,} missing"] if reward["unscorable"] else []

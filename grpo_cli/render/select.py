@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from grpo_cli.render.text import Sheet, clean, count, cut, duration, file_list, number
+from grpo_cli.render.text import Sheet, clean, count, cut, duration, file_list, number, text_outcomes
 from grpo_cli.stats.verdicts import key_note, percent
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ def _sections(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     yield "input", [file_list(facts["inputs"])]
     yield "groups", [_kept(facts["kept_groups"], facts["groups"]), clean(f"by {key_note(facts)}")]
     yield "rows", [_kept(facts["kept_rows"], facts["rows"])]
+    if outcomes := text_outcomes(facts):
+        yield "rewards", outcomes
     for i, dropped in enumerate(facts["dropped"]):
         yield "" if i else "left out", left_out(dropped)
     before, after = facts["zero_variance_share"], facts["kept_zero_variance_share"]

@@ -9,7 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.render import plan_text
-from grpo_cli.render.text import Sheet, bars, clean, count, cut, duration, exact, file_list, listing, number
+from grpo_cli.render.text import (
+    Sheet,
+    bars,
+    clean,
+    count,
+    cut,
+    duration,
+    exact,
+    file_list,
+    listing,
+    number,
+    text_outcomes,
+)
 from grpo_cli.stats.verdicts import key_note, percent
 
 if TYPE_CHECKING:
@@ -116,7 +128,7 @@ def batches(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[st
 def reward(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
     """The distribution of the rewards."""
     rewards, name = facts["reward"], plan_text.weighted(plan, facts["reward_columns"], "r")
-    outcomes = text_rewards(facts)
+    outcomes = text_outcomes(facts)
     if not rewards["count"]:
         yield "rewards", [name, *outcomes, "no finite reward"]
         return
@@ -129,12 +141,6 @@ def reward(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str
         "  ".join(f"{n} {number(v, scale)}" for n, v in zip(("min", "25%", "median", "75%", "max"), values, strict=True)),
         *bars(rewards["histogram"]),
     ]  # fmt: skip
-
-
-def text_rewards(facts: Mapping[str, Any]) -> list[str]:
-    """A line of what texts in the place of a reward count as; none without --map."""
-    pairs = [f"{clean(text)} = {exact(value)}" for text, value in facts["map"].items()]
-    return [f"texts count as {', '.join(pairs)}"] if pairs else []
 
 
 def zero_variance(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
@@ -194,7 +200,16 @@ def advantage(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str
         lines = ["no finite advantage"]
     kinds = (("zero", f"{_are(values['zero'])} 0"), ("null", "null"), ("nan", "NaN"))
     counts = [f"{values[key]:,} {words}" for key, words in kinds if values[key]]
-    yield "advantages", [*lines, *([", ".join(counts)] if counts else [])]
+    yield "advantages", [*lines, *([", ".join(counts)] if counts else []), *_on_tokens(facts)]
+
+
+def _on_tokens(facts: Mapping[str, Any]) -> list[str]:
+    """A line of the tokens that they stand on; none without --per-token."""
+    found = facts.get("per_token")
+    if found is None:
+        return []
+    by = ", ".join(f"{part.replace('_', ' ')} = {clean(name)}" for part, name in found["columns"].items())
+    return [f"on {found['response_tokens']:,} of {count(found['tokens'], 'token')} ({by})"]
 
 
 def written(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:

@@ -201,6 +201,12 @@ def aligned(heads: Sequence[str], columns: Sequence[Sequence[str]], left: frozen
     return lines
 
 
+def text_outcomes(facts: Mapping[str, Any]) -> list[str]:
+    """A line of what texts in the place of a reward count as; none without --map."""
+    pairs = [f"{clean(text)} = {exact(value)}" for text, value in facts["map"].items()]
+    return [f"texts count as {', '.join(pairs)}"] if pairs else []
+
+
 # --- histograms --------------------------------------------------------------------------------------------
 
 BARS: Final = 6  # values that have a line each

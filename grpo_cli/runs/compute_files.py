@@ -32,9 +32,11 @@ from grpo_cli.write.outputs import (
     refuse_path,
     refuse_read_columns,
     refuse_summary,
+    refuse_token_lists,
 )
 from grpo_cli.write.refill import refill
 from grpo_cli.write.resume import Ledger, identity
+from grpo_cli.write.token_lists import token_facts, tokens_of_rows
 from grpo_cli.write.weave import Computed, write
 
 if TYPE_CHECKING:
@@ -94,15 +96,18 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Done:
     if plan.alone.result == "error":
         refuse_singletons(plan, scored.frame[".n"], narrow)
     rows = _output_rows(scored, output)
+    tokens = None if output.tokens is None else tokens_of_rows(narrow, scored, output.tokens)
 
     facts: dict[str, Any] = {}
     if not job.silent or job.gate is not None:
         facts = _facts(job, narrow, scored, rows, skipped)
+    if tokens is not None and output.tokens is not None:
+        facts["per_token"] = token_facts(output.tokens, tokens)
     if job.gate is not None:
         job.gate.check(gates(facts), facts, ", nothing was written")
 
     if targets:
-        notes = write(output, Computed(narrow, scored, rows), tables, targets, ledger, phase)
+        notes = write(output, Computed(narrow, scored, rows, tokens=tokens), tables, targets, ledger, phase)
         facts["warnings"] = [*facts.get("warnings", ()), *notes]
     facts["kept_outputs"] = 0 if ledger is None else ledger.kept
     facts["outputs"] = [target.name for target in targets]
@@ -132,6 +137,8 @@ def prepare(job: Job) -> Prepared:
         outputs = [*(target.path for target in targets), *([] if ledger is None else [ledger.path])]
         refuse_summary(job.summary, identities(tables), outputs, force=output.force)
     refuse_columns(tables, output)
+    if output.tokens is not None:
+        refuse_token_lists(tables, targets, output.tokens)
     return Prepared(tables, skipped, ledger, targets)
 
 
@@ -180,6 +187,7 @@ def facts_of_run(
             f"{ROLES[role].flag} {name} is not read by this plan"
             for role, name in summary["role_columns"].items()
             if role not in {*job.plan.needs, *job.plan.may_read}
+            and not (job.output.tokens is not None and name == job.output.tokens.length)
         ),
     ]
     if not kept:

@@ -32,6 +32,7 @@ from grpo_cli.read.tables import FileTable
 from grpo_cli.schemas.table import NONE
 from grpo_cli.stats.stream_facts import Tally
 from grpo_cli.write.outputs import STDOUT, added, open_file, refuse_columns, refuse_read_columns, refuse_summary
+from grpo_cli.write.token_lists import tokens_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,6 +106,8 @@ def _refuse(job: Job) -> None:
     for holds, message, cure in refusals:
         if holds:
             raise UsageError(message, cure)
+    if job.output.tokens is not None:
+        job.output.tokens.check([])
 
 
 def _boundary(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -137,7 +140,8 @@ def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
     kept = scored.frame[".kept"].to_numpy()
     rows = np.arange(len(kept)) if narrow.rows is None else narrow.rows
     take = None if kept.all() and narrow.rows is None else rows[kept]
-    columns = added(scored, job.output).filter(scored.frame[".kept"])
+    tokens = None if job.output.tokens is None else tokens_of_rows(narrow, scored, job.output.tokens)
+    columns = added(scored, job.output, tokens=tokens).filter(scored.frame[".kept"])
     table.format.weave(held, sink, Weaving(added=columns, take=take, replace=job.output.replace, metadata={}))
     sink.flush()
     tally.add(scored, narrow)
@@ -161,6 +165,8 @@ class Block:
         except DataError as error:
             message = re.sub(r"^-:(\d+)", lambda at: f"-:{int(at[1]) + self.before}", error.message)
             hint = error.hint.replace("--on-error skip", "without --stream, --on-error skip")
+            if re.search(r" is \[.*, expected a number$", message):
+                hint = "a record with a list of rewards is read without --stream"
             raise type(error)(message, hint) from None
 
     def held(self) -> Input:

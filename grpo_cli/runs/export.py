@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import time
-from dataclasses import asdict, dataclass, field
-from itertools import combinations
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import UsageError
 from grpo_cli.files.inputs import MAX_LINE
-from grpo_cli.read.known_names import LIKELY_TOKENS
 from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
 from grpo_cli.read.tables import Binding
-from grpo_cli.read.texts import TextColumns, TextStore, json_texts, text_columns, text_hashes
+from grpo_cli.read.texts import TextColumns, TextStore, json_texts, refuse_same_column, text_columns, text_hashes
 from grpo_cli.runs.export_kinds import KINDS, Rollouts, Wanted
 from grpo_cli.runs.select import Choice, choose_groups
 from grpo_cli.stats.inspection import View, score_groups
@@ -130,30 +126,14 @@ def _columns(tables: Sequence[FileTable], job: Job) -> Columns:
     if wanted.to != "tokens":
         named = TextColumns(prompt=wanted.prompt or "", response=wanted.response or "", messages=wanted.messages or "")
         texts = text_columns(tables, named, prompt_only=wanted.to == "prompts")
-        _refuse_same_column(texts)
+        refuse_same_column(texts)
         return texts
     length = job.binding.roles.get("length", "")
     columns = TokenColumns(
         tokens=wanted.tokens or "", mask=wanted.mask or "", length=length, prompt_tokens=wanted.prompt_tokens or ""
     )
-    if columns.mask and length:
-        raise UsageError("--mask and --length-column both say which tokens count", "leave one of them out")
-    if not (columns.tokens or columns.mask or length):
-        likely = [name for name in tables[0].columns() if re.search(LIKELY_TOKENS, name)] or tables[0].columns()
-        flags = "--tokens COL, --mask COL or --length-column COL"
-        raise UsageError(
-            "nothing says how many tokens a response has", f"give {flags}; it could be {', '.join(likely[:20])}"
-        )
-    _refuse_same_column(columns)
+    columns.check(tables)
     return columns
-
-
-def _refuse_same_column(columns: Columns) -> None:
-    """Two parts of a record that are one column: one of the names is a mistake."""
-    for (part, name), (other, same) in combinations(asdict(columns).items(), 2):
-        if name and name == same:
-            parts = f"{part} and {other}".replace("_", " ")
-            raise UsageError(f"{parts} are both the column {name!r}", "give each its own column, or leave one out")
 
 
 def _rollouts(

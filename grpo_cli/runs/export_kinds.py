@@ -80,8 +80,6 @@ class Wanted:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"--{name.replace('_', '-')} cannot be {value:g}", "it takes a number above 0")
-        if self.mask is not None and self.prompt_tokens is not None:
-            raise UsageError("--mask says of each token whether it counts", "leave out --prompt-tokens")
         if self.weight == "positive" and (self.beta is not None or self.max_weight is not None):
             raise UsageError("--weight positive has no --beta and no --max-weight", "it is max(A, 0)")
         if self.weight == "softmax" and self.max_weight is not None:

@@ -108,6 +108,7 @@ class ShardFacts:
     steps: dict[str, set[str | None]]  # the values of step-like columns
     batches: list[Keys]  # the keys of batches in order of first appearance
     mixed: tuple[Mixed, str] | None  # groups of several prompts, and one of them in words
+    empty: list[int]  # records without rollouts, of its pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def read_shard(task: Task, pieces: Sequence[Piece], *, compare_prompts: bool) ->
     """Read some files and divide their rows; there is a part for each partition."""
     reading = task.reading
     chosen = reading.chosen
-    frames, missing, late, mixed = list[pl.DataFrame](), set[str](), set[str](), None
+    frames, missing, late, mixed, empty = list[pl.DataFrame](), set[str](), set[str](), None, list[int]()
     for piece in pieces:
         table = here(piece.table)
         with _located(table.source):
@@ -139,6 +140,7 @@ def read_shard(task: Task, pieces: Sequence[Piece], *, compare_prompts: bool) ->
         if compare_prompts and mixed is None:
             mixed = _mixed(reading, table, frame)
         frames.append(frame)
+        empty.append(sum(table.source.empty_records))
     lengths = [len(frame) for frame in frames]
     dtypes, columns = dict[str, set[pl.DataType]](), dict[str, pl.Series]()
     for one in chosen.fields:
@@ -150,7 +152,7 @@ def read_shard(task: Task, pieces: Sequence[Piece], *, compare_prompts: bool) ->
         nulls=columns[chosen.rewards[0]].null_count(),
         steps={name: {*canonical(columns[name].unique()).to_list()} for name in chosen.steps},
         batches=_batch_keys(reading, columns, [piece.file for piece in pieces], lengths),
-        mixed=mixed,
+        mixed=mixed, empty=empty,
     )  # fmt: skip
     parts_there = _divided(columns, chosen.group, task.partitions, [piece.file for piece in pieces], lengths)
     facts_there.counts = [len(part.rows) for part in parts_there]
@@ -167,8 +169,10 @@ def here(table: FileTable) -> FileTable:
         device = Input.at(whole.path).pin.device
     except DataError:
         raise InputChanged.between_readings(source.name) from None
-    whole = replace(whole, pin=replace(whole.pin, device=device), blocks=[])
-    return table.of_source(replace(source, whole=whole, blocks=[]) if isinstance(source, Section) else whole)
+    whole = replace(whole, pin=replace(whole.pin, device=device), blocks=[], empty_records=[])
+    return table.of_source(
+        replace(source, whole=whole, blocks=[], empty_records=[]) if isinstance(source, Section) else whole
+    )
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from grpo_cli.read.group_keys import CountedError, MergeError
 from grpo_cli.read.known_names import OWN_STEP
 from grpo_cli.read.open_tables import STDIN
 from grpo_cli.read.prompt_check import mixed_error
+from grpo_cli.read.tables import without_rollouts
 from grpo_cli.read.warnings import Draws
 from grpo_cli.runs.partitions import Outcome, Piece, Shard, ShardFacts, Task, Whole, here, read_shard
 from grpo_cli.runs.ray_cluster import connected
@@ -356,7 +357,11 @@ def _checked(
         own = {OWN_STEP} if "rollout" in chosen.roles else set()
         varying = {name: count for name, count in values.items() if count > 1 and name not in own}
         refuse_unclear_batch(varying, len(tables))
-    return warnings
+    empty = [0] * len(tables)
+    for pieces, one in zip(shards, found, strict=True):
+        for piece, records in zip(pieces, one.empty, strict=True):
+            empty[piece.file] += records
+    return [*warnings, *without_rollouts([table.name for table in tables], empty)]
 
 
 def _raise_first(outcomes: Sequence[Outcome], steps: Sequence[str]) -> None:

@@ -377,8 +377,11 @@ def _write(tables: Sequence[FileTable], chosen: Chosen, targets: Sequence[Target
         for at, (table, target, length) in enumerate(zip(tables, targets, chosen.lengths, strict=True)):
             rows = chosen.rows[slice(*np.searchsorted(chosen.rows, [start, start + length]))] - start
             same = target.format.same_as(table.format)
+            empty = any(table.source.empty_records) and not (same and table.format.keeps_empty_records)
+            if empty:
+                notes.append(f"{table.name}: no record without rollouts is written")
             # All rows are the file.
-            whole = same and len(rows) == length and is_packed(table.source) == bool(target.packing)
+            whole = same and len(rows) == length and not empty and is_packed(table.source) == bool(target.packing)
             to = replace(target, packing="") if whole else target
             with one_of_several(at, len(targets)), sink(to, force=force, folders=folders) as handle:
                 if whole:

@@ -19,6 +19,7 @@ from grpo_cli.files.compression import suffix_of
 from grpo_cli.files.in_place import ELSEWHERE, refuse_checksums
 from grpo_cli.files.stores import is_url, refuse_url
 from grpo_cli.formats import registry
+from grpo_cli.formats.token_lists import on_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from grpo_cli.engine.score import Scored
     from grpo_cli.formats.interface import Format
     from grpo_cli.read.tables import FileTable, Narrow
+    from grpo_cli.write.token_lists import TokenColumns
 
 STDOUT: Final = "-"
 DTYPES: Final = {"f64": pl.Float64, "f32": pl.Float32}
@@ -51,6 +53,7 @@ class Output:
     duplicate: bool = False
     seed: int = 0
     long: bool = False  # one row per rollout, whatever the layout of the input
+    tokens: TokenColumns | None = None  # the advantage is written on every token that these columns say there is
     word: str = "advantages"  # in the name of an output beside its input
 
     @property
@@ -306,17 +309,35 @@ def refuse_columns(tables: Sequence[FileTable], output: Output) -> None:
 
 def refuse_read_columns(read: Collection[str], output: Output) -> None:
     """What the run reads is not what it writes: --column reward --replace would destroy the reward."""
+    of_tokens = () if output.tokens is None else output.tokens.names
     for name in output.names:
-        if name in read:
+        if name in read or name in of_tokens:
             raise UsageError(f"the column {name!r} is read by this run", "give the new one another name with --column")
 
 
-def added(scored: Scored, output: Output, others: Mapping[str, Scored] = MappingProxyType({})) -> pl.DataFrame:
-    """The new columns, one row per row of the narrow table."""
+def refuse_token_lists(tables: Sequence[FileTable], targets: Sequence[Target], columns: TokenColumns) -> None:
+    """Refuse --per-token where nothing says how many tokens there are, and where an output has no place for lists."""
+    columns.check(tables)
+    for target in targets:
+        if not target.format.holds_lists:
+            raise UsageError(
+                f"{target.name}: {target.format.name} holds no lists", "give -o FILE.jsonl or FILE.parquet"
+            )
+
+
+def added(
+    scored: Scored,
+    output: Output,
+    others: Mapping[str, Scored] = MappingProxyType({}),
+    tokens: pl.Series | None = None,
+) -> pl.DataFrame:
+    """The new columns, one row per row of the narrow table; the advantages on these tokens of their rows."""
     columns = [
         one.rows[".advantage"].cast(DTYPES[output.dtype]).alias(name)
         for name, one in {output.column: scored, **others}.items()
     ]
+    if tokens is not None:
+        columns[0] = on_tokens(columns[0], tokens)
     if output.facts:
         frame = scored.frame
         values = (frame[".mean"], frame[".std"], frame[".n"].cast(pl.Int64), frame[".status"].cast(pl.String))
@@ -338,6 +359,8 @@ def metadata(
     }
     if narrow.outcomes:
         entry["map"] = dict(narrow.outcomes)
+    if output.tokens is not None:
+        entry["per_token"] = output.tokens.given
     if others:
         entry["others"] = {name: one.plan.as_dict() for name, one in others.items()}
     return {"grpo_adv": json.dumps(entry, sort_keys=True, default=str, allow_nan=False)}

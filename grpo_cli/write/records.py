@@ -39,12 +39,13 @@ def write_records(
             row += len(piece)
         return
     if not len(columns):
-        format_.write(pl.DataFrame(schema={**dict.fromkeys(names, pl.String), **columns.schema}), sink, _NO_METADATA)
+        nothing = pl.DataFrame(schema={**dict.fromkeys(names, pl.String), **columns.schema})
+        format_.write_parts(iter([nothing]), sink, _NO_METADATA)
         return
     source = spooled((_lines(piece) for piece in pieces), "the texts of the records")
     try:
         weaving = Weaving(added=columns, take=None, replace=False, metadata=_NO_METADATA)
-        convert(source, registry.lines(), sink, format_, weaving, long=False)
+        convert(source, registry.lines(inner_texts=True), sink, format_, weaving, long=False)
     finally:
         if source.fd is not None:
             os.close(source.fd)

@@ -1,22 +1,30 @@
-"""The advantage on every token of a response, as JSON lists: 0 where a token is none of the response's."""
+"""Which tokens of each row its advantage stands on: those of the response, by a list of them, a mask or a length."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.formats import token_lists
+from grpo_cli.read.known_names import LIKELY_TOKENS
+from grpo_cli.read.texts import json_texts, refuse_same_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from grpo_cli.engine.score import Scored
+    from grpo_cli.read.tables import Narrow, Table
 
 # What a mask has where a token does not count: 0, false, and the label that losses ignore.
 _IGNORED: Final = (0, -100)
 _MOST: Final = 1 << 24  # tokens of a row: their list is one line, and has to fit into memory
-_AT_ONCE: Final = 1 << 21  # tokens of the rows whose lists are in memory together
+_AT_ONCE: Final = token_lists.AT_ONCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +41,62 @@ class TokenColumns:
         """The columns that are read."""
         return [name for name in (self.prompt_tokens, self.tokens, self.mask, self.length) if name]
 
+    @property
+    def given(self) -> dict[str, str]:
+        """Each of them by the part that it plays."""
+        return {part: name for part, name in asdict(self).items() if name}
+
+    def check(self, tables: Sequence[Table]) -> None:
+        """Refuse columns that say nothing of the tokens, or say it twice."""
+        if self.mask and self.length:
+            raise UsageError("--mask and --length-column both say which tokens count", "leave one of them out")
+        if self.mask and self.prompt_tokens:
+            raise UsageError("--mask says of each token whether it counts", "leave out --prompt-tokens")
+        if not (self.tokens or self.mask or self.length):
+            names = tables[0].columns() if tables else []
+            likely = [name for name in names if re.search(LIKELY_TOKENS, name)] or names
+            flags = "--tokens COL, --mask COL or --length-column COL"
+            could = f"; it could be {', '.join(likely[:20])}" if likely else ""
+            raise UsageError("nothing says how many tokens a response has", f"give {flags}{could}")
+        refuse_same_column(self)
+
+
+def tokens_of_rows(narrow: Narrow, scored: Scored, columns: TokenColumns) -> pl.Series:
+    """For each row of the narrow table which of its tokens are the response's; null for a row that will have no advantage."""
+    written = scored.rows[".kept"] & scored.rows[".advantage"].is_not_null()
+    rows = np.flatnonzero(written.to_numpy())
+    found, done = [pl.Series(dtype=pl.List(pl.Boolean))], 0
+    for frame in json_texts(narrow, rows, columns.names):
+        here = rows[done : done + len(frame)]
+        done += len(frame)
+        found += response_tokens(frame, columns, lambda at, here=here: narrow.place(int(here[at])))  # type: ignore[misc]
+    places = np.cumsum(written.to_numpy()) - 1
+    return pl.concat(found).gather(pl.select(pl.when(written).then(pl.Series(places))).to_series())
+
+
+def token_facts(columns: TokenColumns, tokens: pl.Series) -> dict[str, Any]:
+    """What the summary says of the tokens of some rows: by which columns, how many, and how many of the responses."""
+    return {
+        "columns": columns.given,
+        "tokens": int(tokens.list.len().sum()),
+        "response_tokens": int(tokens.list.sum().sum()),
+    }
+
 
 def token_advantages(
     texts: pl.DataFrame, advantages: pl.Series, columns: TokenColumns, place: Callable[[int], str]
 ) -> Iterator[pl.DataFrame]:
-    """The texts with the JSON lists of advantages beside them, in frames of some rows: a list is longer than its number.
+    """The texts with the JSON lists of advantages beside them, in frames of some rows: a list is longer than its number."""
+    start = 0
+    for tokens in response_tokens(texts, columns, place):
+        some = slice(start, start + len(tokens))
+        start = some.stop
+        lists = token_lists.on_tokens(advantages[some].alias("advantages"), tokens)
+        yield texts[some].with_columns(token_lists.json_texts(lists))
+
+
+def response_tokens(texts: pl.DataFrame, columns: TokenColumns, place: Callable[[int], str]) -> Iterator[pl.Series]:
+    """For each row a list that says of its tokens whether they are the response's; in series of some rows.
 
     An error names the row where its lengths do not fit.
     """
@@ -47,40 +106,40 @@ def token_advantages(
         if columns.length
         else []
     )
-    lists, start, held = list[str](), 0, 0
-    for at, value in enumerate(advantages.to_list()):
-        of_response, before = repr(value), 0
+    parts, sizes, held = list[np.ndarray](), list[int](), 0
+    for at in range(len(texts)):
         tokens = counts[columns.tokens][at] if columns.tokens else None
+        before = 0
         if columns.mask:
-            mask = _mask(texts[columns.mask][at], columns.mask, at, place)
-            if tokens is not None and len(mask) != tokens:
-                raise DataError(f"{place(at)}: {columns.mask} has {len(mask)} entries, {columns.tokens} {tokens}")
-            items = ["0.0" if one in _IGNORED else of_response for one in mask]
+            of_response = _mask(texts[columns.mask][at], columns.mask, at, place)
+            if tokens is not None and len(of_response) != tokens:
+                wrong = f"{columns.mask} has {len(of_response)} entries, {columns.tokens} {tokens}"
+                raise DataError(f"{place(at)}: {wrong}")
         else:
             most = tokens if tokens is not None else lengths[at]
             length = lengths[at] if lengths else most
             if length > most:
                 wrong = f"{place(at)}: {columns.length} is {length}, {columns.tokens} has {most} tokens"
                 raise DataError(wrong, "the advantages would not fit the tokens")
-            items = ["0.0"] * (most - length) + [of_response] * length
-        if columns.prompt_tokens:
-            before = counts[columns.prompt_tokens][at]
-        lists.append(f"[{','.join(['0.0'] * before + items)}]")
-        held += before + len(items)
+            before = most - length + (counts[columns.prompt_tokens][at] if columns.prompt_tokens else 0)
+            of_response = np.ones(length, bool)
+        parts += [np.zeros(before, bool), of_response]
+        sizes.append(before + len(of_response))
+        held += sizes[-1]
         if held >= _AT_ONCE or at == len(texts) - 1:
-            yield texts[start : at + 1].with_columns(pl.Series("advantages", lists, dtype=pl.String))
-            lists, start, held = [], at + 1, 0
+            yield token_lists.bool_lists(np.concatenate(parts), np.array(sizes))
+            parts, sizes, held = [], [], 0
 
 
-def _mask(text: str | None, name: str, at: int, place: Callable[[int], str]) -> list[float]:
-    """The numbers of a mask."""
+def _mask(text: str | None, name: str, at: int, place: Callable[[int], str]) -> np.ndarray:
+    """What a mask says of each token."""
     try:
         mask = json.loads(_unquoted(text))
     except ValueError:
         mask = None
     if not isinstance(mask, list) or not all(isinstance(one, int | float) for one in mask):
         raise DataError(f"{place(at)}: {name} is {(text or 'null')[:40]}, expected a list of numbers")
-    return mask
+    return np.array([one not in _IGNORED for one in mask], bool)
 
 
 def _counts(texts: pl.Series, name: str, place: Callable[[int], str]) -> list[int]:

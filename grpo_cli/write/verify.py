@@ -40,7 +40,7 @@ def verify(output: Path | str, against: Path | str, columns: Sequence[str] = ())
     kind, of_old = registry.of(new), registry.of(old)
     if not kind.same_as(of_old):
         raise UsageError(f"{new.name} is {kind.name} and {old.name} is {of_old.name}", "verify compares one format")
-    kind = _as_it_was_read(new, old, kind)
+    kind = _as_it_was_read(new, old, kind, frozenset(columns))
     added = _named_columns(kind, new, columns) if columns else _added_columns(kind, new, old)
     by, difference = kind.compared(new, old, added)
     if difference is not None:
@@ -84,19 +84,27 @@ def _columns(kind: Format, source: Input) -> list[str]:
     return [name for name in kind.columns(source) if name not in outer]
 
 
-def _as_it_was_read(new: Input, old: Input, kind: Format) -> Format:
+def _as_it_was_read(new: Input, old: Input, kind: Format, columns: frozenset[str]) -> Format:
     """The format as the schema of the file reads it, or the path of the new members, where rollouts are inside of records."""
     with suppress(DataError):
         table = recognise([FileTable(old, kind)], Binding())[0]
         if table.schema is None and kind.holds_objects:
-            path = next(filter(None, map(_path_of_more, kind.sample(old), kind.sample(new))), "")
+            pairs = [
+                (was, now)
+                for was, now in zip(kind.sample(old), kind.sample(new), strict=False)
+                if not columns or not columns <= now.keys()
+            ]
+            path = next(filter(None, (_path_of_new(was, now, columns) for was, now in pairs)), "")
             return registry.nested(kind, path) if path.endswith("[]") else table.format
         return table.format
     return kind
 
 
-def _path_of_more(was: Any, now: Any) -> str:
-    """The path to the first objects of a list that have more members than they had, as `rollouts[]`; empty if there are none."""
+def _path_of_new(was: Any, now: Any, columns: frozenset[str]) -> str:
+    """The path to the first objects of a list with members that are new, as `rollouts[]`; empty if there are none.
+
+    New are these columns, or without any those that the objects did not have.
+    """
     if isinstance(was, list) and isinstance(now, list):
         steps = (("[]", *pair) for pair in zip(was, now, strict=False))
     elif isinstance(was, dict) and isinstance(now, dict):
@@ -104,8 +112,9 @@ def _path_of_more(was: Any, now: Any) -> str:
     else:
         return ""
     for step, before, after in steps:
-        if step == "[]" and isinstance(before, dict) and isinstance(after, dict) and after.keys() > before.keys():
+        objects = step == "[]" and isinstance(before, dict) and isinstance(after, dict)
+        if objects and (columns <= after.keys() if columns else after.keys() > before.keys()):
             return step
-        if inner := _path_of_more(before, after):
+        if inner := _path_of_new(before, after, columns):
             return f"{step}{inner}" if inner.startswith("[]") else f"{step}.{inner}"
     return ""

@@ -18,6 +18,7 @@ from grpo_cli.files.in_place import locked
 from grpo_cli.files.stores import uploading
 from grpo_cli.formats.convert import convert
 from grpo_cli.formats.interface import Weaving
+from grpo_cli.formats.token_lists import portions, with_lists
 from grpo_cli.write.outputs import added, is_folder, metadata
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Computed:
     scored: Scored
     rows: Rows | None
     others: Mapping[str, Scored] = field(default_factory=dict)  # further columns by name
+    tokens: pl.Series | None = None  # of each row, for --per-token
 
 
 def write(
@@ -53,7 +55,7 @@ def write(
 ) -> list[str]:
     """Write every output but those that the ledger says are finished; return what there is to say of them."""
     narrow = computed.narrow
-    columns = added(computed.scored, output, computed.others)
+    columns = added(computed.scored, output, computed.others, computed.tokens)
     if output.only:
         columns = with_keys_and_rewards(narrow, columns)
     entries = metadata(computed.scored, narrow, output, computed.others)
@@ -160,7 +162,7 @@ def write_one(
     lock = locked(table.source) if output.in_place else nullcontext()
     with lock, sink(target, force=force, ready=ready, folders=folders, retried=retried) as handle:
         if output.only:
-            target.format.write(weaving.added, handle, weaving.metadata)
+            target.format.write_parts(map(with_lists, portions(weaving.added)), handle, weaving.metadata)
         elif output.long or not target.format.same_as(table.format):
             convert(table.source, table.format, handle, target.format, weaving, long=output.long)
         else:

@@ -11,6 +11,7 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from grpo_cli.write.token_lists import token_advantages
 from tests.support.command import adv
 from tests.support.drawn import examples
+from tests.support.schema_files import WRITERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -110,6 +112,13 @@ def test_rows_without_text_or_reward_are_left_out_and_counted(tmp_path: Path) ->
     assert {one["reason"]: one["rows"] for one in facts["dropped"]} == {
         "no finite reward": 2, "no prompt or completion": 2, "not among the best 1 of its group": 1,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["rlhflow", "rlhflow-answers", "simpo", "livecodebench", "qwen-math"])
+def test_a_schema_knows_prompt_and_response_of_records_with_lists(name: str, tmp_path: Path) -> None:
+    found = exported(WRITERS[name](tmp_path).path, "--to", "sft", "--per-group", "2", "--keep-duplicates")
+    assert {row["completion"] for row in found} >= {"x", "y"}
+    assert {row["prompt"] for row in found} <= {"a", "p"}
 
 
 def test_equal_rewards_are_said(rollouts: Path, tmp_path: Path) -> None:
@@ -423,9 +432,44 @@ def test_advantages_on_tokens_are_a_list_column(tmp_path: Path) -> None:
     path = lines(tmp_path / "rows.jsonl", TOKENS)
     assert adv("export", str(path), "--to", "tokens", "--tokens", "completion_ids", "-o", str(out)).status == 0
     assert pl.read_parquet_schema(out)["advantages"] == pl.List(pl.Float64)
+    written = [str(one.type) for one in pq.read_schema(out)]  # by no name that only some readers know
+    assert written == ["list<element: int64>", "list<element: double>", "double", "double"]
 
 
 # --- messages ----------------------------------------------------------------------------------------------
+
+
+def calling(every: list[Any]) -> list[list[Row]]:
+    """An answer with a call for each of these arguments."""
+    calls = [{"id": "x", "function": {"name": "f", "arguments": arguments}} for arguments in every]
+    return [[{"role": "assistant", "content": f"ü{at}", "tool_calls": [call]}] for at, call in enumerate(calls)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ([{"a": 1}, {"a": 2}, {"b": "x"}], [{"a": 1, "b": None}, {"a": 2, "b": None}, {"a": None, "b": "x"}]),
+        ([{}, {"a": 1}, '{"a": 2}'], ["{}", '{"a": 1}', '{"a": 2}']),
+        ([{}, {}, {}], ["{}", "{}", "{}"]),
+        ([{"a": 1}, {"a": "é"}, None], [{"a": "1"}, {"a": "é"}, None]),
+    ],
+    ids=["one-type", "texts-and-objects", "empty", "inside"],
+)
+@pytest.mark.parametrize("kind", ["sft", "pairs"])
+def test_what_has_no_type_is_text_where_it_stands_and_not_its_whole_column(
+    arguments: list[Any], wanted: list[Any], kind: str, tmp_path: Path
+) -> None:
+    answers, typed = calling(arguments), calling(wanted)
+    rows = [{"prompt_id": 1, "prompt": "p", "completion": one, "reward": -at} for at, one in enumerate(answers)]
+    path, out = lines(tmp_path / "in.jsonl", rows), tmp_path / "out.parquet"
+    options = ("--per-group", "3") if kind == "sft" else ("--pairs", "adjacent")
+    assert adv("export", str(path), "--to", kind, *options, "-o", str(out)).status == 0
+    frame, as_lines = pl.read_parquet(out), exported(path, "--to", kind, *options)
+    places = {"completion": slice(0, 3)} if kind == "sft" else {"chosen": slice(0, 2), "rejected": slice(1, 3)}
+    for column, some in places.items():
+        assert frame[column].to_list() == typed[some]
+        assert [row[column] for row in as_lines] == answers[some]  # lines keep what the file has
+    assert len({frame.schema[column] for column in places}) == 1
 
 
 def chat(*turns: str) -> list[Row]:

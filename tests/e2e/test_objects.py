@@ -568,3 +568,22 @@ def test_a_run_in_partitions_reads_and_writes_objects(s3: Any, tmp_path: Path, m
     assert again.status == 2
     assert "exists" in again.err
     assert uploads(s3) == []
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_an_export_goes_to_an_object_and_comes_from_one(s3: Any, suffix: str, tmp_path: Path) -> None:
+    source, (local, to) = put(s3, "in.jsonl", LINES), (tmp_path / f"out.{suffix}", f"s3://bucket/out.{suffix}")
+    words = ("--to", "weights", "--prompt", "prompt_id", "--response", "text", "-q")
+    (tmp_path / "in.jsonl").write_bytes(LINES)
+    assert adv("export", str(tmp_path / "in.jsonl"), *words, "-o", str(local)).status == 0
+    done = adv("export", source, *words, "-o", to)
+    assert done.status == 0, done.err
+    assert content(s3, f"out.{suffix}") == local.read_bytes()
+    again = adv("export", source, *words, "-o", to)
+    assert (again.status, "--force" in again.err) == (2, True)
+    wrong = adv(
+        "export", source, *words[:2], "--prompt", "prompt_id", "--response", "nix", "-o", f"s3://bucket/no.{suffix}"
+    )
+    assert wrong.status == 1
+    assert sorted(keys(s3)) == ["in.jsonl", f"out.{suffix}"]
+    assert uploads(s3) == []

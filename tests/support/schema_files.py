@@ -523,7 +523,14 @@ def mt_bench(folder: Path) -> Written:
 
 def livecodebench(folder: Path) -> Written:
     rows = [
-        {"question_id": f"q{i}", "question_content": "p", "code_list": ["a", "b"], "graded_list": one, "pass@1": 0.5}
+        {
+            "question_id": f"q{i}",
+            "question_content": "p",
+            "output_list": ["x", "y"],
+            "code_list": ["a", "b"],
+            "graded_list": one,
+            "pass@1": 0.5,
+        }
         for i, one in enumerate(([True, False], [False, False]))
     ]
     path = document(folder / "Scenario.codegeneration_10_0.2_eval_all.json", rows, 4)
@@ -532,7 +539,7 @@ def livecodebench(folder: Path) -> Written:
 
 def qwen_math(folder: Path) -> Written:
     rows = [
-        {"idx": i, "question": "p", "gt": "1", "pred": ["1", "2"], "score": one}
+        {"idx": i, "question": "p", "gt": "1", "code": ["x", "y"], "pred": ["1", "2"], "score": one}
         for i, one in enumerate(([True, False], [True, True]))
     ]
     return Written(lines(folder / "test_qwen25-math-cot_-1_seed0.jsonl", rows), [2, 2], [1.0, 0.0, 1.0, 1.0])

@@ -20,6 +20,9 @@ from tests.support.jobs import NAN, frame
 REWARDS, KEYS = [0.0, 2.0, 5.0, 5.0], ["a", "a", "b", "b"]
 CENTRED = [-1.0, 1.0, 0.0, 0.0]
 FRAME = frame(REWARDS, KEYS)
+LISTS = pl.DataFrame(
+    {"prompt_id": ["a", "b"], "rewards": [REWARDS[:2], REWARDS[2:]], "rollouts": [[{"r": 1.0}], [{"r": 0.0}]]}
+)
 
 
 def refused() -> pl.LazyFrame:
@@ -210,11 +213,22 @@ def test_our_errors_are_value_errors_too() -> None:
         grpo_cli.advantages(FRAME.drop("reward"))
 
 
+def test_lists_are_computed_as_the_refusal_says() -> None:
+    rows = LISTS.explode("rewards")
+    assert grpo_cli.advantages(rows, reward="rewards", group="prompt_id", method="dr-grpo").to_list() == CENTRED
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: grpo_cli.advantages(FRAME.rename({"prompt_id": "x"})), "name it with group=NAME"),
         (lambda: grpo_cli.advantages(FRAME, method="opo"), "name the column with length_column=COLUMN, or length_column='equal' when"),
+        (lambda: grpo_cli.compute(LISTS, reward="rollouts[].r"), "is a path into lists, and a frame has one reward a row; make a row of each item"),
+        (lambda: grpo_cli.select(LISTS, reward="rollouts[].r", limit=1), "is a path into lists"),
+        (lambda: grpo_cli.inspect(LISTS, group="rollouts[].r"), "is a path into lists"),
+        (lambda: grpo_cli.compute(LISTS, reward="rewards", group="prompt_id"), "rewards holds lists, and a frame has one number a row; make a row"),
+        (lambda: grpo_cli.compute(LISTS.to_pandas(), reward="rewards", group="prompt_id"), "rewards holds lists"),
+        (lambda: grpo_cli.compute(LISTS.to_arrow(), reward="rewards", group="prompt_id"), "rewards holds lists"),
         (lambda: grpo_cli.advantages(frame([1.0, None])), "missing='exclude' leaves such rows out"),
         (lambda: grpo_cli.advantages(FRAME, seed=1), "the option 'seed'"),
         (lambda: grpo_cli.advantages(FRAME, group_size=3), "partial='keep' or partial='drop' says"),

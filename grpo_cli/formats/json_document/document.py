@@ -51,6 +51,8 @@ class _Text:
     mark: bytes
     line: int
     rows: Sequence[Row]
+    lists: int  # that its rollouts could stand in
+    empty: int  # records without rollouts
 
 
 _AT_HAND: Final[dict[tuple[Documents, Input], _Text]] = {}  # the last file that was parsed
@@ -71,6 +73,11 @@ class Documents(Format):
         """Whether a document holds more than its rollouts."""
         return self.path not in {"", "[]"}
 
+    @property
+    def keeps_empty_records(self) -> bool:
+        """Whether all records are parts of one document."""
+        return not self.lined
+
     def texts(self, source: Input) -> Iterator[_Text]:
         """Every document with its rollouts; a blank line is a document without any."""
         if not self.lined:
@@ -78,9 +85,13 @@ class Documents(Format):
             return
         for line, raw in enumerate(raw_lines(source), 1):
             mark, text = _decoded(raw)
-            yield _Text(text, mark, line, () if is_blank(raw) else self.rows(source, text, line))
+            if is_blank(raw):
+                yield _Text(text, mark, line, (), 0, 0)
+            else:
+                rows = self.rows(source, text, line)
+                yield _Text(text, mark, line, rows, rows.lists or 1, rows.empty or not rows)
 
-    def rows(self, source: Input, text: str, line: int) -> Sequence[Row]:
+    def rows(self, source: Input, text: str, line: int) -> walk.Rows:
         """The rollouts of a document that begins at this line of the file."""
         try:
             rows = walk.rows_of(text, walk.steps(self.path))
@@ -128,19 +139,19 @@ class Documents(Format):
         lines: list[int] = []
         parents: list[int] = []
         late: set[str] = set()
-        base = 0
+        base = empty = 0
         for one in self.texts(source):
-            lists: dict[int, int] = {}
+            empty += one.empty
             for row in one.rows:
                 lines.append(one.line)
-                parents.append(base + lists.setdefault(row.list_at, len(lists)))
+                parents.append(base + max(row.list_at, 0))
                 late.update(name for name in watched if name in row.value)
                 for field, values in zip(wanted, found, strict=True):
                     values.append(row.value_of(field.name, lambda: self._place(source, len(lines) - 1, lines)))
-            if lists or one.text.strip():
-                base += len(lists) or 1  # a record without rollouts has its number as well
+            base += one.lists
         if not lines:
             raise self._no_rows(source)
+        source.empty_records[:] = [empty]
         columns = {
             field.name: self._column(source, field, values, lines) for field, values in zip(wanted, found, strict=True)
         }
@@ -206,8 +217,7 @@ class Documents(Format):
         """Put the new members into the rollouts; every other byte is the input's."""
         take = None if weaving.take is None else _ordered(source, weaving.take)
         names, row, new = weaving.added.columns, 0, 0
-        columns = [json_text.spelt(series).to_list() for series in weaving.added]
-        cells = zip(*columns, strict=True) if names else repeat(())
+        cells = json_text.spelt_rows(weaving.added) if names else repeat(())
 
         def texts(one: _Text, kept: Iterable[int]) -> Iterator[str]:
             for at in kept:
@@ -291,7 +301,8 @@ def _document(documents: Documents, source: Input) -> _Text:
         _AT_HAND.clear()  # before the next one takes its memory
         with unpacked(source) as handle:
             mark, text = _decoded(handle.read())
-        _AT_HAND[key] = _Text(text, mark, 1, documents.rows(source, text, 1))
+        rows = documents.rows(source, text, 1)
+        _AT_HAND[key] = _Text(text, mark, 1, rows, rows.lists, rows.empty)
     return _AT_HAND[key]
 
 

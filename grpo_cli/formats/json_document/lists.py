@@ -17,6 +17,7 @@ from grpo_cli.formats import cells
 from grpo_cli.formats.column_types import series_of
 from grpo_cli.formats.interface import PARENT, Field, Format, PartOfRecord
 from grpo_cli.formats.json_text import items_of
+from grpo_cli.formats.token_lists import with_lists
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -85,6 +86,7 @@ class Lists(Format):
         sizes = self._sizes(source, records)
         if not sizes.sum():
             raise DataError(f"{source.name}: no rows", f"no record has {' or '.join(self.items)}")
+        source.empty_records[:] = [int((sizes == 0).sum())]
         record_of = np.repeat(np.arange(len(sizes)), sizes)
         columns = []
         for one in fields:
@@ -182,7 +184,7 @@ class Lists(Format):
         if weaving.take is not None:
             take = _whole_records(source, weaving.take, sizes)
             sizes, null = sizes[take], null[take]
-        lists = [_listed(series, sizes, null) for series in weaving.added]
+        lists = [_listed(series, sizes, null) for series in with_lists(weaving.added)]
         added = pl.DataFrame(lists or None, height=len(sizes))
         return replace(weaving, added=added, take=take)
 

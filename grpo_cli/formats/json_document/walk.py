@@ -29,7 +29,7 @@ class Row(NamedTuple):
     end: int
     value: Any
     scopes: tuple[Scope, ...]  # the farthest first
-    list_at: int  # where its list opens; -1 when it stands in none
+    list_at: int  # the number of its list in the document, as if each record without rollouts had one; -1 for none
 
     def value_of(self, name: str, place: Callable[[], str]) -> tuple[int, Any]:
         """The value of a column and how far out it was found; of the objects around it, the nearest that has it.
@@ -47,16 +47,28 @@ class Row(NamedTuple):
         return -1, ABSENT
 
 
+class Rows(list[Row]):
+    """The rollouts of a document in order, how many lists they could stand in, and how many of its records have none."""
+
+    def __init__(self, path: tuple[str, ...]) -> None:
+        super().__init__()
+        lists = [at for at, step in enumerate(path) if step == EACH]
+        self.inside_record = (
+            path[lists[-2] + 1 :] if len(lists) > 1 else path
+        )  # the steps from a record to its rollouts
+        self.lists = self.empty = 0
+
+
 def steps(path: str) -> tuple[str, ...]:
     """The steps of a path: `results[].completions[]` leads over two lists, `eval.*[]` over the list in every member."""
     return tuple(re.findall(r"\[\]|[^.\[\]]+", path))
 
 
-def rows_of(text: str, path: Sequence[str]) -> list[Row]:
-    """All rollouts of one document in order; JSONDecodeError where it is none."""
-    rows: list[Row] = []
+def rows_of(text: str, path: tuple[str, ...]) -> Rows:
+    """All rollouts of one document; JSONDecodeError where it is none."""
+    rows = Rows(path)
     try:
-        end = _walk(text, skip(text, 0), tuple(path), (), -1, rows)
+        end = _walk(text, skip(text, 0), path, (), -1, rows)
     except (StopIteration, IndexError):
         raise _refused(text) from None
     if (behind := skip(text, end)) != len(text):
@@ -73,25 +85,32 @@ def _refused(text: str) -> json.JSONDecodeError:
     return json.JSONDecodeError("Expecting value", text, len(text))
 
 
-def _walk(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], list_at: int, rows: list[Row]) -> int:
-    opening = "[" if path and path[0] == EACH else "{"
-    if not path or text[at] != opening:
+def _walk(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], list_at: int, rows: Rows) -> int:
+    if not path:
         value, end = _SCAN(text, at)
-        if not path:
-            rows.append(Row(at, end, value, scopes, list_at))
-        return end  # null, or another thing where a list or an object could be: no rollouts in it
-    return (_elements if opening == "[" else _members)(text, at, path, scopes, rows)
+        rows.append(Row(at, end, value, scopes, list_at))
+        return end
+    opening, before, lists = "[" if path[0] == EACH else "{", len(rows), rows.lists
+    if text[at] != opening:
+        _, end = _SCAN(text, at)  # null, or another thing where a list or an object could be: no rollouts in it
+    else:
+        end = (_elements if opening == "[" else _members)(text, at, path, scopes, rows)
+    if path == rows.inside_record:
+        rows.empty += len(rows) == before
+        rows.lists += rows.lists == lists
+    return end
 
 
-def _elements(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: list[Row]) -> int:
-    opened, at = at, skip(text, at + 1)
+def _elements(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: Rows) -> int:
+    number, at = rows.lists, skip(text, at + 1)
+    rows.lists += EACH not in path[1:]
     while text[at] != "]":
-        at = skip(text, _walk(text, at, path[1:], scopes, opened, rows))
+        at = skip(text, _walk(text, at, path[1:], scopes, number, rows))
         at = _after_comma(text, at, "]")
     return at + 1
 
 
-def _members(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: list[Row]) -> int:
+def _members(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: Rows) -> int:
     scope, entered = Doubled(), False
     at = skip(text, at + 1)
     while text[at] != "}":

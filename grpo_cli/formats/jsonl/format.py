@@ -45,6 +45,8 @@ _FIRST: Final = 128  # rows at the beginning of a packed file that are quickly r
 class Jsonl(Format):
     """JSON lines: read in blocks, woven line by line."""
 
+    inner_texts: bool = False  # as typed columns: only members without a common type are text, not their whole column
+
     holds_objects = True
     watches = True  # names are taken from some of the lines, and any other line may hold more
 
@@ -122,13 +124,13 @@ class Jsonl(Format):
         """The whole file as typed columns, block by block."""
         from grpo_cli.formats.jsonl import typed  # loads pyarrow.json, which only conversion needs
 
-        return typed.parts(source)
+        return typed.parts(source, inner_texts=self.inner_texts)
 
     def parts_like_first(self, source: Input) -> Iterator[pl.DataFrame]:
         """The same, with most blocks read once."""
         from grpo_cli.formats.jsonl import typed
 
-        return typed.parts_like_first(source)
+        return typed.parts_like_first(source, inner_texts=self.inner_texts)
 
     def place(self, source: Input, row: int, left_out: Sequence[int] = ()) -> str:
         """A row by the number of its line."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _BLANK_BYTES: Final = b" \t\r\n"
 _OPEN: Final = ord("{")
-_VALUE: Final = r'(?:-?[0-9][-+0-9.eE]*|null|true|false|NaN|-?Infinity|"[^"\\]*")'
+_VALUE: Final = r'(?:-?[0-9][-+0-9.eE]*|null|true|false|NaN|-?Infinity|"[^"\\]*"|\[[-+0-9.eE,nul]*\])'
 
 
 @dataclass(frozen=True, slots=True)

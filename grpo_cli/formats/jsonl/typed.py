@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from grpo_cli.formats.blocks import BOM, again, blocks
-from grpo_cli.formats.column_types import EXACT, Contents, typed_series
+from grpo_cli.formats.column_types import EXACT, Contents, typed_series, with_inner_texts
 from grpo_cli.formats.interface import TypesDiffer
 from grpo_cli.formats.json_text import refuse_doubled
 from grpo_cli.formats.jsonl.exact import rows_at
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _MOST: Final = 2**31 - 1  # bytes that pyarrow takes for a block
 _FIRST: Final = 8  # blocks
+_ONE_TYPE: Final = ("chosen", "rejected")  # of records that are exported
 _OTHERWISE: Final = (pa.ArrowException, pl.exceptions.PolarsError, UnicodeError)
 
 
@@ -42,19 +43,22 @@ class _Unsure(Exception):
     """pyarrow may read the block otherwise than Python's parser."""
 
 
-def parts(source: Input) -> Iterator[pl.DataFrame]:
-    """The whole file as typed columns, a frame for each block; what has no common type stays JSON text."""
-    sizes, types = _types(source, blocks(source))
+def parts(source: Input, *, inner_texts: bool = False) -> Iterator[pl.DataFrame]:
+    """The whole file as typed columns, a frame for each block; what has no common type stays JSON text.
+
+    That is a whole column, or with `inner_texts` only those members of its values; then chosen and rejected have one type.
+    """
+    sizes, types = _types(source, blocks(source), inner_texts=inner_texts)
     yield from ahead(partial(_frame, source, types), again(source, sizes))
 
 
-def parts_like_first(source: Input) -> Iterator[pl.DataFrame]:
+def parts_like_first(source: Input, *, inner_texts: bool = False) -> Iterator[pl.DataFrame]:
     """The same, with each block read once; TypesDiffer where a block does not have the types of the first ones."""
-    _, types = _types(source, islice(blocks(source), _FIRST))
+    _, types = _types(source, islice(blocks(source), _FIRST), inner_texts=inner_texts)
     yield from ahead(partial(_frame_like_first, types), blocks(source))
 
 
-def _types(source: Input, some: Iterable[Block]) -> tuple[list[int], Types]:
+def _types(source: Input, some: Iterable[Block], *, inner_texts: bool) -> tuple[list[int], Types]:
     """How many bytes these blocks are, and the types that hold all their values."""
     columns: dict[str, Contents] = {}
     sizes = []
@@ -62,7 +66,11 @@ def _types(source: Input, some: Iterable[Block]) -> tuple[list[int], Types]:
         sizes.append(size)
         for name, contents in found.items():
             columns.setdefault(name, Contents()).add(contents)
-    return sizes, {name: contents.type() for name, contents in columns.items()}
+    if inner_texts and columns.keys() >= {*_ONE_TYPE}:
+        for name in _ONE_TYPE[1:]:
+            columns[_ONE_TYPE[0]].add(columns[name])
+        columns |= dict.fromkeys(_ONE_TYPE, columns[_ONE_TYPE[0]])
+    return sizes, {name: contents.type(inner_texts=inner_texts) for name, contents in columns.items()}
 
 
 def _contents(source: Input, block: Block) -> tuple[int, dict[str, Contents]]:
@@ -84,7 +92,16 @@ def _frame(source: Input, types: Types, block: Block) -> pl.DataFrame:
         return pl.DataFrame(_table(data, _options(types)))
     except (_Unsure, *_OTHERWISE):
         found = _exact_rows(source, block, data)
-        return pl.DataFrame([typed_series(name, [row.get(name) for row in found], types[name]) for name in types])
+        return pl.DataFrame(
+            [
+                typed_series(name, [_fitting(row.get(name), dtype) for row in found], dtype)
+                for name, dtype in types.items()
+            ]
+        )
+
+
+def _fitting(value: Any, dtype: pa.DataType | None) -> Any:
+    return value if dtype is None else with_inner_texts(value, dtype)
 
 
 def _frame_like_first(types: Types, block: Block) -> pl.DataFrame:

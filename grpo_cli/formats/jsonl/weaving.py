@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from io import BytesIO
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 import numpy as np
@@ -18,15 +18,16 @@ import polars as pl
 
 from grpo_cli.errors import InputChanged
 from grpo_cli.formats.blocks import BOM, again, blocks, ending, offsets, raw_lines, taken
-from grpo_cli.formats.json_text import SMALL, spelt
+from grpo_cli.formats.json_text import SMALL, spelt, spelt_rows
 from grpo_cli.formats.jsonl.lines import is_blank, last_braces, line_ends
 from grpo_cli.formats.jsonl.members import Spot
 from grpo_cli.formats.jsonl.reading import Rows
 from grpo_cli.formats.slices import between, filled
+from grpo_cli.formats.token_lists import is_on_tokens
 from grpo_cli.parallel import ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from grpo_cli.files.inputs import Input
     from grpo_cli.formats.blocks import Block
@@ -62,7 +63,7 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
     newline = b"" if weaving.take is None else ending(first) or b"\n"
     spot = Spot.of(weaving.added.columns, replace=True) if weaving.replace else None
 
-    def woven(job: _Job) -> list[Buffer]:
+    def woven(job: _Job) -> Iterable[Buffer]:
         return _woven(job, spot)
 
     for parts in ahead(woven, _jobs(source, found, weaving, newline)):
@@ -111,7 +112,7 @@ def _jobs(source: Input, found: Iterable[tuple[Block, Rows]], weaving: Weaving, 
     _refuse_height(source, row, weaving)
 
 
-def _woven(job: _Job, spot: Spot | None) -> list[Buffer]:
+def _woven(job: _Job, spot: Spot | None) -> Iterable[Buffer]:
     """The bytes of a block with the new members in it."""
     block, rows, added, take, newline = job
     data, braces, empty = block.read(), rows.braces, rows.empty
@@ -135,8 +136,12 @@ def _woven(job: _Job, spot: Spot | None) -> list[Buffer]:
         heads = None if len(braces) <= SMALL else without_last(data, starts, braces, spot)
         if heads is None:
             lines = BytesIO(data) if take is None else [data[a:b] for a, b in zip(starts, stops, strict=True)]
-            return [*_line_by_line(lines, spot, added), behind]
+            return chain(_line_by_line(lines, spot, added), [behind])
         cuts = starts + heads.str.len_bytes().to_numpy()
+    if any(map(is_on_tokens, added)):
+        ends, rest = (braces, memoryview(data)[braces[-1] :]) if take is None else (stops, behind)
+        spans = np.column_stack([starts, cuts, braces, ends]).tolist()
+        return chain(_with_lists(memoryview(data), spans, added, frozenset(empty.tolist())), [rest])
     if added.width:
         gaps, texts = [*gaps, (cuts, braces)], [*texts, _cells(added, empty)]
     return [*filled(memoryview(data)[:end], gaps, texts), behind]
@@ -151,8 +156,20 @@ def _lines_of(here: np.ndarray, braces: Ints) -> tuple[Ints, Ints]:
     return starts + len(BOM) * marked, np.minimum(feeds[at] + 1, len(here))
 
 
+def _with_lists(
+    data: memoryview, spans: Iterable[tuple[int, int, int, int]], added: pl.DataFrame, empty: Collection[int]
+) -> Iterator[Buffer]:
+    """The bytes of rows with new members that are long lists, which are spelled only when they are written."""
+    names = [json.dumps(name) for name in added.columns]
+    for row, ((start, cut, brace, end), texts) in enumerate(zip(spans, spelt_rows(added), strict=True)):
+        new = ",".join([f"{name}:{text}" for name, text in zip(names, texts, strict=True)])
+        yield data[start:cut]
+        yield (new if row in empty else f",{new}").encode()
+        yield data[brace:end]
+
+
 def _line_by_line(lines: Iterable[bytes], spot: Spot, added: pl.DataFrame) -> Iterator[bytes]:
-    values = zip(*(spelt(column).to_list() for column in added), strict=True)
+    values = spelt_rows(added)
     return (line if is_blank(line) else spot.put(line, next(values)) for line in lines)
 
 

@@ -17,11 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from grpo_cli.formats.columnar import arrow_columns
 from grpo_cli.formats.parquet import footer, thrift
+from grpo_cli.formats.token_lists import AT_ONCE, is_on_tokens, token_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from concurrent.futures import Future
+
+    import polars as pl
 
     from grpo_cli.formats.parquet.footer import Footer
     from grpo_cli.formats.parquet.thrift import Field
@@ -37,6 +41,7 @@ _SAMPLE: Final = 8192
 _WORTH_IT: Final = 256
 _AT_ONCE: Final = 8192  # values between two looks at the size of a page; pyarrow's own 1024 encodes more slowly
 _DICTIONARY: Final = 1 << 16  # bytes; where a sample was wrong, pyarrow goes on without one
+_LISTS: Final = 1 << 20  # bytes, of lists: a number for each row of a row group
 
 
 class Batch(NamedTuple):
@@ -53,24 +58,29 @@ def codec(number: int | None) -> str:
     return name if name == "none" or pa.Codec.is_available(name) else "zstd"
 
 
-def blank(table: pa.Table) -> Footer:
+def blank(columns: pl.DataFrame) -> Footer:
     """Describe the columns alone."""
-    # Not schema.empty_table(), which imports pandas where it is installed.
-    return _encode(table.slice(0, 0), [], "none").footer
+    return _encode(columns[:0], [], "none").footer
 
 
-def encoded(table: pa.Table, sizes: Sequence[int], compression: str) -> Iterator[Batch]:
-    """Encode in order, a few batches ahead of whoever writes them."""
+def encoded(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Iterator[Batch]:
+    """Encode in order, a few batches ahead of whoever writes them; of lists one batch, they are long."""
+    if tokens := sum(int(token_counts(series).sum()) for series in columns if is_on_tokens(series)):
+        start = 0
+        for part in _parts(sizes, max(1, AT_ONCE * len(columns) // tokens)):
+            yield _encode(columns[start : start + sum(part)], part, compression)
+            start += sum(part)
+        return
     if sizes and sum(sizes) <= _BATCH_ROWS and len(sizes) <= _BATCH_GROUPS:
-        yield _encode(table, sizes, compression)  # a small file: no threads to start, of thousands of files a third
+        yield _encode(columns, sizes, compression)  # a small file: no threads to start, of thousands of files a third
         return
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     waiting: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         start = 0
-        for part in _parts(sizes):
+        for part in _parts(sizes, _BATCH_ROWS):
             rows = sum(part)
-            waiting.append(pool.submit(_encode, table.slice(start, rows), part, compression))
+            waiting.append(pool.submit(_encode, columns[start : start + rows], part, compression))
             start += rows
             if len(waiting) > 2 * threads:
                 yield waiting.popleft().result()
@@ -78,26 +88,26 @@ def encoded(table: pa.Table, sizes: Sequence[int], compression: str) -> Iterator
             yield waiting.popleft().result()
 
 
-def _parts(sizes: Sequence[int]) -> Iterator[list[int]]:
+def _parts(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
     part, rows = [], 0
     for size in sizes:
         part.append(size)
         rows += size
-        if rows >= _BATCH_ROWS or len(part) == _BATCH_GROUPS:
+        if rows >= most or len(part) == _BATCH_GROUPS:
             yield part
             part, rows = [], 0
     if part:
         yield part
 
 
-def _encode(table: pa.Table, sizes: Sequence[int], compression: str) -> Batch:
+def _encode(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Batch:
     # pyarrow ends a page where an array ends: how the columns came in pieces must not be seen in the file.
-    table, sink = table.combine_chunks(), io.BytesIO()
+    table, sink = arrow_columns(columns).combine_chunks(), io.BytesIO()
     first = table.slice(0, min(next(filter(None, sizes), 0), _SAMPLE))
     options: dict[str, Any] = {
         "compression": compression,
-        "use_dictionary": [name for name in table.schema.names if _repeats(first[name])],
-        "dictionary_pagesize_limit": _DICTIONARY,
+        "use_dictionary": leaf_paths(one for one in table.schema if _repeats(first[one.name])),
+        "dictionary_pagesize_limit": _LISTS if any(map(pa.types.is_list, table.schema.types)) else _DICTIONARY,
         "write_batch_size": _AT_ONCE,
         "store_schema": False,
     }
@@ -115,8 +125,15 @@ def _encode(table: pa.Table, sizes: Sequence[int], compression: str) -> Batch:
     return Batch(view[_ORIGIN : found.start], found)
 
 
+def leaf_paths(fields: Iterable[pa.Field]) -> list[str]:
+    """What Parquet calls the columns, some of which may be lists, or lists of lists."""
+    return [one.name + ".list.element" * str(one.type).count("list<") for one in fields]
+
+
 def _repeats(column: pa.ChunkedArray) -> bool:
-    if len(column) < _WORTH_IT or pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
+    if pa.types.is_list(column.type):  # of one number again and again
+        return True
+    if len(column) < _WORTH_IT or pa.types.is_boolean(column.type):
         return False
     # Counted by hand: pyarrow and polars would both load pyarrow.compute for it, which the shortest runs notice.
     number = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)

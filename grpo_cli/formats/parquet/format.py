@@ -193,16 +193,18 @@ class Parquet(Format):
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
         """Write a fresh file of several frames; a row group is in memory at a time."""
         groups = _row_groups(parts)
-        first, second = next(groups), next(groups, None)
-        if second is None:
-            self.write(first, sink, metadata)
-            return
+        first = next(groups)
         schema = _table(first).schema
-        ours = {key.encode(): value.encode() for key, value in metadata.items()}
-        options = {"compression": "zstd", "use_dictionary": _repeating(first, schema)}
-        with pq.ParquetWriter(sink, schema.with_metadata(ours), **options) as writer:
-            for frame in chain([first, second], groups):
-                writer.write_table(_table(frame).cast(schema), row_group_size=len(frame))
+        options = {
+            "compression": "zstd",
+            "use_dictionary": _repeating(first, schema),
+            # Without it texts and lists are those of every reader, not polars' large ones, which datasets takes for other types.
+            "store_schema": not all(map(_is_plain, first.dtypes)),
+        }
+        with pq.ParquetWriter(sink, schema, **options) as writer:
+            writer.add_key_value_metadata(dict(metadata))
+            for frame in chain([first], groups):
+                writer.write_table(_table(frame).cast(schema), row_group_size=max(len(frame), 1))
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
         """Compare the bytes of the column chunks; where they are not the same, the values."""
@@ -225,6 +227,15 @@ def _sliced(source: Input, rows: np.ndarray, column: str) -> list[Any]:
         found = pl.collect_all([whole.slice(int(part[0]), int(part[-1] - part[0]) + 1) for part in parts])
     pairs = zip(found, parts, strict=True)
     return [value for frame, part in pairs for value in frame[column].gather(pl.Series(part - part[0])).to_list()]
+
+
+def _is_plain(dtype: Any) -> bool:
+    """Whether the Parquet schema alone says all of a type."""
+    if isinstance(dtype, pl.List):
+        return _is_plain(dtype.inner)
+    if isinstance(dtype, pl.Struct):
+        return all(_is_plain(one.dtype) for one in dtype.fields)
+    return bool(dtype.is_numeric()) or dtype in {pl.String, pl.Boolean}
 
 
 def _table(frame: pl.DataFrame) -> pa.Table:

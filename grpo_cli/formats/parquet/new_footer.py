@@ -139,9 +139,13 @@ def pandas(value: bytes, change: Change) -> bytes:
 
 
 def _pandas_column(one: pa.Field) -> dict[str, Any]:
-    kind = _kind(one)
     names = {"name": one.name, "field_name": one.name}
-    return {**names, "pandas_type": kind.pandas, "numpy_type": kind.numpy, "metadata": None}
+    numpy = "object" if _is_list(one) else _kind(one).numpy
+    return {**names, "pandas_type": _pandas_type(one), "numpy_type": numpy, "metadata": None}
+
+
+def _pandas_type(one: pa.Field) -> str:
+    return f"list[{_pandas_type(one.type.value_field)}]" if _is_list(one) else _kind(one).pandas
 
 
 def huggingface(value: bytes, change: Change) -> bytes:
@@ -150,27 +154,43 @@ def huggingface(value: bytes, change: Change) -> bytes:
     features = parsed["info"]["features"]
     if list(features) != list(change.before):
         raise UnknownForm
-    pairs = change.applied(list(features.items()), lambda one: (one.name, {"dtype": _kind(one).hf, "_type": "Value"}))
+    pairs = change.applied(list(features.items()), lambda one: (one.name, _feature(one)))
     parsed["info"]["features"] = dict(pairs)
     return _text(parsed)
+
+
+def _feature(one: pa.Field) -> dict[str, Any]:
+    if _is_list(one):  # by the name that releases before and after 4.0 read
+        return {"feature": _feature(one.type.value_field), "_type": "Sequence"}
+    return {"dtype": _kind(one).hf, "_type": "Value"}
 
 
 def spark(value: bytes, change: Change) -> bytes:
     """Change the struct type of a Spark table."""
     parsed = json.loads(value)
     parsed["fields"] = change.applied(
-        parsed["fields"], lambda one: {"name": one.name, "type": _kind(one).spark, "nullable": True, "metadata": {}}
+        parsed["fields"], lambda one: {"name": one.name, "type": _spark_type(one), "nullable": True, "metadata": {}}
     )
     return _text(parsed)
+
+
+def _spark_type(one: pa.Field) -> Any:
+    if _is_list(one):
+        return {"type": "array", "elementType": _spark_type(one.type.value_field), "containsNull": True}
+    return _kind(one).spark
 
 
 def avro(value: bytes, change: Change) -> bytes:
     """Change the record that an Avro writer left."""
     parsed = json.loads(value)
     parsed["fields"] = change.applied(
-        parsed["fields"], lambda one: {"name": one.name, "type": ["null", _kind(one).avro], "default": None}
+        parsed["fields"], lambda one: {"name": one.name, "type": ["null", _avro_type(one)], "default": None}
     )
     return _text(parsed)
+
+
+def _avro_type(one: pa.Field) -> Any:
+    return {"type": "array", "items": ["null", _avro_type(one.type.value_field)]} if _is_list(one) else _kind(one).avro
 
 
 class _Kind(NamedTuple):
@@ -197,6 +217,10 @@ _KINDS: Final[Mapping[str, _Kind]] = MappingProxyType({
 
 def _kind(one: pa.Field) -> _Kind:
     return _KINDS[str(one.type)]
+
+
+def _is_list(one: pa.Field) -> bool:
+    return bool(pa.types.is_list(one.type))
 
 
 def _text(parsed: Any) -> bytes:

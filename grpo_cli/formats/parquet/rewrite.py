@@ -12,9 +12,12 @@ import pyarrow.parquet as pq
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.formats.columnar import arrow_columns, fetch, joined, joined_schema, rows_of
 from grpo_cli.formats.parquet import new_footer
+from grpo_cli.formats.parquet.column_chunks import leaf_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
+
+    import polars as pl
 
     from grpo_cli.files.inputs import Input
     from grpo_cli.formats.interface import Weaving
@@ -29,11 +32,12 @@ _BUFFER: Final = 1 << 20
 
 def write(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
     """Write the file again with the new columns; one row group is in memory at a time."""
-    new = arrow_columns(weaving.added)
+    new = weaving.added
+    schema = arrow_columns(new[:0]).schema
     with source.open() as handle:
         old = pq.ParquetFile(handle, pre_buffer=False, buffer_size=_BUFFER)  # not whole row groups ahead
         _refuse_int96(source, old)
-        with pq.ParquetWriter(sink, _schema(old, new.schema, weaving), **_like(old, new.schema.names)) as writer:
+        with pq.ParquetWriter(sink, _schema(old, schema, weaving), **_like(old, schema)) as writer:
             if weaving.take is None:
                 _weave_all(source, old, new, writer)
             else:
@@ -60,27 +64,28 @@ def _schema(old: pq.ParquetFile, new: pa.Schema, weaving: Weaving) -> pa.Schema:
     return joined_schema(schema.with_metadata(entries), new, weaving.metadata)
 
 
-def _weave_all(source: Input, old: pq.ParquetFile, new: pa.Table, writer: pq.ParquetWriter) -> None:
-    InputChanged.unless_same(old.metadata.num_rows, new.num_rows, source.name)
+def _weave_all(source: Input, old: pq.ParquetFile, new: pl.DataFrame, writer: pq.ParquetWriter) -> None:
+    InputChanged.unless_same(old.metadata.num_rows, len(new), source.name)
     at = 0
     for group in range(old.num_row_groups):
         table = old.read_row_group(group)
-        beside = new.slice(at, table.num_rows)
+        beside = arrow_columns(new[at : at + table.num_rows])
         writer.write_table(joined(table, beside), row_group_size=max(table.num_rows, 1))
         at += table.num_rows
 
 
-def _weave_taken(old: pq.ParquetFile, new: pa.Table, writer: pq.ParquetWriter, take: np.ndarray) -> None:
+def _weave_taken(old: pq.ParquetFile, new: pl.DataFrame, writer: pq.ParquetWriter, take: np.ndarray) -> None:
     sizes = [old.metadata.row_group(group).num_rows for group in range(old.num_row_groups)]
     starts = np.cumsum([0, *sizes])[:-1]
     if (np.diff(take) > 0).all():
         for table, at in _kept(old, take, starts, max([_MOST_AT_ONCE, *sizes])):
-            writer.write_table(joined(table, new.slice(at, table.num_rows)), row_group_size=table.num_rows)
+            beside = arrow_columns(new[at : at + table.num_rows])
+            writer.write_table(joined(table, beside), row_group_size=table.num_rows)
         return
     # The next portion often begins in the row group where this one ended.
     block = lru_cache(maxsize=1)(old.read_row_group)
     for table, at, count in fetch(take, starts, block, max([_MOST_AT_ONCE, *sizes])):
-        writer.write_table(joined(table, new.slice(at, count)), row_group_size=count)
+        writer.write_table(joined(table, arrow_columns(new[at : at + count])), row_group_size=count)
 
 
 def _kept(old: pq.ParquetFile, take: np.ndarray, starts: np.ndarray, most: int) -> Iterator[tuple[pa.Table, int]]:
@@ -102,15 +107,16 @@ def _kept(old: pq.ParquetFile, take: np.ndarray, starts: np.ndarray, most: int) 
         yield pa.concat_tables(parts), done
 
 
-def _like(old: pq.ParquetFile, added: Sequence[str]) -> dict[str, Any]:
+def _like(old: pq.ParquetFile, added: pa.Schema) -> dict[str, Any]:
     """Writer options that keep the codecs and dictionaries of the file, and add a schema entry only where there was one."""
     first = old.metadata.row_group(0) if old.num_row_groups else None
     chunks = [] if first is None else [first.column(at) for at in range(first.num_columns)]
     codecs = {chunk.path_in_schema: _codec(chunk.compression) for chunk in chunks}
     usual = next(iter(codecs.values()), "ZSTD")
+    new = leaf_paths(added)
     return {
-        "compression": {**codecs, **dict.fromkeys(added, usual)},
-        "use_dictionary": [*(chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page), *added],
+        "compression": {**codecs, **dict.fromkeys(new, usual)},
+        "use_dictionary": [*(chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page), *new],
         "store_schema": b"ARROW:schema" in (old.metadata.metadata or {}),
     }
 

@@ -22,7 +22,7 @@ from grpo_cli.formats.parquet.new_footer import Layout
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
+    import polars as pl
 
     from grpo_cli.files.inputs import Input
     from grpo_cli.formats.interface import Weaving
@@ -44,7 +44,7 @@ class Splice:
 
     name: str
     layout: Layout
-    columns: pa.Table
+    columns: pl.DataFrame
     codec: str
     metadata: new_footer.Metadata
     _groups: list[bytes] = field(default_factory=list)
@@ -56,13 +56,13 @@ class Splice:
         old = footer.read(handle, source.pin.size)
         if weaving.take is not None:
             raise Unspliceable("rows were dropped or repeated")
-        columns = arrow_columns(weaving.added)
-        InputChanged.unless_same(sum(old.rows()), columns.num_rows, source.name)
+        InputChanged.unless_same(sum(old.rows()), len(weaving.added), source.name)
         if max(old.rows(), default=0) > column_chunks.MOST_ROWS:
             raise Unspliceable("a row group is too long to be written at once")
-        layout = Layout.of(old, column_chunks.blank(columns))
-        metadata = new_footer.edited(layout, columns.schema, weaving.metadata)
-        return cls(source.name, layout, columns, column_chunks.codec(footer.usual_codec(old)), metadata)
+        layout = Layout.of(old, column_chunks.blank(weaving.added))
+        schema = arrow_columns(weaving.added[:0]).schema
+        metadata = new_footer.edited(layout, schema, weaving.metadata)
+        return cls(source.name, layout, weaving.added, column_chunks.codec(footer.usual_codec(old)), metadata)
 
     def chunks(self, at: int) -> Iterator[memoryview]:
         """Encode the new chunks, which are written from the offset `at` on."""

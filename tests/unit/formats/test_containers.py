@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import pickle
 import sqlite3
+import struct
 import sys
 import zipfile
+import zlib
 from contextlib import closing
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from grpo_cli.errors import DataError, UsageError
@@ -104,6 +107,39 @@ def test_an_inspect_archive_is_read_as_its_log(started: str, tmp_path: Path) -> 
     assert [one["advantage"] for one in made["samples"]] == pytest.approx(wanted)
     assert made["eval"] == {"task": "t"}
     assert look(tmp_path).facts["rows"] == 6  # found in a directory, and what was made of it is not
+
+
+def with_zstandard(path: Path) -> Path:
+    """The same archive with its members packed by zstandard, which the zipfile of this Python may not write."""
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, pa.compress(content, "zstd", asbytes=True))
+        heads, at = archive.infolist(), archive.start_dir
+    data = bytearray(path.read_bytes())
+    for info in heads:
+        content = contents[info.filename]
+        sizes = struct.pack("<III", zlib.crc32(content), info.compress_size, len(content))
+        for place in (info.header_offset + 8, at + 10):  # the method, 4 bytes of time, what it holds
+            data[place : place + 2] = struct.pack("<H", 93)
+            data[place + 6 : place + 18] = sizes
+        at += 46 + len(info.filename)
+    path.write_bytes(data)
+    return path
+
+
+def test_members_packed_by_zstandard_are_read(tmp_path: Path) -> None:
+    plain, packed = (inspect_archive(tmp_path / f"{name}.eval") for name in ("plain", "packed"))
+    compute(with_zstandard(packed))
+    compute(plain)
+    made = [(tmp_path / f"{name}.advantages.json").read_bytes() for name in ("plain", "packed")]
+    assert made[0] == made[1]
+    data = packed.read_bytes()
+    for broken in (data.replace(b"\x28\xb5\x2f\xfd", b"\0\0\0\0"), data[:20] + bytes(20) + data[40:]):
+        packed.write_bytes(broken)
+        with pytest.raises(DataError, match=r"packed\.eval: cannot be unpacked"):
+            look(packed)
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04broken"])

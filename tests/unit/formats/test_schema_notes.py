@@ -31,7 +31,7 @@ def described(notes: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
     with pq.ParquetWriter(sink, table.schema, store_schema=False) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata(notes)
-    out, told_of = woven(sink.getvalue(), advantage=[0.5, 1.5], status=["a", "b"], n=[1, 2])
+    out, told_of = woven(sink.getvalue(), advantage=[0.5, 1.5], status=["a", "b"], n=[1, 2], t=[[0.5], [0.0, 1.5]])
     found = pq.read_metadata(io.BytesIO(out)).metadata
     return {key: found[key.encode()].decode() for key in notes}, told_of
 
@@ -55,13 +55,17 @@ def test_other_tools_schemas_gain_the_columns() -> None:
         ("advantage", "double"),
         ("status", "string"),
         ("n", "long"),
+        ("t", {"type": "array", "elementType": "double", "containsNull": True}),
     ]
     assert spark[:2] == fields
     for key in ("avro.schema", "parquet.avro.schema"):
         assert json.loads(found[key])["fields"][2] == {"name": "advantage", "type": ["null", "double"], "default": None}
+        assert json.loads(found[key])["fields"][5]["type"] == ["null", {"type": "array", "items": ["null", "double"]}]
     info = json.loads(found["huggingface"])["info"]
-    assert list(info["features"]) == ["k", "r", "advantage", "status", "n"]
+    assert list(info["features"]) == ["k", "r", "advantage", "status", "n", "t"]
     assert info["features"]["status"] == {"dtype": "string", "_type": "Value"} and info["x"] == 1
+    number = {"dtype": "float64", "_type": "Value"}
+    assert info["features"]["t"] == {"feature": number, "_type": "Sequence"}
     assert found["mine"] == "{}"
 
 

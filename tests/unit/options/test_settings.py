@@ -5,19 +5,32 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import pytest
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
-from grpo_cli.options.resolve import binding_fields, normalized, output_fields, plan_of, settings, with_config
+from grpo_cli.options.commands import COMMANDS
+from grpo_cli.options.resolve import (
+    binding_fields,
+    normalized,
+    output_fields,
+    plan_of,
+    settings,
+    token_fields,
+    with_config,
+)
 from grpo_cli.options.table import OPTIONS
 from grpo_cli.read.tables import Binding
 from grpo_cli.write.outputs import Output
+from tests.support.command import adv
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from grpo_cli.options.commands import Command
+    from grpo_cli.options.table import Option
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,7 @@ EFFECTS: dict[str, Effect] = {
     "dtype": Effect("f32", {"output.dtype": "f32"}),
     "facts": Effect(value=True, changes={"output.facts": True}),
     "only": Effect(value=True, changes={"output.only": True}),
+    "per_token": Effect(value=True, changes={"tokens.length": "n"}, beside={"length_column": "n"}),
     "long": Effect(value=True, changes={"output.long": True}),
     "schema": Effect("verl", {"binding.schema": "verl"}),
     "group": Effect(["a, b", "c.d"], {"binding.group": ("a", "b", "c.d")}),
@@ -122,7 +136,8 @@ def meaning(given: dict[str, Any]) -> dict[str, Any]:
     for part in ("shape", "post"):
         plan[part] = {op.pop("op"): op for op in plan[part]}
     binding, output = asdict(Binding(**binding_fields(given))), asdict(Output(**output_fields(given)))
-    return {**flat("plan", plan), **flat("binding", binding), **flat("output", output)}
+    tokens = flat("tokens", token_fields(given) or {})
+    return {**flat("plan", plan), **flat("binding", binding), **flat("output", output), **tokens}
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -143,6 +158,44 @@ def test_every_option_has_its_effect_written_down_here() -> None:
 def test_an_option_sets_what_it_says_and_nothing_else(name: str) -> None:
     effect = EFFECTS[name]
     assert changes(meaning(effect.beside), meaning({**effect.beside, name: effect.value})) == effect.changes
+
+
+def sample_of(option: Option) -> Any:
+    """A value that the option takes."""
+    if get_origin(option.type) is Literal:
+        return get_args(option.type)[-1]
+    return {bool: True, int: 3, float: 0.5, str: "x"}.get(option.type, ["x"])
+
+
+@pytest.mark.parametrize(
+    "command", [row for row in COMMANDS.values() if "config" in row.options], ids=lambda row: row.name
+)
+def test_a_file_may_hold_every_option_of_the_command_that_it_is_given_to(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    values = {
+        option.flag.removeprefix("--"): sample_of(option) for option in command.takes.values() if not option.is_argument
+    }
+    wanted = {option.name: sample_of(option) for option in command.takes.values() if not option.is_argument}
+    del values["config"], wanted["config"]
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()))
+    read = with_config({"config": str(path)}, command.takes)
+    assert {name: value for name, value in read.items() if name != "config"} == wanted
+
+
+def test_one_file_serves_compute_and_select(tmp_path: Path) -> None:
+    config, rows = tmp_path / "c.toml", tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"prompt_id": {k // 2}, "reward": {k % 2 * k}}}\n' for k in range(6)))
+    config.write_text('epsilon = 1e-4\nreward = "reward"\n')
+    assert adv("compute", str(rows), "--config", str(config), "-o", "-", "-q").status == 0
+    config.write_text('epsilon = 1e-4\ntop = 1\nby = "mean"\n')
+    chosen = adv("select", str(rows), "--config", str(config), "-o", "-", "-q")
+    assert [row["prompt_id"] for row in chosen.rows] == [2, 2]
+    config.write_text('to = "prompts"\nprompt = "prompt_id"\n')
+    assert len(adv("export", str(rows), "--config", str(config), "-o", "-", "-q").rows) == 3
+    wrong = adv("inspect", str(rows), "--config", str(config))
+    assert (wrong.status, "named 'to'" in wrong.err) == (2, True)
+    missing = adv("export", str(rows), "-o", "-")
+    assert (missing.status, missing.err) == (2, "grpo-adv: --to is missing; see --help\n")
 
 
 @pytest.mark.parametrize("name", NAMES)

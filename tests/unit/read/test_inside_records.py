@@ -47,6 +47,61 @@ def test_objects_of_a_list_are_rollouts_and_their_record_is_the_group(tmp_path: 
     assert verify(tmp_path / "o.jsonl", path) == verify(tmp_path / "o.jsonl", path, ["advantage"])
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "reward"),
+    [
+        ("a.jsonl", "".join(f"{json.dumps(record)}\n" for record in RECORDS), "rollouts[].r"),
+        ("a.json", json.dumps({"results": RECORDS}, indent=1), "results[].rollouts[].r"),
+        ("a.json", json.dumps(RECORDS), "rollouts[].r"),
+        ("a.jsonl", "".join(f'{{"rewards": {one}}}\n' for one in GROUPS), "rewards"),
+    ],
+)
+def test_replaced_advantages_are_verified_where_they_stand(name: str, text: str, reward: str, tmp_path: Path) -> None:
+    once, twice = tmp_path / f"once_{name}", tmp_path / f"twice_{name}"
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    compute(tmp_path / name, reward=[reward], output=str(once))
+    compute(once, reward=[reward], method="dr-grpo", replace=True, output=str(twice))
+    assert twice.read_bytes() != once.read_bytes()
+    assert verify(twice, once, ["advantage"]).by == "bytes"
+    twice.write_text(twice.read_text(encoding="utf-8").replace("0.75", "0.625"), encoding="utf-8")
+    with pytest.raises(DataError):
+        verify(twice, once, ["advantage"])
+
+
+EMPTY: list[Any] = [{"q": 1, "rollouts": []}, {"q": 2, "rollouts": None}, {"q": 3}]
+FULL: list[Any] = [{"q": q, "rollouts": [{"r": 0}, {"r": 1}]} for q in "ab"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reward"),
+    [
+        ("a.jsonl", "".join(f"{json.dumps(record)}\n" for record in (FULL[0], *EMPTY, FULL[1])), "rollouts[].r"),
+        ("a.json", json.dumps([FULL[0], *EMPTY, FULL[1]]), "[].rollouts[].r"),
+        ("a.json", json.dumps({"results": [FULL[0], *EMPTY, FULL[1]]}, indent=2), "results[].rollouts[].r"),
+        ("a.jsonl", "".join(f"{line}\n" for line in ('{"r": [0, 1]}', '{"r": []}', '{"r": null}', '{"q": 3}', '{"r": [0, 1]}')), "r"),
+    ],
+)  # fmt: skip
+def test_records_without_rollouts_are_counted_and_numbered(name: str, text: str, reward: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    facts = compute(path, reward=[reward], output=str(tmp_path / f"o_{name}")).facts
+    assert f"{path}: 3 records have no rollouts" in facts["warnings"]
+    assert look(path, reward=[reward]).narrow.key.to_series().to_list() == [0, 4]
+    out = tmp_path / f"s_{name}"
+    chosen = selected(path, reward=[reward], where="mean >= 0", output=str(out))
+    assert chosen["kept_rows"] == chosen["rows"] == 4
+    assert f"{path}: 3 records have no rollouts" in chosen["warnings"]
+    not_written = f"{path}: no record without rollouts is written"
+    if name == "a.json":
+        assert (not_written in chosen["warnings"], out.read_text(encoding="utf-8")) == (False, text)
+    else:
+        lines = text.splitlines()
+        assert (not_written in chosen["warnings"], out.read_text(encoding="utf-8").splitlines()) == (
+            True,
+            [lines[0], lines[4]],
+        )
+
+
 @given(
     groups=st.lists(st.lists(st.integers(-3, 3).map(lambda k: 60.0 * k), max_size=5), min_size=1, max_size=6).filter(
         lambda groups: max(map(len, groups)) > 1
@@ -226,6 +281,33 @@ def test_outcomes_in_objects_of_a_list_are_mapped(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"tries": [{"result": "pass"}, {"result": "fail"}]}])
     found = look(path, reward=["tries[].result"], map="pass=1,fail=0", method="rloo")
     assert found.scored.rows[".advantage"].to_list() == [1, -1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compute", "-o", "o.jsonl"),
+        ("compute", "--explain"),
+        ("inspect",),
+        ("select", "--limit", "1", "-o", "o.jsonl"),
+        ("export", "--to", "prompts", "--prompt", "prompt_id", "-o", "o.jsonl"),
+    ],
+    ids=" ".join,
+)
+def test_every_command_says_what_texts_count_as(words: tuple[str, ...], tmp_path: Path) -> None:
+    rows = [{"prompt_id": at // 2, "result": "pass" if at % 2 else "fail"} for at in range(4)]
+    path = write(tmp_path / "a.jsonl", rows)
+    done = adv(words[0], str(path), *words[1:], "--reward", "result", "--map", "pass=1,fail=0", cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert "texts count as pass = 1, fail = 0" in done.out + done.err
+
+
+def test_a_list_of_texts_is_refused_with_two_ways_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"prompt_id": 1, "results": ["pass", "fail"]}] * 2)
+    with pytest.raises(
+        DataError, match=r"a\.jsonl:1: results is the list .*; write a row for each, or objects in a list"
+    ):
+        look(path, reward=["results"], map="pass=1,fail=0")
 
 
 def test_a_text_that_the_map_does_not_name_is_refused_with_row_and_flag(tmp_path: Path) -> None:

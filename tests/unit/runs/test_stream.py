@@ -180,6 +180,11 @@ def test_what_needs_the_whole_input_is_refused_before_the_first_row(options: dic
         streamed(lines(("a", [0, 1])), **options)
 
 
+def test_a_list_of_rewards_is_refused_with_the_way_out() -> None:
+    with pytest.raises(DataError, match=r"-:1: reward is \[1, 0\], expected a number; .* is read without --stream"):
+        streamed(b'{"prompt_id": "a", "reward": [1, 0]}\n')
+
+
 def test_nothing_in_is_no_rows() -> None:
     with pytest.raises(DataError, match="-: no rows"):
         streamed(b"")
