@@ -15,6 +15,7 @@ import numpy as np
 
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed, seekable, unpacked
+from grpo_cli.files.inputs import Section
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from grpo_cli.files.inputs import Input
 
 BOM: Final = b"\xef\xbb\xbf"
-SIZE: Final = 2 << 20  # bytes of a block, but for lines that are longer
+SIZE: Final = 2 << 20  # bytes of a block, but for lines that are longer;
+FAR: Final = 4  # so many times as large where each block is a request to a store
 _STEP: Final = 1 << 13  # bytes in which the end of a line is looked for
 _OTHER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
@@ -52,11 +54,13 @@ def blocks(source: Input) -> Iterator[Block]:
             yield Block(source.name, start, len(data), partial(BytesIO, data))
             start += len(data)
         return
+    whole = source.whole if isinstance(source, Section) and source.whole is not None else source
+    step = SIZE if whole.is_local else FAR * SIZE
     with source.open() as handle:
         refuse_other_encodings(source, handle)
         start, size = 0, source.pin.size
         while start < size:
-            end = _end_of_line(source, handle, start, min(start + SIZE, size))
+            end = _end_of_line(source, handle, start, min(start + step, size))
             yield Block(source.name, start, end - start, partial(_opened_at, source, start))
             start = end
 
