@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 # Where this is set, each command that a test starts would compile the package anew, which is most of its time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# As in a process of the command, and for the same reason: thousands of tests are many objects to walk again and again.
+gc.set_threshold(100_000)
 
 # Tests say `@given` and leave the number of examples to these. A machine that does other work is no defect of an example.
 PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

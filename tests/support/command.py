@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import io
 import json
 import os
@@ -73,11 +74,12 @@ def _text(stream: io.TextIOWrapper) -> str:
 
 @contextmanager
 def _as_it_was() -> Iterator[None]:
-    """The signal handlers that `main` sets for its process are set back."""
+    """What `main` does to its process is undone: its handlers of signals, and objects that the collector passes over."""
     handlers = [(number, signal.getsignal(number)) for number in SIGNALS]
     try:
         yield
     finally:
+        gc.unfreeze()
         for number, handler in handlers:
             signal.signal(number, handler)
 
