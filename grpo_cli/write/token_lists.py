@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.formats import token_lists
 from grpo_cli.read.known_names import LIKELY_TOKENS
 from grpo_cli.read.texts import json_texts, refuse_same_column
@@ -66,7 +66,11 @@ def tokens_of_rows(narrow: Narrow, scored: Scored, columns: TokenColumns) -> pl.
     written = scored.rows[".kept"] & scored.rows[".advantage"].is_not_null()
     rows = np.flatnonzero(written.to_numpy())
     found, done = [pl.Series(dtype=pl.List(pl.Boolean))], 0
+    known = {name for table in narrow.tables for name in table.columns()}
     for frame in json_texts(narrow, rows, columns.names):
+        for name in columns.names:
+            if frame[name].null_count() == len(frame) and not known & {name, name.partition(".")[0]}:
+                raise UnknownName.among("column", name, sorted(known))
         here = rows[done : done + len(frame)]
         done += len(frame)
         found += response_tokens(frame, columns, lambda at, here=here: narrow.place(int(here[at])))  # type: ignore[misc]

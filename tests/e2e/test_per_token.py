@@ -193,6 +193,7 @@ def test_the_summary_and_the_parquet_file_say_what_the_tokens_are(tmp_path: Path
     [
         ({"n": 9}, ("--tokens", "completion_ids", "--length-column", "n"), "rows.jsonl:2: n is 9, completion_ids has 1 tokens"),
         ({"loss_mask": None}, ("--mask", "loss_mask"), "rows.jsonl:2: loss_mask is null, expected a list of numbers"),
+        ({}, ("--mask", "los_mask"), "no column named 'los_mask'; did you mean 'loss_mask'?"),
         ({}, (), "give --tokens COL, --mask COL or --length-column COL; it could be prompt_ids, completion_ids"),
         ({}, ("--mask", "loss_mask", "--length-column", "n"), "leave one of them out"),
         ({}, ("--mask", "loss_mask", "--prompt-tokens", "n"), "leave out --prompt-tokens"),
