@@ -60,7 +60,7 @@ def _job(given: dict[str, Any], plan: Any) -> Job:
     from grpo_cli.write.outputs import Output
     from grpo_cli.write.token_lists import TokenColumns
 
-    tokens = token_fields(given)
+    tokens = token_fields(given, plan)
     return Job(
         inputs=given["inputs"],
         plan=plan,

@@ -50,7 +50,7 @@ def _on_ray(given: dict[str, Any], ray: RayOptions) -> None:
 
     other = next((name for name in ("show", "format", "before") if name in given), None)
     if other is not None:
-        wrong = f"{EVERY[other].flag} shows single groups, and with --engine ray they stay on the cluster"
+        wrong = f"{EVERY[other].flag} needs the groups with their keys, which --engine ray leaves on the cluster"
         raise UsageError(wrong, "leave one of them out")
     with progress(given) as phase:
         facts = inspect_ray.run(_job(given), phase, ray)

@@ -49,4 +49,4 @@ def _beside(source: str) -> Path:
     if source == "-" or is_url(source) or (has_magic(source) and not path.exists()):
         what = "standard input" if source == "-" else "objects" if is_url(source) else f"all that {source} matches"
         raise UsageError(f"a report of {what} has no name", "give -o report.html")
-    return path.with_name(f"{path.stem or path.resolve().name}.report.html")
+    return path.parent / f"{path.stem or path.resolve().name}.report.html"

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _BUFFER: Final = 1 << 20
 _SYNC_EVERY: Final = 1 << 25  # bytes written between two calls of fdatasync
-_PIECES: Final = min(os.sysconf("SC_IOV_MAX"), 1024)  # that one call of writev takes
+_PIECES: Final = min(os.sysconf("SC_IOV_MAX"), 1024)  # that one call of writev takes,
+_FEW: Final = 32  # and of which the size is looked at: lists are made as they are taken
 _TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _NOTHING: Final = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
@@ -173,8 +174,11 @@ class _SyncedFile(BufferedRandom):
         """Write many pieces in one call from where they lie; the file's own buffer would be one more copy."""
         self.flush()
         at, parts = self.tell(), iter(cast("Iterable[Buffer]", lines))
-        while batch := list(islice(parts, _PIECES)):
+        while batch := list(islice(parts, _FEW)):
             size = sum(map(len, batch))
+            while len(batch) < _PIECES and size < _SYNC_EVERY and (more := list(islice(parts, _FEW))):
+                batch += more
+                size += sum(map(len, more))
             done = os.writev(self.fileno(), batch)
             if done < size:  # the disk is nearly full, or a signal came
                 left = memoryview(b"".join(batch))

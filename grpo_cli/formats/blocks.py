@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from grpo_cli.files.inputs import Input
 
 BOM: Final = b"\xef\xbb\xbf"
-SIZE: Final = 2 << 20  # bytes of a block, but for lines that are longer;
-FAR: Final = 4  # so many times as large where each block is a request to a store
+SIZE: Final = 2 << 20  # bytes of a block, but for lines that are longer
+FAR: Final = 4  # blocks are so many times as large where each of them is a request to a store
 _STEP: Final = 1 << 13  # bytes in which the end of a line is looked for
 _OTHER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 

@@ -19,7 +19,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import differences, preset, presets
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.table import EVERY, OPTIONS
+from grpo_cli.options.table import EVERY, OPTIONS, TOKENS
 
 if TYPE_CHECKING:
     from grpo_cli.engine.plan_parts import ShapeOp
@@ -52,12 +52,14 @@ def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS) -> dict[str
         return dict(given)
     path = given["config"]
     content = _content(path)
-    known = (*OPTIONS.values(), *takes.values())  # of two with one flag the command's own
+    of_tokens = (row for row in EVERY.values() if row.panel == TOKENS)
+    known = (*OPTIONS.values(), *of_tokens, *takes.values())  # of two with one flag the command's own
     names = {row.flag.removeprefix("--"): row.name for row in known if row.name != "config" and not row.is_argument}
     for key in content:
         if key not in names:
             raise UnknownName.among(f"option in {path}", key, names)
     config = dict(normalized(names[key], value, f" in {path}") for key, value in content.items())
+    config = {name: value for name, value in config.items() if name in takes}
     if given.get("method", config.get("method")) != config.get("method"):
         config.pop("param", None)  # the parameters of another method
     # Flags stand last: among settings of the same field the last one counts.
@@ -300,8 +302,11 @@ def output_fields(given: Given) -> dict[str, Any]:
     return {"to": STDOUT if to in _STDOUTS else to, **{name: given[name] for name in direct if name in given}}
 
 
-def token_fields(given: Given) -> dict[str, str] | None:
-    """By what columns the advantage is written on tokens: the fields of TokenColumns; None without --per-token."""
+def token_fields(given: Given, plan: Plan) -> dict[str, str] | None:
+    """By what columns the advantage is written on tokens: the fields of TokenColumns; None without --per-token.
+
+    Beside a mask, a length that the plan reads says nothing of the tokens.
+    """
     names = ("tokens", "mask", "prompt_tokens")
     if not given.get("per_token"):
         for name in names:
@@ -309,7 +314,9 @@ def token_fields(given: Given) -> dict[str, str] | None:
                 raise UsageError(f"{EVERY[name].flag} is about the tokens of a row", "add --per-token")
         return None
     fields = {name: given[name] for name in names if name in given}
-    return fields | ({"length": given["length_column"]} if "length_column" in given else {})
+    length = given.get("length_column")
+    for_plan = length == "equal" or ("mask" in fields and "length" in plan.needs)
+    return fields | ({} if length is None or for_plan else {"length": length})
 
 
 def view_fields(given: Given) -> dict[str, Any]:

@@ -129,6 +129,8 @@ def _columns(tables: Sequence[FileTable], job: Job) -> Columns:
         refuse_same_column(texts)
         return texts
     length = job.binding.roles.get("length", "")
+    if length == "equal" or (wanted.mask and "length" in job.plan.needs):
+        length = ""  # the plan reads it, and it says nothing of the tokens
     columns = TokenColumns(
         tokens=wanted.tokens or "", mask=wanted.mask or "", length=length, prompt_tokens=wanted.prompt_tokens or ""
     )

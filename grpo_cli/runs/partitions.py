@@ -406,9 +406,14 @@ def _grouped(
         if len(group_sizes) and (group_sizes == group_sizes[0]).all():
             outcome.one_size = int(group_sizes[0])
         outcome.counts["groups"] = table.groups.size
-        outcome.counts["units"] = units(scan, reading.plan, table.groups)
+        left = scan
+        if table.rows is not None:  # the groups are those of the rows that are left
+            left = replace(
+                scan, lengths=(len(table.rows),), columns={name: one[table.rows] for name, one in columns.items()}
+            )
+        outcome.counts["units"] = units(left, reading.plan, table.groups)
         if sample is not None:
-            outcome.counts["repeats"] = repeats(table.groups, columns[sample])
+            outcome.counts["repeats"] = repeats(table.groups, left.columns[sample])
         return outcome, work(_Grouped(scan, table, merge, outcome))
     except _Waiting as waiting:
         own = waiting.moments

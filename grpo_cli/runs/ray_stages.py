@@ -131,7 +131,8 @@ class Stages:
         found, parts = self._read(shards)
         warnings = _checked(self.reading, self.tables, shards, found)
         filled = [at for at in range(self.partitions) if any(one.counts[at] for one in found)]
-        return Rows(_whole(self.tables, shards, found), filled, parts, warnings)
+        are_mixed = any(one.mixed is not None for one in found)
+        return Rows(_whole(self.tables, shards, found), filled, parts, warnings, are_mixed)
 
     def _read(self, shards: Sequence[Sequence[Piece]]) -> tuple[list[ShardFacts], list[list[Any]]]:
         """The facts of each shard, and references to its parts."""
@@ -205,7 +206,7 @@ class Stages:
         if counts["repeats"]:
             summary["warnings"].append(repeats_words(counts["repeats"], str(reading.chosen.sample)))
         draws = [one.draws for one in outcomes if one.draws is not None]
-        if draws and not rows.warnings:
+        if draws and not rows.are_mixed:
             key, named = reading.layout.key_words or ", ".join(reading.chosen.group), bool(reading.layout.binding.group)
             summary["warnings"] += reduce(Draws.merge, draws).warnings(key, reading.chosen.group, named=named)
         unused = [text for text in outcomes[0].unused if all(text in one.unused for one in outcomes)]
@@ -247,6 +248,7 @@ class Rows:
     filled: list[int]
     parts: list[list[Any]]  # of each shard those of all partitions
     warnings: list[str]
+    are_mixed: bool  # some groups hold several prompts
 
 
 @contextmanager
@@ -282,19 +284,22 @@ def refuse_own(tables: Sequence[FileTable]) -> None:
 
 
 def over_tables(cluster: Cluster, work: Callable[[FileTable], Any], tables: Iterable[FileTable]) -> Iterator[Any]:
-    """Work on each table in a task; names that only some rows have are known here afterwards."""
+    """Work on each table in a task; names that only some rows have, and empty records, are known here afterwards."""
     tables = list(tables)
-    for table, ((found, late), _) in zip(tables, cluster.run(_on_table, ((work, one) for one in tables)), strict=True):
+    done = cluster.run(_on_table, ((work, one) for one in tables))
+    for table, ((found, late, empty), _) in zip(tables, done, strict=True):
         table.add_names(late)
+        table.source.empty_records[:] = empty
         yield found
 
 
-def _on_table(work: Callable[[FileTable], Any], table: FileTable) -> tuple[Any, list[str]]:
+def _on_table(work: Callable[[FileTable], Any], table: FileTable) -> tuple[Any, list[str], list[int]]:
     own = here(table)
     own.source.check()
+    known = {*table.columns()}
     found = work(own)
     own.source.check()
-    return found, [name for name in own.columns() if name not in table.columns()]
+    return found, [name for name in own.columns() if name not in known], own.source.empty_records
 
 
 def shards_of(tables: Sequence[FileTable], rows: Sequence[int], processors: int) -> list[list[Piece]]:

@@ -147,8 +147,11 @@ def learned_from(inspection: Inspection) -> pl.Series:
     every = range(len(inspection.narrow.reward_names))
     counted = [k for k in every if not rewards.weights or rewards.weights[k]]  # a weight of 0 teaches nothing
     parts = [rows[f"reward.{k}"] for k in counted or every]
+    parts = [part.set(~part.is_finite().fill_null(value=False), None) for part in parts]  # all that is missing is one
     if rewards.component_missing == "zero":
-        parts = [part.fill_nan(None).fill_null(0.0) for part in parts]
+        parts = [part.fill_null(0.0) for part in parts]
+    elif rewards.missing == "as-zero":
+        parts = [part.set(~rows[".scorable"], 0.0) for part in parts]
     combinations = encode(parts, len(rows)).codes.cast(pl.Float64)
     return rows.select(finite.then(combinations)).to_series()
 

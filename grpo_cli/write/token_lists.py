@@ -82,8 +82,8 @@ def token_facts(columns: TokenColumns, tokens: pl.Series) -> dict[str, Any]:
     """What the summary says of the tokens of some rows: by which columns, how many, and how many of the responses."""
     return {
         "columns": columns.given,
-        "tokens": int(tokens.list.len().sum()),
-        "response_tokens": int(tokens.list.sum().sum()),
+        "tokens": int(tokens.list.len().cast(pl.Int64).sum()),
+        "response_tokens": int(tokens.list.sum().cast(pl.Int64).sum()),
     }
 
 

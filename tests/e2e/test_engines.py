@@ -58,7 +58,7 @@ def test_single_groups_stay_on_the_cluster(words: list[str], tmp_path: Path) -> 
     done = adv("inspect", "rows.jsonl", "--engine", "ray", *words, cwd=tmp_path)
     assert (done.status, done.err) == (
         2,
-        f"grpo-adv: {words[0]} shows single groups, and with --engine ray they stay on the cluster; leave one of them out\n",
+        f"grpo-adv: {words[0]} needs the groups with their keys, which --engine ray leaves on the cluster; leave one of them out\n",
     )
 
 

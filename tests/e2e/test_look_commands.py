@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -196,6 +197,13 @@ def test_a_choice_can_stand_in_a_configuration(place: Path) -> None:
     assert len((place / "rewards.selected.jsonl").read_text().splitlines()) == 8
 
 
+def test_what_a_shared_configuration_says_to_compute_alone_is_passed_over(place: Path) -> None:
+    (place / "grpo.toml").write_text('reward = "reward"\nsummary = "run.json"\nper-token = true\ntokens = "ids"\n')
+    done = adv("inspect", "rewards.jsonl", "--config", "grpo.toml", cwd=place)
+    assert (done.status, done.err) == (0, "")
+    assert not (place / "run.json").exists()
+
+
 def test_an_output_that_is_there_is_kept(place: Path) -> None:
     (place / "a.jsonl").write_text("mine")
     (place / "a.svg").write_text("mine")
@@ -204,6 +212,15 @@ def test_an_output_that_is_there_is_kept(place: Path) -> None:
         done = adv(command, "rewards.jsonl", *more, "-o", target, cwd=place)
         assert (done.status, (place / target).read_text()) == (2, "mine")
         assert "--force" in done.err
+
+
+def test_a_report_of_this_folder_has_its_name(place: Path) -> None:
+    pytest.importorskip("altair")
+    inner = place / "inner"
+    inner.mkdir()
+    shutil.copy(place / "rewards.jsonl", inner)
+    done = adv("report", ".", cwd=inner)
+    assert (done.status, done.out.split(":")[0]) == (0, "inner.report.html")
 
 
 def test_a_report_stands_beside_its_input(place: Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
 from grpo_cli.formats import token_lists
+from grpo_cli.write.token_lists import TokenColumns, token_facts
 from tests.support.command import adv
 
 if TYPE_CHECKING:
@@ -217,3 +219,38 @@ def test_tokens_without_per_token_and_csv_are_refused(tmp_path: Path) -> None:
     assert (alone.status, "add --per-token" in alone.err) == (2, True)
     csv = adv("compute", str(path), *MASK, "-o", str(tmp_path / "out.csv"))
     assert (csv.status, "holds no lists; give -o FILE.jsonl" in csv.err) == (2, True)
+
+
+def test_a_prompt_with_as_many_tokens_as_rollouts_is_a_prompt(tmp_path: Path) -> None:
+    lines = [
+        {"id": "a", "prompt_ids": [7, 9], "responses": [[1, 2], [3]], "rewards": [1, 0]},
+        {"id": "b", "prompt_ids": [7, 9, 5], "responses": [[1, 2], [3]], "rewards": [0, 1]},
+    ]
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    options = ("--group", "id", "--reward", "rewards", "--scale", "none", "--group-within", "input")
+    per_token = ("--per-token", "--tokens", "responses", "--prompt-tokens", "prompt_ids")
+    lists = computed(path, tmp_path / "out.jsonl", *options, *per_token)
+    assert lists == [[[0, 0, 0.5, 0.5], [0, 0, -0.5]], [[0, 0, 0, -0.5, -0.5], [0, 0, 0, 0.5]]]
+
+
+def test_a_length_that_the_plan_reads_says_nothing_of_the_tokens_beside_a_mask(tmp_path: Path) -> None:
+    path, out = written(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    alone = adv("compute", str(path), "--method", "opo", "--length-column", "n", "-o", "-")
+    lists = computed(path, out, *MASK[:3], "--method", "opo", "--length-column", "n")
+    masked = zip(alone.rows, ROWS, strict=True)
+    assert lists == [[row["advantage"] if one else 0.0 for one in known["loss_mask"]] for row, known in masked]
+    assert computed(path, out, *MASK, "--length-column", "equal") == computed(path, out, *MASK)
+
+
+def test_tokens_are_counted_beyond_four_billion() -> None:
+    class Lists:
+        """Two rows whose lists are too long to be made."""
+
+        list = SimpleNamespace(
+            len=lambda: pl.Series([(1 << 32) - 1, 2], dtype=pl.UInt32),
+            sum=lambda: pl.Series([(1 << 32) - 1, 1], dtype=pl.UInt32),
+        )
+
+    facts = token_facts(TokenColumns(tokens="a"), cast("pl.Series", Lists))
+    assert (facts["tokens"], facts["response_tokens"]) == ((1 << 32) + 1, 1 << 32)

@@ -55,7 +55,7 @@ def page(browser: Any, found: Inspection, tmp_path: Path) -> Iterator[Any]:
 
 @contextmanager
 def opened_quietly(browser: Any, found: Inspection, target: Path) -> Iterator[Any]:
-    write_report(found, {}, target)
+    write_report(found, {"force": True}, target)
     said: list[str] = []
     asked: list[str] = []
     opened = browser.new_page(viewport={"width": 1200, "height": 900})

@@ -148,8 +148,9 @@ class Lists(Format):
         return self.base.scan(source, [Field(name, "numbers") for name in self.items])
 
     def json_texts(self, source: Input, rows: Ints, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        """The JSON texts of some columns: a list that has an item for each rollout is taken apart, all else is repeated."""
+        """The JSON texts of some columns: lists that all have an item for each rollout are taken apart, all else is repeated."""
         sizes = self._sizes(source, self._rewards(source))
+        apart = self._apart(source, sizes, columns)
         ends = np.cumsum(sizes)
         record_of = np.searchsorted(ends, rows, side="right")
         inside = rows - (ends - sizes)[record_of]
@@ -162,10 +163,22 @@ class Lists(Format):
             at = np.searchsorted(these, record_of[first:last]).tolist()
             texts = {}
             for name in columns:
-                cells_of = [_rollout_texts(text, int(sizes[one])) for one, text in zip(these, frame[name], strict=True)]
+                cells_of = [
+                    _items(text, int(sizes[one])) if name in apart else [text] * int(sizes[one])
+                    for one, text in zip(these, frame[name], strict=True)
+                ]
                 each = [cells_of[one][k] for one, k in zip(at, inside[first:last].tolist(), strict=True)]
                 texts[name] = pl.Series(name, each, dtype=pl.String)
             yield pl.DataFrame(texts)
+
+    def _apart(self, source: Input, sizes: Ints, columns: Sequence[str]) -> set[str]:
+        """The columns that have an item for each rollout in every record: a single one may have as many by chance."""
+        apart, done = {*columns}, 0
+        for frame in self.base.json_texts(source, np.arange(len(sizes)), columns):
+            here = sizes[done : done + len(frame)].tolist()
+            done += len(frame)
+            apart = {name for name in apart if all(map(_is_item_each, frame[name], here))}
+        return apart
 
     def weave(self, source: Input, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Put the new columns into the records as lists."""
@@ -242,13 +255,15 @@ def _whole_records(source: Input, take: Ints, sizes: Ints) -> Ints:
     return kept
 
 
-def _rollout_texts(text: str | None, size: int) -> Sequence[str | None]:
-    """The JSON text of a record's cell for each of its rollouts: that of its item, or of the whole cell."""
-    if text is not None and text.startswith("["):
-        items = items_of(text)
-        if _has_one_each([json.loads(item) for item in items], size):
-            return [None if item == "null" else item for item in items]
-    return [text] * size
+def _is_item_each(text: str | None, size: int) -> bool:
+    """Whether the JSON text of a record's cell is a list with an item for each rollout, or null."""
+    is_list = text is not None and text.startswith("[")
+    return text is None or (is_list and _has_one_each([json.loads(item) for item in items_of(text)], size))
+
+
+def _items(text: str | None, size: int) -> Sequence[str | None]:
+    """The JSON texts of a record's list, one for each of its rollouts."""
+    return [None] * size if text is None else [None if item == "null" else item for item in items_of(text)]
 
 
 def _one_by_one(series: pl.Series, sizes: Ints, record_of: pl.Series) -> pl.Series:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from grpo_cli.errors import GrpoError
@@ -40,3 +41,14 @@ def test_a_name_that_only_late_rows_have_is_known_afterwards(tmp_path: Path, mon
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
     job = audit.Job(inputs=[str(tmp_path / "rows.jsonl")])
     assert audit.run(job) == audit_ray.run(job)
+
+
+def test_records_without_rollouts_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions.without_ray(monkeypatch)
+    lines = [{"id": at, "rewards": [at % 2, 1], "advantages": [at % 2 - 0.5, 0.5]} for at in range(20)]
+    lines.append({"id": 99, "rewards": [], "advantages": []})
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    job = audit.Job(inputs=[str(tmp_path / "rows.jsonl")], column="advantages")
+    found = [run(job) for run in (audit.run, audit_ray.run)]
+    assert found[0] == found[1]
+    assert "no rollouts" in " ".join(found[1]["warnings"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -270,6 +271,21 @@ def test_a_step_that_only_late_lines_have_tells_groups_apart(tmp_path: Path) -> 
     local, parted = partitions.errors(tmp_path, folder, group="prompt_id", group_within=None)
     assert str(local) == str(parted)
     assert "values of 'step'" in str(parted)
+
+
+def test_rows_that_are_dropped_from_blocks_count_no_samples(tmp_path: Path) -> None:
+    frame = partitions.rows().with_columns(sample_id=pl.int_range(pl.len()) % 7)
+    folder = partitions.shards(tmp_path / "in", frame)
+    options: dict[str, Any] = {"group": "prompt_id", "group_size": 3, "partial": "drop"}
+    partitions.both(tmp_path, folder, warnings_differ=True, **options)  # one process counts those that go, too
+
+
+def test_groups_that_look_like_two_draws_are_named_beside_records_without_rollouts(tmp_path: Path) -> None:
+    draws = [{"id": at % 30, "rollouts": [{"r": k % 2} for k in range(4)]} for at in range(60)]
+    lines = [*draws, {"id": 99, "rollouts": []}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    facts = partitions.both(tmp_path, tmp_path / "in.jsonl", group="id", reward=["rollouts[].r"])
+    assert ["come back" in " ".join(facts["warnings"]), "no rollouts" in " ".join(facts["warnings"])] == [True, True]
 
 
 def test_quartiles_and_bins_of_many_rewards_are_exact(tmp_path: Path) -> None:

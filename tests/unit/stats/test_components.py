@@ -81,6 +81,13 @@ def test_other_sizes_and_expectations_are_of_what_the_plan_learns_from(
     assert (found["expected"]["own_rates"], found["expected"]["one_rate"]) == pytest.approx((luck, same))
 
 
+def test_components_that_are_missing_in_different_ways_are_one_to_the_plan(tmp_path: Path) -> None:
+    odd: list[Any] = [None, float("nan"), float("inf"), None]
+    path = write(tmp_path / "a.jsonl", [{"uid": u, "a": 1, "b": b} for u in range(3) for b in odd])
+    facts = look(path, combine="normalize", component_missing="zero", missing="exclude").facts
+    assert facts["expected"]["own_rates"] == facts["zero_variance"]["share"] == 1
+
+
 def test_two_combinations_are_modelled_as_two_rewards_are(tmp_path: Path) -> None:
     """Beyond the size of the groups a model says how often a constant group would vary."""
     rewards = [[1, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 1]]
