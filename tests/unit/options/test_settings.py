@@ -136,7 +136,7 @@ def meaning(given: dict[str, Any]) -> dict[str, Any]:
     for part in ("shape", "post"):
         plan[part] = {op.pop("op"): op for op in plan[part]}
     binding, output = asdict(Binding(**binding_fields(given))), asdict(Output(**output_fields(given)))
-    tokens = flat("tokens", token_fields(given) or {})
+    tokens = flat("tokens", token_fields(given, plan_of(given)) or {})
     return {**flat("plan", plan), **flat("binding", binding), **flat("output", output), **tokens}
 
 
