@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -17,7 +18,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from grpo_cli.errors import InputChanged, UsageError
+from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files import stores
 from grpo_cli.runs import compute_files, export
 from tests.support import partitions
@@ -304,6 +305,33 @@ def test_a_server_that_is_busy_for_a_moment_is_asked_again(s3: Any, server: Prox
         done = adv("compute", url, "-o", "s3://bucket/out.jsonl", "--force", "-q", cwd=tmp_path)
         assert done.status == 0, (status, done)
         assert not server.answers
+
+
+def test_a_server_that_is_slow_is_asked_again(
+    s3: Any, server: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = put(s3, "in.jsonl", LINES)
+    monkeypatch.setattr(stores, "_CLIENT", {"timeout": timedelta(seconds=0.5)})
+    forget()
+    server.pauses += [1.5, 0, 1.5]
+    done = adv("compute", url, "-o", str(tmp_path / "out.jsonl"), "-q", cwd=tmp_path)
+    assert (done.status, server.pauses) == (0, [])
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == len(LINES.splitlines())
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+def test_credentials_that_have_expired_are_said(s3: Any, server: Proxy, tmp_path: Path, method: str) -> None:
+    url = put(s3, "in.jsonl", LINES)
+    source = stores.pinned(url) if method == "GET" else None
+    server.answers += ["400 Bad Request\n<Error><Code>ExpiredToken</Code><Message>expired</Message></Error>"] * 8
+    if source is None:
+        said = adv("compute", url, "-o", str(tmp_path / "out.jsonl"), cwd=tmp_path).err
+    else:
+        with pytest.raises(DataError) as error, source.open() as handle:
+            handle.read()
+        said = str(error.value)
+    assert "in.jsonl" in said
+    assert "expired" in said
 
 
 def test_an_answer_that_is_cut_is_asked_for_again_or_refused(s3: Any, server: Proxy, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import socketserver
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -54,7 +55,10 @@ class Proxy:
     sent: int = 0
     received: int = 0
     requests: list[str] = field(default_factory=list)  # "GET /bucket/key"
-    answers: list[str] = field(default_factory=list)  # status lines that the next requests get instead
+    answers: list[str] = field(
+        default_factory=list
+    )  # status lines that the next requests get instead, and their bodies
+    pauses: list[float] = field(default_factory=list)  # seconds that the next requests wait
     cut: int = 0  # so many answers end after their first bytes
 
     @property
@@ -67,6 +71,7 @@ class Proxy:
         self.sent = self.received = self.cut = 0
         self.requests.clear()
         self.answers.clear()
+        self.pauses.clear()
 
 
 @contextmanager
@@ -85,11 +90,12 @@ def proxied(server: int) -> Iterator[Proxy]:
                         method, _, rest = data.partition(b" ")
                         if method in {b"GET", b"HEAD", b"PUT", b"POST", b"DELETE"}:
                             proxy.requests.append(f"{method.decode()} {rest.partition(b' ')[0].decode()}")
+                            if proxy.pauses:
+                                time.sleep(proxy.pauses.pop(0))
                             if proxy.answers:
-                                status = proxy.answers.pop(0)
-                                self.request.sendall(
-                                    f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
-                                )
+                                status, _, body = proxy.answers.pop(0).partition("\n")
+                                head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+                                self.request.sendall((head + (body if method != b"HEAD" else "")).encode())
                                 break
                         upstream.sendall(data)
                 with suppress(OSError):
