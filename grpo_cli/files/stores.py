@@ -368,10 +368,10 @@ def _refusal(name: str, error: Exception) -> DataError | None:
     said = {kind, code, str(status)}
     if said & {"PreconditionError", "PreconditionFailed", "412"}:
         return InputChanged.between_readings(name)
-    if "ExpiredToken" in text or "ExpiredToken" in code:
-        return DataError(f"{name}: the credentials have expired", "log in again")
-    if "HEAD" in text and "status code: 400" in text:  # whose answer has no room for the reason
-        return DataError(f"{name}: the store refuses the request", "have the credentials expired, is it another region?")
+    no_reason = "HEAD" in text and "status code: 400" in text  # such an answer has no room for one
+    if no_reason or "ExpiredToken" in f"{text} {code}":
+        refused = "the store refuses the request: have the credentials expired, is it another region?"
+        return DataError(f"{name}: {refused if no_reason else 'the credentials have expired'}", "log in again")
     if "NoSuchBucket" in text or code == "NoSuchBucket":
         return DataError(f"{name}: there is no such bucket", "is it spelled so, and in this account and region?")
     if said & {"NotFoundError", "FileNotFoundError", "NoSuchKey", "404"} or "status code: 404" in text:
