@@ -258,7 +258,7 @@ def test_an_upload_of_many_parts_is_completed_or_forgotten(
     assert adv("compute", url, "-o", "s3://bucket/out.jsonl", "-q", cwd=tmp_path).status == 0
     assert adv("compute", "in.jsonl", "-o", "out.jsonl", "-q", cwd=tmp_path).status == 0
     assert content(s3, "out.jsonl") == (tmp_path / "out.jsonl").read_bytes()
-    monkeypatch.setattr(stores.Stored, "check", partial(broken_at_the_end, s3))
+    monkeypatch.setattr(stores.Stored, "check", staticmethod(partial(broken_at_the_end, s3)))
     done = adv("compute", url, "-o", "s3://bucket/other.jsonl", "-q", cwd=tmp_path)
     assert (done.status, keys(s3), uploads(s3)) == (1, ["in.jsonl", "out.jsonl"], []), done
 
