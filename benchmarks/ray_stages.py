@@ -80,6 +80,7 @@ def main() -> None:
     options = dict(word.split("=", 1) for word in sys.argv[4:])
     if not folder.exists():
         make_shards(folder, rows, files)
+        os.sync()  # or the disk would still be busy with them when outputs are written
     peak, over = [0.0], Event()
 
     def watch() -> None:

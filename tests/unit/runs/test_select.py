@@ -20,6 +20,7 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import normalized
 from grpo_cli.runs.select import Choice, Pick, pick_rows
 from tests.support import jobs
+from tests.support.command import adv
 from tests.support.jobs import rows_of, write
 from tests.support.schema_files import WRITERS
 
@@ -325,3 +326,14 @@ def test_a_group_of_every_known_layout_can_be_chosen(name: str, tmp_path: Path) 
     facts = jobs.selected(source, **flags, limit=1, output=f"{target}/" if source.is_dir() else str(target))
     assert (facts["kept_groups"], facts["kept_rows"]) == (1, written.sizes[0])
     assert facts["groups"] == len(written.sizes)
+
+
+def test_runs_of_the_same_prompts_are_pooled(tmp_path: Path) -> None:
+    """pass@8 is a fact of eight rows, and each run has four."""
+    for name, solved in (("a", 0), ("b", 2)):
+        rows = [{"prompt_id": f"p{p}", "reward": int(p > 0 and k < solved)} for p in range(3) for k in range(4)]
+        write(tmp_path / f"{name}.jsonl", rows)
+    options = ("--group-within", "input", "--where", "pass@8 >= 0.5", "-o", "out/", "-q")
+    done = adv("select", "a.jsonl", "b.jsonl", *options, cwd=tmp_path)
+    assert (done.status, done.err) == (0, "")
+    assert {row["prompt_id"] for name in "ab" for row in rows_of(tmp_path / "out" / f"{name}.jsonl")} == {"p1", "p2"}
