@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from grpo_cli.cli.engine import on_ray
-from grpo_cli.cli.output import file_of, progress, screen, show
+from grpo_cli.cli.output import file_of, is_silent, progress, screen, show
 from grpo_cli.errors import GateError, UsageError
 from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.resolve import binding_fields, origin, output_fields, plan_of, token_fields
@@ -69,7 +69,7 @@ def _job(given: dict[str, Any], plan: Any) -> Job:
         gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
         summary=file_of(given, "summary"),
         dry_run=given.get("explain", False),
-        silent="quiet" in given and not {"json", "summary", "explain"} & {*given},
+        silent=is_silent(given),
         skip_broken=given.get("on_error") == "skip",
         max_line=given.get("max_line", MAX_LINE),
         origin=origin(given, plan),

@@ -46,6 +46,11 @@ def show(given: Given, facts: Facts, render: Callable[[Facts, Console], None], *
         render(facts, screen(stream))
 
 
+def is_silent(given: Given) -> bool:
+    """Whether nobody is shown what there is to say of the result."""
+    return "quiet" in given and not {"json", "summary", "explain"} & {*given}
+
+
 def screen(stream: IO[str] | None = None) -> Console:
     """A console without colours of its own making: on standard output unless another stream is given."""
     from rich.console import Console

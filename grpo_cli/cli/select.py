@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_cli.cli.output import file_of, progress, show
+from grpo_cli.cli.output import file_of, is_silent, progress, show
 from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.resolve import binding_fields, choice_fields, output_fields, settings
 
@@ -25,6 +25,7 @@ def select(given: dict[str, Any]) -> None:
         length=given.get("length_column"),
         output=Output(**output_fields(given), word="selected"),
         summary=file_of(given, "summary"),
+        silent=is_silent(given),
         skip_broken=given.get("on_error") == "skip",
         max_line=given.get("max_line", MAX_LINE),
     )

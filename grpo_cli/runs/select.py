@@ -88,6 +88,7 @@ class Job:
     length: str | None = None  # the column of lengths, None: found by name
     output: Output = field(default_factory=Output)
     summary: Path | None = None
+    silent: bool = False  # warnings are shown to nobody
     skip_broken: bool = False  # lines that are no JSON objects are left out
     max_line: int = MAX_LINE  # bytes
 
@@ -103,7 +104,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         outputs = [target.path for target in targets]
         refuse_summary(job.summary, identities(tables), outputs, force=job.output.force)
 
-    groups = score_groups(tables, job.binding, job.plan, View(length=job.length))
+    groups = score_groups(tables, job.binding, job.plan, View(length=job.length), warn=not job.silent)
     chosen = choose(groups, job.choice)
 
     phase("writing")
@@ -135,13 +136,14 @@ def choose(inspection: Inspection, choice: Choice) -> Chosen:
     kept_groups, dropped = choose_groups(inspection, choice)
     codes = narrow.table["group"].to_numpy()
     rows = kept_groups[codes]
-    rewards = inspection.raw.rows[".reward"].fill_null(float("nan")).to_numpy()
-    compared = learned_from(inspection).fill_null(float("nan")).to_numpy()
+    share = facts.zero_variance(groups.filter(kept_groups))["share"]
     if choice.per_group is not None:
+        rewards = inspection.raw.rows[".reward"].fill_null(float("nan")).to_numpy()
         picked = rows & pick_rows(codes, rewards, choice.per_group, choice.pick, choice.seed or 0)
         count = int((rows & ~picked).sum())
         dropped.append({"reason": f"--per-group {choice.per_group} ({choice.pick})", "rows": count})
         rows = picked
+        share = _constant_share(codes[rows], learned_from(inspection).filter(pl.Series(rows)), len(groups))
     if narrow.rows is not None:
         dropped.append({"reason": "the last block is not whole", "rows": sum(narrow.lengths) - len(codes)})
     places = np.flatnonzero(rows) if narrow.rows is None else narrow.rows[rows]
@@ -164,17 +166,17 @@ def choose(inspection: Inspection, choice: Choice) -> Chosen:
             "schema": narrow.schema,
             "notes": list(narrow.notes),
             "zero_variance_share": facts.zero_variance(groups)["share"],
-            "kept_zero_variance_share": _constant_share(codes[rows], compared[rows], len(groups)),
+            "kept_zero_variance_share": share,
             "dropped": dropped,
             "warnings": [*narrow.warnings, *([] if len(places) else ["no row is left"])],
         },
     )
 
 
-def _constant_share(codes: Codes, rewards: Vector, groups: int) -> float | None:
+def _constant_share(codes: Codes, compared: pl.Series, groups: int) -> float | None:
     """Of the groups with two rewards to compare, how many have equal ones; of the rows that are left."""
-    finite = np.isfinite(rewards)
-    codes, rewards = codes[finite], rewards[finite]
+    known = compared.is_not_null()
+    codes, rewards = codes[known.to_numpy()], compared.filter(known).to_numpy()
     low, high = np.full(groups, np.inf), np.full(groups, -np.inf)
     np.minimum.at(low, codes, rewards)
     np.maximum.at(high, codes, rewards)

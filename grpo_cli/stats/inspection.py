@@ -97,10 +97,12 @@ def inspect(tables: Sequence[Table], binding: Binding, plan: Plan, view: View = 
     return replace(inspection, facts=_facts(inspection, view))
 
 
-def score_groups(tables: Sequence[Table], binding: Binding, plan: Plan, view: View) -> Inspection:
+def score_groups(
+    tables: Sequence[Table], binding: Binding, plan: Plan, view: View, *, warn: bool = True
+) -> Inspection:
     """An inspection without facts: rows, groups and advantages."""
     binding, plan, columns = what_is_read(tables, binding, plan, view)
-    inspection = scored_groups(read(tables, binding, plan), plan, columns)
+    inspection = scored_groups(read(tables, binding, plan, warn=warn), plan, columns)
     return replace(inspection, groups=inspection.groups.with_columns(difficulty.solve_rates(inspection.groups)))
 
 

@@ -13,6 +13,7 @@ from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.formats.columnar import arrow_columns, fetch, joined, joined_schema, rows_of
 from grpo_cli.formats.parquet import new_footer
 from grpo_cli.formats.parquet.column_chunks import leaf_paths
+from grpo_cli.parallel import one_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +79,7 @@ def _weave_taken(old: pq.ParquetFile, new: pl.DataFrame, writer: pq.ParquetWrite
     sizes = [old.metadata.row_group(group).num_rows for group in range(old.num_row_groups)]
     starts = np.cumsum([0, *sizes])[:-1]
     if (np.diff(take) > 0).all():
-        for table, at in _kept(old, take, starts, max([_MOST_AT_ONCE, *sizes])):
+        for table, at in one_ahead(_kept(old, take, starts, max([_MOST_AT_ONCE, *sizes]))):
             beside = arrow_columns(new[at : at + table.num_rows])
             writer.write_table(joined(table, beside), row_group_size=table.num_rows)
         return
