@@ -68,7 +68,7 @@ def replacing(
             with _SyncedFile(_locked(temporary), target) as sink:
                 yield cast("BinaryIO", sink)
                 sink.sync()
-                if retried and target.is_file() and filecmp.cmp(temporary, target, shallow=False):
+                if retried and not force and target.is_file() and filecmp.cmp(temporary, target, shallow=False):
                     force = True
                 mode = _refuse_existing(target, force=force)
                 if mode is not None:

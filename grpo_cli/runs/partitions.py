@@ -585,8 +585,10 @@ def write_files(task: Task, writing: Writing, parts: Sequence[Sequence[ScoredPar
         ]
     )
     columns = pl.concat([part.columns for of_shard in parts for part in of_shard if part.columns.width])
-    order = np.argsort(rows, kind="stable")  # the rows of each part ascend, which this sort makes use of
-    rows, columns = rows[order], columns[order]
+    place = np.full(starts[-1], -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    rows = np.flatnonzero(place >= 0)
+    columns = columns[place[rows]]
     ends = np.cumsum([0, *writing.lengths])
     bounds = np.searchsorted(rows, ends).tolist()
     notes = list[str]()
