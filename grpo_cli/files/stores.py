@@ -41,6 +41,7 @@ _PART: Final = (
 _MANY: Final = 1000
 _LEAST_COPY: Final = 5 << 20  # what S3 takes as a part that is not the last
 _MOST_COPY: Final = 5 << 30
+_MOST_AT_ONCE: Final = 320 << 20  # bytes of an object that is sent in one request, which can be made to replace nothing
 _RETRY: Final[Any] = {"max_retries": 5, "retry_timeout": timedelta(minutes=2)}
 _CLIENT: Final[Any] = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(minutes=2)}
 _OF_STORES: Final = (FileNotFoundError, PermissionError, ConnectionError, TimeoutError)  # what obstore raises itself
@@ -352,6 +353,12 @@ def _explained(name: str) -> Iterator[None]:
         raise explained from None
 
 
+_CREDENTIALS: Final = {  # where those of a store are most often given
+    "s3": " (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
+    "gs": " (GOOGLE_APPLICATION_CREDENTIALS)",
+    "az": " (AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY)",
+    "hf": " (HF_TOKEN)",
+}
 _GOOGLE: Final = "set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account"
 
 
@@ -380,7 +387,8 @@ def _refusal(name: str, error: Exception) -> DataError | None:
         said & {"PermissionError", "PermissionDeniedError", "UnauthenticatedError", "AccessDenied", "401", "403"}
         or "403" in text[:200]
     ):
-        return DataError(f"{name}: access denied", "may these credentials (AWS_PROFILE, HF_TOKEN, ...) see it?")
+        known = _CREDENTIALS.get(name.partition("://")[0], "")
+        return DataError(f"{name}: access denied", f"may these credentials{known} see it?")
     if "range" in text.lower() and "support" in text.lower():
         return DataError(f"{name}: this server gives no parts of a file", "download it first")
     if "Error performing token request" in text or "must be specified" in text:
@@ -448,7 +456,7 @@ class _Spooled(RawIOBase):
         self._file.seek(0)
         if not self._force and exists(self._url):
             raise _exists(self._url)
-        once = not self._force and size <= _MOST_COPY >> 4
+        once = not self._force and size <= _MOST_AT_ONCE
         try:
             obstore.put(store, key, self._file, mode="create" if once else "overwrite", use_multipart=not once)
         except AlreadyExistsError:

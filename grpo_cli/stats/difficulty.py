@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import Numbers, each
+from grpo_cli.engine.column_stats import Numbers, each, few
 from grpo_cli.read.group_keys import encode
 from grpo_cli.stats.facts import plain, reward_range
 
@@ -40,6 +40,7 @@ BANDS: Final = (
 )  # how often a prompt is solved: hard and easy are beyond USEFUL
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def pass_at(n: Sequence[int], solved: Sequence[int], k: int) -> list[float | None]:
@@ -181,12 +182,26 @@ def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """How many `times` a reward stands `c` times in a group of `n` rows that varies; `rows` has `group` and `.reward`."""
     varying = comparable(groups).filter(~pl.col("constant"))
     known = rows.filter(pl.col(".reward").is_not_null())
-    values = encode([known["group"], known[".reward"]], len(known))
-    sizes = np.zeros(len(groups), np.int64)
+    codes, rewards = known["group"].to_numpy(), known[".reward"]
+    sizes = np.zeros(len(groups), np.int64)  # 0 where a group is constant
     sizes[varying["code"].to_numpy()] = varying["scored"].to_numpy()
-    size = sizes.take(known["group"].to_numpy().take(values.first.to_numpy()))  # 0 where a group is constant
-    counts = pl.DataFrame({"n": size, "c": np.bincount(values.codes.to_numpy(), minlength=values.size)})
-    return _summed(counts.filter(pl.col("n") > 0).with_columns(times=pl.lit(1, pl.Int64)))
+    found = few(rewards)
+    if found is None or not found[0]:
+        pairs = encode([known["group"], rewards], len(known))
+        size, of_pairs = sizes.take(codes.take(pairs.first.to_numpy())), np.bincount(pairs.codes.to_numpy())
+        return _summed(_times(size, of_pairs))
+    # A pass for each value takes half the time of numbering all pairs.
+    return _summed(
+        pl.concat(
+            _summed(_times(sizes, np.bincount(codes[(rewards == value).to_numpy()], minlength=len(sizes))))
+            for value in found[0]
+        )
+    )
+
+
+def _times(sizes: Ints, counts: Ints) -> pl.DataFrame:
+    pairs = pl.DataFrame({"n": sizes, "c": counts}, schema={"n": pl.Int64, "c": pl.Int64})
+    return pairs.filter((pl.col("n") > 0) & (pl.col("c") > 0)).with_columns(times=pl.lit(1, pl.Int64))
 
 
 def _summed(pairs: pl.DataFrame) -> pl.DataFrame:

@@ -247,6 +247,24 @@ def test_an_object_that_changes_between_the_readings_stops_the_run(
     assert (keys(s3), uploads(s3)) == ([path.name], [])
 
 
+@pytest.mark.parametrize("size", [30, 26])  # 12 + 12 + 6 is copied; 2 behind 12 + 12 is too short to be copied
+def test_an_object_that_is_too_large_for_one_copy_is_copied_in_parts(
+    s3: Any, server: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(stores, "_MOST_COPY", 12 * MB)
+    frame = pl.DataFrame({
+        "prompt_id": [at // 8 for at in range(size * 8)], "reward": [float(at % 3) for at in range(size * 8)],
+        "text": [np.random.default_rng(at).bytes(MB // 16).hex() for at in range(size * 8)],
+    })  # fmt: skip
+    frame.write_parquet(tmp_path / "in.parquet", compression="uncompressed", row_group_size=40)
+    url = put(s3, "in.parquet", tmp_path / "in.parquet")
+    server.reset()
+    assert adv("compute", url, "-o", "s3://bucket/out.parquet", "-q", cwd=tmp_path).status == 0
+    assert server.sent < (3 * MB if size == 26 else MB)
+    assert adv("compute", "in.parquet", "-o", "out.parquet", "-q", cwd=tmp_path).status == 0
+    assert content(s3, "out.parquet") == (tmp_path / "out.parquet").read_bytes()
+
+
 def test_an_upload_of_many_parts_is_completed_or_forgotten(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

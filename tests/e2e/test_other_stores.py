@@ -88,11 +88,15 @@ def test_an_object_that_exists_or_is_made_meanwhile_is_not_replaced_without_forc
     assert store.objects["box/out.jsonl"].count(b"advantage") == len(ROWS)
 
 
-def test_a_large_output_is_sent_in_parts_and_appears_whole(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("force", [True, False])
+def test_a_large_output_is_sent_in_parts_and_appears_whole(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, force: bool
+) -> None:
+    monkeypatch.setattr(stores, "_MOST_AT_ONCE", 1 << 20)
     data = b"".join(json.dumps({**row, "text": "y" * (1 << 20)}).encode() + b"\n" for row in ROWS)
     (tmp_path / "in.jsonl").write_bytes(data)
     assert adv("compute", "in.jsonl", "-o", "out.jsonl", "-q", cwd=tmp_path).status == 0
-    assert adv("compute", "in.jsonl", "-o", f"{store.url}/out.jsonl", "--force", "-q", cwd=tmp_path).status == 0
+    assert adv("compute", "in.jsonl", "-o", f"{store.url}/out.jsonl", *["--force"] * force, "-q", cwd=tmp_path).status == 0
     assert sum(line.startswith("PUT") for line in store.requests) > 2
     assert store.objects == {"box/out.jsonl": (tmp_path / "out.jsonl").read_bytes()}
     assert store.uploads == {}
@@ -118,5 +122,6 @@ def test_a_busy_store_is_asked_again_and_a_refusal_is_one_line_without_credentia
     store.answers += [403] * 20
     done = adv(*words, "--force", cwd=tmp_path)
     assert (done.status, done.err.count("\n"), "access denied" in done.err) == (1, 1, True)
+    assert {"gs": "GOOGLE_APPLICATION_CREDENTIALS", "az": "AZURE_STORAGE_ACCOUNT_KEY"}[store.url[:2]] in done.err
     assert "known" not in done.err
     assert "c2VjcmV0" not in done.err

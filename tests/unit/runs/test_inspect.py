@@ -129,6 +129,21 @@ def test_a_smaller_size_is_judged_by_all_the_ways_to_draw_it(groups: list[list[f
     assert found["alive"] == pytest.approx(wanted, abs=1e-12)
 
 
+@given(
+    groups=st.lists(st.lists(st.integers(0, 40).map(float), min_size=1, max_size=60), min_size=1, max_size=8).filter(
+        lambda groups: any(len(rewards) > 1 for rewards in groups)
+    )
+)
+def test_equal_rewards_of_a_group_are_counted_for_few_values_and_for_many(groups: list[list[float]]) -> None:
+    made, wanted = looked(groups), Counter[tuple[int, int]]()
+    for rewards in groups:
+        times = Counter(rewards)
+        if len(times) > 1:
+            wanted.update((len(rewards), count) for count in times.values())
+    found = repeated_rewards(made.groups, made.rows).rows()
+    assert {(n, c): times for n, c, times in found} == wanted
+
+
 def looked_sizes(groups: list[list[float]], sizes: tuple[int, ...]) -> list[dict[str, Any]]:
     made = looked(groups)
     return at_other_sizes(
