@@ -36,7 +36,7 @@ _NOTES: Final = re.compile(r"dataset_(info|infos|dict)\.json")
 _BESIDE_ARROW: Final = re.compile(r"state\.json|cache-.*\.arrow|tmp[^.]*")
 _OWN_OUTPUTS: Final = (".advantages.", ".selected.")
 _BLOCK: Final = 1 << 20  # bytes that are read from a pipe at once
-_MOST: Final = 4 << 20  # bytes that are given at once
+_MOST: Final = 8 << 20  # bytes that are given at once
 _PAUSE: Final = 20  # milliseconds in which more may come in; a pipe gives a few bytes at a time
 _TURN: Final = 200  # milliseconds that a pipe is waited for at a time
 

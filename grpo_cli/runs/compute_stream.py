@@ -279,7 +279,7 @@ class _Pending:
                 raise DataError(f"-:{line}: {', '.join(self.groups)} was in an earlier batch", more)
             self.left.add(run.end)
             last = run.end
-        self.gone += block.data.count(b"\n")
+        self.gone = self.arrived - data.count(b"\n", cut)
         self.parts, self.held = [data[cut:]], len(data) - cut
         self.runs = [run._replace(start=run.start - cut) for run in self.runs[count:]]
         return block
