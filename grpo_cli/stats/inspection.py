@@ -97,9 +97,7 @@ def inspect(tables: Sequence[Table], binding: Binding, plan: Plan, view: View = 
     return replace(inspection, facts=_facts(inspection, view))
 
 
-def score_groups(
-    tables: Sequence[Table], binding: Binding, plan: Plan, view: View, *, warn: bool = True
-) -> Inspection:
+def score_groups(tables: Sequence[Table], binding: Binding, plan: Plan, view: View, *, warn: bool = True) -> Inspection:
     """An inspection without facts: rows, groups and advantages."""
     binding, plan, columns = what_is_read(tables, binding, plan, view)
     inspection = scored_groups(read(tables, binding, plan, warn=warn), plan, columns)

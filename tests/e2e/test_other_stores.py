@@ -96,7 +96,9 @@ def test_a_large_output_is_sent_in_parts_and_appears_whole(
     data = b"".join(json.dumps({**row, "text": "y" * (1 << 20)}).encode() + b"\n" for row in ROWS)
     (tmp_path / "in.jsonl").write_bytes(data)
     assert adv("compute", "in.jsonl", "-o", "out.jsonl", "-q", cwd=tmp_path).status == 0
-    assert adv("compute", "in.jsonl", "-o", f"{store.url}/out.jsonl", *["--force"] * force, "-q", cwd=tmp_path).status == 0
+    assert (
+        adv("compute", "in.jsonl", "-o", f"{store.url}/out.jsonl", *["--force"] * force, "-q", cwd=tmp_path).status == 0
+    )
     assert sum(line.startswith("PUT") for line in store.requests) > 2
     assert store.objects == {"box/out.jsonl": (tmp_path / "out.jsonl").read_bytes()}
     assert store.uploads == {}
