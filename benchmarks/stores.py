@@ -1,30 +1,31 @@
 """Objects in a store: what `compute` moves and takes, beside the same job by hand, against an S3 server on loopback.
 
-    python -m benchmarks.stores                     # the table; needs 1 GB of memory for the server, and a minute
+    python -m benchmarks.stores                     # the table; needs 1 GB of memory for the server
     python -m benchmarks.stores --write             # into README.md
     python -m benchmarks.stores --duckdb PYTHON     # the Python of DuckDB, where its httpfs is not in this one
 
-The server (moto) copies the whole object for each range that is requested, and a proxy before it counts bytes: seconds are
-those of the server, bytes and requests are what a run costs elsewhere. Processor time and memory are those of the client.
+The server (`memory_s3.py`) is a process of its own that counts the bytes of contents. Over loopback bytes cost next to nothing: elsewhere they
+are what a run waits for. Processor time and memory are those of the client.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.request import urlopen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.s3_server import Proxy
+    from collections.abc import Callable, Iterator
 
 PAGE: Final = Path(__file__).with_name("README.md")
 MARKS: Final = ("<!-- stores -->\n", "<!-- end of stores -->\n")
@@ -133,13 +134,31 @@ class Taken(NamedTuple):
     requests: float
 
 
-def run(who: str, kind: str, client: Any, proxy: Proxy, python: str) -> Taken:
+@contextmanager
+def serving() -> Iterator[str]:
+    """The address of a server that ends with the block."""
+    words = [sys.executable, str(Path(__file__).with_name("memory_s3.py"))]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield f"http://127.0.0.1:{process.stdout.readline().strip() if process.stdout else ''}"
+        finally:
+            process.terminate()
+
+
+def moved(address: str) -> dict[str, int]:
+    """What went down and up since the last time, in bytes, and how many requests there were."""
+    with urlopen(address) as answer:  # noqa: S310 - the server of this benchmark
+        found: dict[str, int] = json.load(answer)
+    return found
+
+
+def run(who: str, kind: str, client: Any, address: str, python: str) -> Taken:
     """One run in a process of its own, whose output is checked to be there, and removed."""
     source, key = f"s3://bench/in.{kind}", f"out.{kind}"
     target = f"s3://bench/{key}"
     tool = [sys.executable, "-m", "grpo_cli", "compute", source, "-o", target, "--quiet"]
     by_hand = [python if who == "DuckDB" else sys.executable, __file__, "--job", who, source, target]
-    proxy.reset()
+    moved(address)
     started = time.perf_counter()
     process = subprocess.Popen(tool if who == "grpo-adv" else by_hand)
     _, status, usage = os.wait4(process.pid, 0)
@@ -147,22 +166,27 @@ def run(who: str, kind: str, client: Any, proxy: Proxy, python: str) -> Taken:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{who} failed on {source} with {process.returncode}")
-    moved = (proxy.received / 1e6, proxy.sent / 1e6, float(len(proxy.requests)))
+    counts = moved(address)
     client.head_object(Bucket="bench", Key=key)
     client.delete_object(Bucket="bench", Key=key)
-    return Taken(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, *moved)
+    return Taken(
+        wall,
+        usage.ru_utime + usage.ru_stime,
+        usage.ru_maxrss / 1024,
+        counts["down"] / 1e6,
+        counts["up"] / 1e6,
+        counts["requests"],
+    )
 
 
 def table(rounds: int, python: str) -> list[str]:
     """The lines of the table: medians of interleaved rounds."""
     import boto3
 
-    from tests.support.s3_server import proxied, running
-
     lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-    with running() as port, proxied(port) as proxy:
+    with serving() as address:
         os.environ.update(
-            AWS_ENDPOINT_URL=proxy.address, AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret",  # noqa: S106
+            AWS_ENDPOINT_URL=address, AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret",  # noqa: S106
             AWS_DEFAULT_REGION="us-east-1", AWS_EC2_METADATA_DISABLED="true",
         )  # fmt: skip
         client = boto3.client("s3")
@@ -172,11 +196,11 @@ def table(rounds: int, python: str) -> list[str]:
             seen: dict[str, list[Taken]] = {who: [] for who in ("grpo-adv", *BY_HAND)}
             for number in range(rounds):
                 for who in list(seen)[:: -1 if number % 2 else 1]:
-                    seen[who].append(run(who, kind, client, proxy, python))
+                    seen[who].append(run(who, kind, client, address, python))
             for who, taken in seen.items():
                 middle = Taken(*map(statistics.median, zip(*taken, strict=True)))
                 lines.append(
-                    f"| {SIZES[kind] // MB} MB {kind} | {who} | {middle.wall:.1f} | {middle.processor:.1f} "
+                    f"| {SIZES[kind] // MB} MB {kind} | {who} | {middle.wall:.2f} | {middle.processor:.2f} "
                     f"| {middle.memory:,.0f} | {middle.down:.1f} | {middle.up:.1f} | {middle.requests:.0f} |"
                 )
     return lines

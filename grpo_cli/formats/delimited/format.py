@@ -22,7 +22,7 @@ from grpo_cli.formats.delimited.positions import Unsure, blocks, positions
 from grpo_cli.formats.delimited.records import QUOTE, records, text_of
 from grpo_cli.formats.interface import Format
 from grpo_cli.formats.paths import absent
-from grpo_cli.formats.slices import between, filled, joined
+from grpo_cli.formats.slices import filled
 from grpo_cli.parallel import ahead
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from grpo_cli.files.inputs import Input
     from grpo_cli.formats.interface import Compared, Field, Weaving
-    from grpo_cli.formats.slices import Buffer, Ints
+    from grpo_cli.formats.slices import Buffer, Gap, Ints
 
     Place = Callable[[int], str]
     Columns = Callable[[list[pl.Series], Place], list[pl.Series]]  # what becomes of the texts of some cells
@@ -231,12 +231,12 @@ class Delimited(Format):
 
         def woven(job: _Job) -> list[Buffer]:
             data = job.block.read()
-            if job.rows is not None:
-                data = self._kept(data, job.rows, newline, width)
-            if not names:
+            if not names and job.rows is None:
                 return [data]
             if job.ends is not None and all(slot is None for slot in slots):
                 return self._behind(job, data, job.ends)
+            if job.rows is not None and not data.endswith(b"\n"):
+                data += newline
             return self._woven(job, data, slots, width)
 
         for parts in ahead(woven, self._jobs(source, weaving, newline, width)):
@@ -283,16 +283,6 @@ class Delimited(Format):
             return offsets((record, bool(raw)) for record, raw in records(BytesIO(data), self.separator, "", 1))
         return np.column_stack([found.starts, found.stops])
 
-    def _kept(self, data: bytes, rows: Ints, newline: bytes, width: int) -> bytes:
-        """Some records of a block, each of them ended, without the mark that only the first line of a file may carry."""
-        data = data if data.endswith(b"\n") else data + newline
-        try:
-            found = positions(data, self.separator, width)
-        except Unsure:
-            whole = [raw for raw, there in records(BytesIO(data), self.separator, "", 1) if there]
-            return b"".join([whole[row].removeprefix(BOM) for row in rows.tolist()])
-        return bytes(joined([between(data, found.starts, found.stops).gather(rows)]))
-
     def _behind(self, job: _Job, data: bytes, ends: Ints) -> list[Buffer]:
         """The bytes of a block with the new cells behind the last one of each record, where the first reading found it."""
         after = np.frombuffer(data, np.uint8)[ends[ends < len(data)]]
@@ -301,22 +291,36 @@ class Delimited(Format):
         return filled(data, [(ends, ends)], [self._cells(job.added.get_columns())])
 
     def _woven(self, job: _Job, data: bytes, slots: Sequence[int | None], width: int) -> list[Buffer]:
-        """The bytes of a block with the new cells in their slots, or behind the last one where they have none."""
+        """The bytes of a block with the new cells in their slots, or behind the last one where they have none.
+
+        Of records that are taken none has the mark that only the first line of a file may carry.
+        """
         try:
             found = positions(data, self.separator, width)
         except Unsure:
+            if job.rows is not None:
+                whole = [raw for raw, there in records(BytesIO(data), self.separator, "", 1) if there]
+                data = b"".join([whole[row].removeprefix(BOM) for row in job.rows.tolist()])
+            if not slots:
+                return [data]
             values = zip(*(map(self._spell, series.to_list()) for series in job.added), strict=True)
             lines = records(BytesIO(data), self.separator, "", 1)
             return [self._put(record, raw, slots, next(values)) if raw else record for record, raw in lines]
-        if len(found.starts) != job.added.height:
+        height = len(found.starts)
+        if height != job.added.height if job.rows is None else job.rows[-1] >= height:
             raise InputChanged.between_readings(job.block.name)
+        gaps: list[Gap] = []
+        texts: list[list[str | pl.Series]] = []
+        if job.rows is not None:
+            found = found.of(job.rows)
+            gaps, texts = [(np.append(0, found.stops[:-1]), found.starts)], [[]]
         there = sorted((slot, at) for at, slot in enumerate(slots) if slot is not None)
-        gaps = [found.cell(slot) for slot, _ in there]
-        texts: list[list[str | pl.Series]] = [[self._spelled(job.added.to_series(at))] for _, at in there]
+        gaps += [found.cell(slot) for slot, _ in there]
+        texts += [[self._spelled(job.added.to_series(at))] for _, at in there]
         behind = [series for series, slot in zip(job.added, slots, strict=True) if slot is None]
         if behind:
             gaps, texts = [*gaps, (found.ends, found.ends)], [*texts, self._cells(behind)]
-        return filled(data, gaps, texts)
+        return filled(found.data, gaps, texts)
 
     def _cells(self, columns: Sequence[pl.Series]) -> list[str | pl.Series]:
         """New cells behind others, each with a separator before it."""
