@@ -359,6 +359,7 @@ _CREDENTIALS: Final = {  # where those of a store are most often given
     "az": " (AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY)",
     "hf": " (HF_TOKEN)",
 }
+_ANSWERED: Final = re.compile(r"status code: (\d{3})")
 _GOOGLE: Final = "set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account"
 
 
@@ -372,21 +373,20 @@ def _refusal(name: str, error: Exception) -> DataError | None:
         code = error.response.get("Error", {}).get("Code", "")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     text = str(error)
+    if answered := _ANSWERED.search(text):  # obstore has classes for some of them only
+        status = answered[1]
     said = {kind, code, str(status)}
     if said & {"PreconditionError", "PreconditionFailed", "412"}:
         return InputChanged.between_readings(name)
-    no_reason = "HEAD" in text and "status code: 400" in text  # such an answer has no room for one
+    no_reason = "HEAD" in text and "400" in said  # such an answer has no room for one
     if no_reason or "ExpiredToken" in f"{text} {code}":
         refused = "the store refuses the request: have the credentials expired, is it another region?"
         return DataError(f"{name}: {refused if no_reason else 'the credentials have expired'}", "log in again")
     if "NoSuchBucket" in text or code == "NoSuchBucket":
         return DataError(f"{name}: there is no such bucket", "is it spelled so, and in this account and region?")
-    if said & {"NotFoundError", "FileNotFoundError", "NoSuchKey", "404"} or "status code: 404" in text:
+    if said & {"NotFoundError", "FileNotFoundError", "NoSuchKey", "404"}:
         return _NoObject(f"{name}: no such object", "is the name spelled so?")
-    if (
-        said & {"PermissionError", "PermissionDeniedError", "UnauthenticatedError", "AccessDenied", "401", "403"}
-        or "403" in text[:200]
-    ):
+    if said & {"PermissionError", "PermissionDeniedError", "UnauthenticatedError", "AccessDenied", "401", "403"}:
         known = _CREDENTIALS.get(name.partition("://")[0], "")
         return DataError(f"{name}: access denied", f"may these credentials{known} see it?")
     if "range" in text.lower() and "support" in text.lower():

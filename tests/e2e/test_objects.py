@@ -387,9 +387,9 @@ def test_an_export_goes_on_where_the_store_stumbles(s3: Any, server: Proxy, tmp_
 def test_an_export_that_fails_leaves_no_object(
     s3: Any, server: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, target: str
 ) -> None:
-    url = put(s3, "in.jsonl", LINES)
+    url = put(s3, "in-403.jsonl", LINES)  # a number in a name, or in the time that an answer took, is no status
     act, status, words = {
-        "changed": (lambda: put(s3, "in.jsonl", LINES.replace(b"1.0", b"0.0", 1)), 1, "changed while it was being read"),
+        "changed": (lambda: put(s3, "in-403.jsonl", LINES.replace(b"1.0", b"0.0", 1)), 1, "changed while it was being read"),
         "made meanwhile": (lambda: put(s3, target, b"theirs"), 2, f"s3://bucket/{target} exists"),
         "denied": (lambda: server.answers.extend(["403 Forbidden"] * 20), 1, "access denied"),
         "down": (lambda: server.answers.extend(["503 Slow Down"] * 20), 1, "the store did not answer as it should"),
@@ -399,7 +399,9 @@ def test_an_export_that_fails_leaves_no_object(
     server.answers.clear()
     assert (done.status, done.err.count("\n"), words in done.err) == (status, 1, True), done
     assert uploads(s3) == []
-    assert [content(s3, name) for name in keys(s3) if name != "in.jsonl"] == [b"theirs"] * (fault == "made meanwhile")
+    assert [content(s3, name) for name in keys(s3) if name != "in-403.jsonl"] == [b"theirs"] * (
+        fault == "made meanwhile"
+    )
 
 
 @pytest.mark.parametrize(
