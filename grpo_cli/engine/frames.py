@@ -68,20 +68,23 @@ class Frames:
         self._merge = merge
         self._fresh = count()
         codes = table[GROUP].to_numpy()
-        sizes = np.bincount(codes)
-        known = np.flatnonzero(sizes)
-        if len(known) < len(sizes):  # a part of a table has some of its groups
-            codes = (np.cumsum(sizes > 0) - 1).astype(np.uint32)[codes]
+        self._runs = Segments.ascending(codes)
+        sizes = np.bincount(codes) if self._runs is None else self._runs.sizes
+        known = np.flatnonzero(sizes) if self._runs is None else codes[self._runs.starts]
+        if len(known) and known[-1] >= len(known):  # a part of a table has some of its groups
+            places = np.empty(int(known[-1]) + 1, np.uint32)
+            places[known] = np.arange(len(known), dtype=np.uint32)
+            codes = places[codes]
         self._codes = codes
-        self._facts = pl.DataFrame({"code": pl.Series(known, dtype=pl.UInt32), "size": sizes[known]})
+        self._facts = pl.DataFrame({"code": pl.Series(known, dtype=pl.UInt32), "size": sizes[sizes > 0]})
         self._later_facts: dict[str, pl.Expr] = {}  # columns of groups, which are computed together
-        batch = table[BATCH].to_numpy()
-        self._batches = int(batch.max(initial=0)) + 1
-        of_group = np.zeros(len(known), np.uint32)
+        batch = table[BATCH]
+        self._batches = 1 + int(batch.max() or 0)  # type: ignore[arg-type]  # polars does not say that it is a number
+        self.batch_of_group = np.zeros(len(known), np.uint32)
+        self._batches_hold_groups = True
         if self._batches > 1:
-            of_group[codes] = batch
-        self.batch_of_group = of_group
-        self._batches_hold_groups = self._batches == 1 or bool((of_group[codes] == batch).all())
+            self.batch_of_group[codes] = batch
+            self._batches_hold_groups = bool((self.batch_of_group[codes] == batch.to_numpy()).all())
 
     def copy(self) -> Frames:
         """The same columns; what is named from now on in one of them is not in the other."""
@@ -130,7 +133,8 @@ class Frames:
 
     def base(self, value: pl.Expr, prefix: str) -> dict[str, pl.Expr]:
         """The base quantities of a column's groups by name, `prefix` before them; groups without values have no extremes."""
-        computed = base_quantities(self._codes, self._computed(value), self.groups["size"].to_numpy())
+        sizes = self.groups["size"].to_numpy()
+        computed = base_quantities(self._codes, self._computed(value), sizes, self._runs)
         far = np.maximum(
             np.abs(computed["min"]), np.abs(computed["max"]), where=computed["n"] > 0, out=np.zeros(len(self.groups))
         )

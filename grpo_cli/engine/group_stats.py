@@ -7,71 +7,112 @@ the order of the file: the same group gives the same bits in any layout, part or
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 
 from grpo_cli.engine.column_stats import over
+from grpo_cli.engine.moments import Vector
+from grpo_cli.parallel import ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import polars as pl
 
-    from grpo_cli.engine.moments import Codes, Index, Vector
+    from grpo_cli.engine.moments import Codes, Index
 
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Cells = TypeVar("Cells", bound=np.ndarray[tuple[int], Any])
-PIECE: Final = 1 << 15  # rows that numpy adds at once
+Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+_Quantities = tuple[Vector, Vector, Vector, Vector]
+PIECE: Final = 1 << 15  # rows that numpy adds at once,
+TOGETHER: Final = 1 << 17  # and where groups lie together
 _WORD: Final = 16  # bits of the integers that numpy sorts in linear time
 
 
 def group_sums(codes: Codes, values: pl.Series, groups: int) -> Vector:
     """The sum of each group; rows without a value are left out."""
-    codes, numbers = _counted(codes, values)
-    return np.bincount(codes, weights=numbers, minlength=groups).astype(np.float64, copy=False)  # no rows give integers
+    codes, values = _counted(codes, values)
+    return np.bincount(codes, weights=values.to_numpy(), minlength=groups).astype(
+        np.float64, copy=False
+    )  # no rows give integers
 
 
-def base_quantities(codes: Codes, values: pl.Series, sizes: Index) -> dict[str, Vector]:
+def base_quantities(codes: Codes, values: pl.Series, sizes: Index, runs: Segments | None) -> dict[str, Vector]:
     """What every estimator is written with, one number per group; rows without a value do not count.
 
-    `sizes` are the rows of each group, with a value or without.
+    `sizes` are the rows of each group, with a value or without; `runs` are the groups where their rows lie together.
 
     `n` rows, `min`, `max`, the mean `mean_d` of the distances from `min`, and the sum of `squares` of the distances from
     the mean. An offset that all rows share costs no digits, and a constant group has distances of exactly 0.
     A NaN makes the quantities of its group NaN, and no other's. A group without values has infinite extremes.
     """
     groups, missing = len(sizes), values.null_count()
-    codes, numbers = _counted(codes, values)
-    n = (np.bincount(codes, minlength=groups) if missing else sizes).astype(np.float64)
-    low, high = np.full(groups, np.inf), np.full(groups, -np.inf)
-    total, squares, distances = np.zeros(groups), np.zeros(groups), np.empty(len(numbers))
+    codes, values = _counted(codes, values)
+    n = np.bincount(codes, minlength=groups) if missing else sizes
+
+    def piece(ends: tuple[int, int]) -> _Quantities:
+        first, last = ends
+        start, end, many = starts[first], starts[last], sizes[first:last]
+        if len(many) > 1 and (many == many[0]).all():
+            return _of_columns(np.asarray(values[start:end]).reshape(len(many), -1).T)
+        return _of_rows(codes[start:end] - codes[start : start + 1], values[start:end], many)
+
+    if missing or runs is None or not len(values):
+        parts = [_of_rows(codes, values, n)]
+    else:
+        starts = np.append(runs.starts, len(values))
+        cuts = np.unique(np.append(np.searchsorted(runs.starts, np.arange(0, len(values), TOGETHER)), groups))
+        parts = list(ahead(piece, pairwise(cuts)))
+    names = ("min", "max", "mean_d", "squares")
+    return {"n": n.astype(np.float64)} | dict(zip(names, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+
+
+def _of_columns(values: Matrix) -> _Quantities:
+    """The quantities of groups of one size: each is a column, and numpy adds the rows of a matrix one by one."""
     with _quiet():
-        for at, piece in _pieces(codes, numbers):
+        values = np.array(values, order="C")
+        low, high = values.min(axis=0) + 0.0, values.max(axis=0) + 0.0  # of 0.0 and -0.0 the first one was kept
+        values -= low
+        mean_d = values.sum(axis=0) / len(values)
+        values -= mean_d
+        values *= values
+        return low, high, mean_d, values.sum(axis=0)
+
+
+def _of_rows(codes: Codes, values: pl.Series, n: Index) -> _Quantities:
+    """The quantities of groups whose rows lie anywhere."""
+    groups = len(n)
+    low, high = np.full(groups, np.inf), np.full(groups, -np.inf)
+    total, squares, distances = np.zeros(groups), np.zeros(groups), np.empty(len(values))
+    with _quiet():
+        for at, piece in _pieces(codes, values):
             np.minimum.at(low, at, piece)
             np.maximum.at(high, at, piece)
-    low, high = low + 0.0, high + 0.0  # of 0.0 and -0.0 the first one was kept
+    low, high = low + 0.0, high + 0.0
 
     def from_least(start: int, end: int) -> None:
         with _quiet():
-            np.subtract(numbers[start:end], low.take(codes[start:end]), out=distances[start:end])
+            np.subtract(np.asarray(values[start:end]), low.take(codes[start:end]), out=distances[start:end])
 
     def squared_from_mean(start: int, end: int) -> None:
         with _quiet():
             centred = distances[start:end] - mean_d.take(codes[start:end])
             np.multiply(centred, centred, out=distances[start:end])
 
-    over(from_least, len(numbers))
+    over(from_least, len(values))
     with _quiet():
         for at, piece in _pieces(codes, distances):
             np.add.at(total, at, piece)
         mean_d = total / n
-    over(squared_from_mean, len(numbers))
+    over(squared_from_mean, len(values))
     with _quiet():
         for at, piece in _pieces(codes, distances):
             np.add.at(squares, at, piece)
-    return {"n": n, "min": low, "max": high, "mean_d": mean_d, "squares": squares}
+    return low, high, mean_d, squares
 
 
 def _quiet() -> np.errstate:
@@ -79,17 +120,17 @@ def _quiet() -> np.errstate:
     return np.errstate(invalid="ignore", divide="ignore", over="ignore")
 
 
-def _pieces(codes: Codes, values: Vector) -> Iterator[tuple[Index, Vector]]:
+def _pieces(codes: Codes, values: pl.Series | Vector) -> Iterator[tuple[Index, Vector]]:
     """Codes as the integers that numpy takes places by, and values; both of a piece fit the cache of a core."""
     for start in range(0, len(codes), PIECE):
-        yield codes[start : start + PIECE].astype(np.intp), values[start : start + PIECE]
+        yield codes[start : start + PIECE].astype(np.intp), np.asarray(values[start : start + PIECE])
 
 
-def _counted(codes: Codes, values: pl.Series) -> tuple[Codes, Vector]:
+def _counted(codes: Codes, values: pl.Series) -> tuple[Codes, pl.Series]:
     """Codes and values of the rows that have one."""
     if values.null_count():
         codes, values = codes[values.is_not_null().to_numpy()], values.drop_nulls()
-    return codes, values.to_numpy()
+    return codes, values
 
 
 @dataclass(frozen=True)
@@ -98,6 +139,22 @@ class Segments:
 
     starts: Index
     sizes: Index
+
+    @classmethod
+    def ascending(cls, codes: Codes) -> Segments | None:
+        """The runs of equal codes where no code is less than the one before it; None elsewhere."""
+
+        def rises(start: int, end: int) -> Index | None:
+            before, after = codes[start:end], codes[start + 1 : end + 1]
+            return None if (after < before).any() else np.flatnonzero(after != before) + (start + 1)
+
+        starts = [np.zeros(min(len(codes), 1), np.int64)]
+        for one in over(rises, len(codes) - 1):
+            if one is None:
+                return None
+            starts.append(one)
+        found = np.concatenate(starts)
+        return cls(found, np.diff(found, append=len(codes)))
 
     @classmethod
     def of(cls, codes: Codes) -> tuple[Segments, Index]:

@@ -6,8 +6,9 @@ Which column is the key is decided in `choose_columns`, and what may not be merg
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import count
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -60,31 +61,65 @@ class Coded:
 def encode(keys: Sequence[pl.Series], rows: int, *, keep: bool = False) -> Coded:
     """Number the distinct combinations of the keys.
 
-    Hashes of the keys are numbered, which is much faster than to number keys, and then every row is compared with the
-    first row of its number. With `keep` the keys of the codes are kept, as far as they are no lists and structs.
+    Of rows that follow each other with one key only the first is numbered. Hashes of keys are numbered, which is much
+    faster than to number keys, and then every row is compared with the first row of its number. With `keep` the keys of
+    the codes are kept, as far as they are no lists and structs.
     """
     if not keys:
         zero = pl.zeros(rows, dtype=pl.UInt32, eager=True)
         return Coded(zero, pl.Series(np.zeros(min(rows, 1), np.uint32)))
-    flat = pl.DataFrame([_flat(key).alias(str(at)) for at, key in enumerate(keys)])
+    lines = pl.DataFrame([_flat(key).alias(str(at)) for at, key in enumerate(keys)])
+    starts, lines = _without_repeats(lines)
+    codes, first = _numbered_lines(lines)
+    heads = lines[first] if keep and not any(key.dtype.is_nested() for key in keys) else None
+    if starts is not None:
+        codes, first = np.repeat(codes, np.diff(starts, append=rows)), starts[first].astype(np.uint32)
+    if heads is not None:
+        heads.columns = [key.name for key in keys]
+        heads = _with_own_texts(heads)
+    return Coded(pl.Series(codes), pl.Series(first), heads)
+
+
+def _without_repeats(lines: pl.DataFrame) -> tuple[Index | None, pl.DataFrame]:
+    """The lines that differ from the one before them, and where they stand; all lines where that is most of them."""
+    rows = len(lines)
+
+    def differing(start: int, end: int) -> tuple[Index, pl.DataFrame]:
+        found = np.ones(end - start, bool)
+        first = max(start, 1)  # the first line of all differs
+        before, after = lines[first - 1 : end - 1], lines[first:end]
+        masks = (one.ne_missing(other) for one, other in zip(before, after, strict=True))
+        found[first - start :] = reduce(or_, masks).to_numpy()
+        places = np.flatnonzero(found)
+        return places + start, lines[start:end][places]
+
+    few = min(rows, PIECE)
+    if 2 * len(differing(0, few)[0]) >= few:  # then it is most of the others, too
+        return None, lines
+    starts, parts = zip(*over(differing, rows), strict=True)
+    return np.concatenate(starts), pl.concat(parts).rechunk()
+
+
+def _numbered_lines(lines: pl.DataFrame) -> tuple[Codes, Codes]:
+    """The number of every line among the distinct ones, in order of first appearance, and where each of them first stands."""
+    key = lines.to_series()
+    if (
+        lines.width == 1
+        and key.dtype.is_integer()
+        and key.dtype not in {pl.Int128, pl.UInt128}
+        and not key.null_count()
+    ):
+        return _numbered(key.to_numpy().astype(np.int64, copy=False).view(np.uint64))
     for seed in count():
-        codes, first = _numbered(flat.hash_rows(seed).to_numpy())
-        heads = flat[first]
-        if _are_lines_of(heads, codes, flat):
+        codes, first = _numbered(lines.hash_rows(seed).to_numpy())
+        if _are_lines_of(lines[first], codes, lines):
             break  # otherwise two keys share a hash
-    if not keep or any(key.dtype.is_nested() for key in keys):
-        return Coded(pl.Series(codes), pl.Series(first))
-    heads.columns = [key.name for key in keys]
-    return Coded(pl.Series(codes), pl.Series(first), _with_own_texts(heads))
+    return codes, first
 
 
 def _numbered(words: Words) -> tuple[Codes, Codes]:
     """The number of every word among the distinct ones, in order of first appearance, and where each of them first stands."""
     rows = len(words)
-    if 2 * _runs(words) < rows:  # of rows that follow each other with one word only the first is numbered
-        starts = _starts(words)
-        codes, first = _numbered(words[starts])
-        return np.repeat(codes, np.diff(starts, append=rows)), starts[first].astype(np.uint32)
     codes = _first_rows(words)
 
     def own(start: int, end: int) -> Index:

@@ -135,7 +135,7 @@ def choose(inspection: Inspection, choice: Choice) -> Chosen:
     narrow, groups = inspection.narrow, inspection.groups
     kept_groups, dropped = choose_groups(inspection, choice)
     codes = narrow.table["group"].to_numpy()
-    rows = kept_groups[codes]
+    rows, kept = kept_groups[codes], kept_groups
     share = facts.zero_variance(groups.filter(kept_groups))["share"]
     if choice.per_group is not None:
         rewards = inspection.raw.rows[".reward"].fill_null(float("nan")).to_numpy()
@@ -143,12 +143,12 @@ def choose(inspection: Inspection, choice: Choice) -> Chosen:
         count = int((rows & ~picked).sum())
         dropped.append({"reason": f"--per-group {choice.per_group} ({choice.pick})", "rows": count})
         rows = picked
+        kept = np.zeros(len(groups), dtype=bool)
+        kept[codes[rows]] = True
         share = _constant_share(codes[rows], learned_from(inspection).filter(pl.Series(rows)), len(groups))
     if narrow.rows is not None:
         dropped.append({"reason": "the last block is not whole", "rows": sum(narrow.lengths) - len(codes)})
     places = np.flatnonzero(rows) if narrow.rows is None else narrow.rows[rows]
-    kept = np.zeros(len(groups), dtype=bool)
-    kept[codes[rows]] = True
     return Chosen(
         rows=places,
         lengths=narrow.lengths,
@@ -199,7 +199,7 @@ def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
     draws = {int(name[8:]) for name in named if re.fullmatch(r"pass_at_[1-9]\d*", name)}
     return quantities.with_columns(
         *(key.cast(pl.String) if isinstance(key.dtype, pl.Categorical) else key for key in keys),
-        *_passes(inspection, choice.solved_at, draws),
+        *(_passes(inspection, choice.solved_at, draws) if draws else ()),
     )
 
 
