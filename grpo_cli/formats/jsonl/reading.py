@@ -137,8 +137,9 @@ class Reader:
         routes = self._routes(self._sample(data, braces))
         watched = {path for route in routes for path in route.rivals()}
         watched |= {(name,) for name in self.watched - self.seen - {route.path[0] for route in routes}}
-        frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, watched & self.common))
-        if watched and self._is_there(data, watched) and not watched <= self.common:
+        asked = watched & self.common  # other threads add to it meanwhile
+        frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, asked))
+        if watched and self._is_there(data, watched) and watched != asked:
             self.common.update(watched)
             frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, watched))
         if frame.height != len(braces):
