@@ -228,3 +228,13 @@ def test_a_link_to_nothing_is_shown_as_one(place: Path) -> None:
     (place / "link.jsonl").symlink_to("gone.jsonl")
     with pytest.raises(DataError, match=r"link\.jsonl: a link to gone\.jsonl, which is not there"):
         compute("link.jsonl", output="-")
+
+
+@pytest.mark.parametrize("own", [{}, {"_RJEM_MALLOC_CONF": "narenas:3", "OPENBLAS_NUM_THREADS": "2"}])
+def test_libraries_are_told_how_to_use_memory_and_threads_unless_the_user_did(own: dict[str, str]) -> None:
+    script = "import sys, os; from grpo_cli.__main__ import main; sys.argv[1:] = ['methods', '--json']; main()"
+    names = ("_RJEM_MALLOC_CONF", "OPENBLAS_NUM_THREADS")
+    script = f"import atexit, os, sys; atexit.register(lambda: print(*map(os.environ.get, {names}), file=sys.stderr)); {script}"
+    environment = {name: value for name, value in os.environ.items() if name not in names} | own
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr.split() == (list(own.values()) or [f"narenas:{os.cpu_count()}", "1"])

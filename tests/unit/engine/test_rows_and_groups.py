@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import grpo_cli
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.frames import Frames
-from grpo_cli.engine.group_stats import Segments
+from grpo_cli.engine.group_stats import Segments, base_quantities
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import OF_GROUPS, OF_ROWS, Scored, score
 from tests.support.jobs import frame
@@ -118,6 +118,7 @@ def test_rows_in_any_order_parts_and_pieces_have_the_same_bits(method: str) -> N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("grpo_cli.engine.column_stats.PIECE", 97)
         patch.setattr("grpo_cli.engine.group_stats.PIECE", 89)
+        patch.setattr("grpo_cli.engine.group_stats.TOGETHER", 200)
         assert advantages_by_row(plan, [interleaved]) == advantages_by_row(plan, [together]) == wanted
 
 
@@ -140,6 +141,40 @@ def test_groups_whose_rows_are_apart_have_the_bits_of_groups_that_stand_together
     apart = table(rows)
     order = np.argsort(apart["group"].to_numpy(), kind="stable")
     assert bits(score(plan, apart[order])) == [bits(score(plan, apart))[at] for at in order]
+
+
+@pytest.mark.parametrize(
+    "sizes", [[2] * 300, [8] * 90, [500] * 3, [3001] * 2, [5000], [4] * 50 + [3] + [4] * 50, [1] * 400]
+)
+@pytest.mark.parametrize("piece", [256, 1 << 17])
+def test_groups_of_one_size_that_stand_together_have_the_bits_of_a_plain_loop(sizes: list[int], piece: int) -> None:
+    rng = np.random.default_rng(len(sizes))
+    codes = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
+    rewards = rng.standard_normal(len(codes)) * 10.0 ** rng.integers(-8, 9, len(codes))
+    rewards[rng.random(len(codes)) < 0.01] = -0.0
+    rewards[: len(codes) // 9 : 29] = math.nan
+    wanted = [plain_quantities(rewards[codes == code].tolist()) for code in range(len(sizes))]
+    values = pl.concat([pl.Series(rewards[:77]), pl.Series(rewards[77:])], rechunk=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("grpo_cli.engine.group_stats.TOGETHER", piece)
+        found = base_quantities(codes, values, np.array(sizes), Segments.ascending(codes))
+    lines = zip(*(found[name].tolist() for name in ("min", "max", "mean_d", "squares")), strict=True)
+    assert [struct.pack("4d", *line) for line in lines] == [struct.pack("4d", *line) for line in wanted]
+
+
+def plain_quantities(rewards: list[float]) -> tuple[float, float, float, float]:
+    """Least, most, mean distance from the least and squares around it, each added up one by one."""
+    if any(map(math.isnan, rewards)):
+        return (math.nan,) * 4
+    least, most = min(rewards) + 0.0, max(rewards) + 0.0
+    total = squares = 0.0
+    for reward in rewards:
+        total += reward - least
+    mean = total / len(rewards)
+    for reward in rewards:
+        away = (reward - least) - mean
+        squares += away * away  # a power may have another last digit
+    return least, most, mean, squares
 
 
 @given(rows=ROWS, batches=st.lists(st.integers(0, 2), min_size=6, max_size=6))

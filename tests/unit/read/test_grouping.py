@@ -58,6 +58,17 @@ def test_codes_are_dense_and_in_order_of_first_appearance(keys: list[str]) -> No
     assert sizes(coded).tolist() == [keys.count(key) for key in dict.fromkeys(keys)]
 
 
+@pytest.mark.parametrize("dtype", [pl.Int8, pl.UInt8, pl.Int64, pl.UInt64, pl.Int128])
+@pytest.mark.parametrize("missing", [False, True])
+def test_integers_of_any_width_and_sign_are_keys(dtype: type[pl.DataType], *, missing: bool) -> None:
+    ends = [pl.select(end).item() for end in (dtype.min(), dtype.max())]  # type: ignore[attr-defined]
+    keys = [0, 1, ends[1], ends[0], 7, ends[1], 0, *([None, 3, None] if missing else [])] * 3
+    coded = encode([pl.Series("key", keys, dtype=dtype)], len(keys), keep=True)
+    assert coded.codes.to_list() == first_seen(keys)
+    assert coded.keys is not None
+    assert coded.keys["key"].to_list() == list(dict.fromkeys(keys))
+
+
 @pytest.mark.parametrize("repeat", [1, 3])
 def test_keys_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch, repeat: int) -> None:
     keys = [key for key in ["b", "a", None, "c", "b", None, "a"] for _ in range(repeat)]
