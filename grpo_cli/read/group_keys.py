@@ -71,12 +71,14 @@ def encode(keys: Sequence[pl.Series], rows: int, *, keep: bool = False) -> Coded
     lines = pl.DataFrame([_flat(key).alias(str(at)) for at, key in enumerate(keys)])
     starts, lines = _without_repeats(lines)
     codes, first = _numbered_lines(lines)
-    heads = lines[first] if keep and not any(key.dtype.is_nested() for key in keys) else None
+    heads = None
+    if keep and not any(key.dtype.is_nested() for key in keys):
+        heads = lines[first] if len(first) < len(lines) else lines
     if starts is not None:
         codes, first = np.repeat(codes, np.diff(starts, append=rows)), starts[first].astype(np.uint32)
     if heads is not None:
-        heads.columns = [key.name for key in keys]
         heads = _with_own_texts(heads)
+        heads.columns = [key.name for key in keys]
     return Coded(pl.Series(codes), pl.Series(first), heads)
 
 
@@ -112,7 +114,7 @@ def _numbered_lines(lines: pl.DataFrame) -> tuple[Codes, Codes]:
         return _numbered(key.to_numpy().astype(np.int64, copy=False).view(np.uint64))
     for seed in count():
         codes, first = _numbered(lines.hash_rows(seed).to_numpy())
-        if _are_lines_of(lines[first], codes, lines):
+        if len(first) == len(lines) or _are_lines_of(lines[first], codes, lines):
             break  # otherwise two keys share a hash
     return codes, first
 
