@@ -36,9 +36,8 @@ _WORD: Final = 16  # bits of the integers that numpy sorts in linear time
 def group_sums(codes: Codes, values: pl.Series, groups: int) -> Vector:
     """The sum of each group; rows without a value are left out."""
     codes, values = _counted(codes, values)
-    return np.bincount(codes, weights=values.to_numpy(), minlength=groups).astype(
-        np.float64, copy=False
-    )  # no rows give integers
+    sums = np.bincount(codes, weights=values.to_numpy(), minlength=groups)
+    return sums.astype(np.float64, copy=False)  # no rows give integers
 
 
 def base_quantities(codes: Codes, values: pl.Series, sizes: Index, runs: Segments | None) -> dict[str, Vector]:

@@ -105,12 +105,8 @@ def _without_repeats(lines: pl.DataFrame) -> tuple[Index | None, pl.DataFrame]:
 def _numbered_lines(lines: pl.DataFrame) -> tuple[Codes, Codes]:
     """The number of every line among the distinct ones, in order of first appearance, and where each of them first stands."""
     key = lines.to_series()
-    if (
-        lines.width == 1
-        and key.dtype.is_integer()
-        and key.dtype not in {pl.Int128, pl.UInt128}
-        and not key.null_count()
-    ):
+    fits = key.dtype.is_integer() and key.dtype not in {pl.Int128, pl.UInt128}
+    if lines.width == 1 and fits and not key.null_count():  # an integer is its own word
         return _numbered(key.to_numpy().astype(np.int64, copy=False).view(np.uint64))
     for seed in count():
         codes, first = _numbered(lines.hash_rows(seed).to_numpy())
