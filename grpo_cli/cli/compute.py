@@ -37,19 +37,20 @@ def compute(given: dict[str, Any]) -> None:
             if ray is not None:
                 from grpo_cli.runs import compute_ray
 
-                show(given, compute_ray.run(job, phase, ray), _summary)
-                return
-            done = run(job, phase)
+                facts = compute_ray.run(job, phase, ray)
+            else:
+                done = run(job, phase)
+                facts = done.facts
     except GateError as error:
         if error.facts is not None:
             show(given, error.facts, _summary, aside=True)
         raise
-    if job.dry_run and not given.get("json"):
+    if ray is None and job.dry_run and not given.get("json"):
         from grpo_cli.render import explain
 
         explain.render(job.plan, done.facts, done.scored, done.narrow, screen())
     else:
-        show(given, done.facts, _summary)
+        show(given, facts, _summary)
 
 
 def _job(given: dict[str, Any], plan: Any) -> Job:

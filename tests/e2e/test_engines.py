@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -87,3 +87,26 @@ def test_an_inspection_shows_the_same_of_both_engines(tmp_path: Path, monkeypatc
             partitions.same_facts(json.loads(local.out), json.loads(parted.out))
         else:
             assert parted.out == local.out
+
+
+def test_the_progress_bar_is_gone_before_the_summary_of_a_run_on_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from contextlib import contextmanager
+
+    from grpo_cli.cli import compute as command
+    from grpo_cli.runs import compute_ray
+
+    steps = []
+
+    @contextmanager
+    def bar(_: Any) -> Any:
+        yield lambda *_: None
+        steps.append("gone")
+
+    monkeypatch.setattr(command, "progress", bar)
+    monkeypatch.setattr(command, "on_ray", lambda _: object())
+    monkeypatch.setattr(compute_ray, "run", lambda *_: {})
+    monkeypatch.setattr(command, "show", lambda *_, **__: steps.append("summary"))
+    adv("compute", "in.jsonl", "--engine", "ray", cwd=tmp_path)
+    assert steps == ["gone", "summary"]
