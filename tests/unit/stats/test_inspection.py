@@ -354,8 +354,8 @@ def test_values_of_a_trend_are_ordered_as_numbers_when_they_are_numbers() -> Non
 
 
 def test_a_group_in_several_parts_counts_where_it_begins_and_it_is_said() -> None:
-    made = looked([[0, 1], [1, 1]], View(by="source"), source=["a", "b", "b", "b"])
-    assert [line["groups"] for line in made.facts["by"]["lines"]] == [1, 1]
+    made = looked([[0, 1, 0], [1, 1]], View(by="source"), source=["a", "b", "c", "b", "b"])
+    assert [line["groups"] for line in made.facts["by"]["lines"]] == [1, 1, 0]
     assert any("1 group has rows in several values of source" in warning for warning in made.facts["warnings"])
 
 
