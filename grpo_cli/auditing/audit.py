@@ -12,17 +12,16 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import candidates, plain_method, untried
+from grpo_cli.auditing.candidates import Said, candidates, plain_method, untried
 from grpo_cli.auditing.causes import causes, counted_per_fragment, noise_cause
-from grpo_cli.auditing.evidence import Evidence, evidence
-from grpo_cli.auditing.headlines import Log, headline
+from grpo_cli.auditing.headlines import headline
 from grpo_cli.auditing.search import search
-from grpo_cli.auditing.trial import FAR, Fit, Tolerance, differences, formula_key_of
+from grpo_cli.auditing.trial import FAR, Evidence, Fit, Tolerance, Trial, differences, evidence, formula_key_of
 from grpo_cli.engine import presets
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import Divisor, ShapeOp
+from grpo_cli.engine.plan_parts import Divisor
 from grpo_cli.engine.score import advantages, score
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.read.checks import CHECKS, check
@@ -47,14 +46,6 @@ UNEQUAL: Final = 0.01  # of max(1, |A|): two equal advantages differ by less, ho
 ODD: Final = 0.01  # of the rows: fewer that differ do not speak against the key
 OPTIONS: Final = {"divisor.level": "--scale", "divisor.of": "--std-of", "divisor.ddof": "--ddof"}
 GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The plan that is said to have made the advantages, and the preset that it is, if it is one."""
-
-    plan: Plan
-    preset: str = ""
 
 
 def what_is_read(names: Sequence[str], binding: Binding, column: str | None, table: str) -> tuple[str, Binding]:
@@ -84,47 +75,30 @@ def audit(
     columns: Columns,
     binding: Binding,
     logged: pl.Series,
-    weights: Sequence[float] = (),
-    claim: Claim | None = None,
-    shape: Sequence[ShapeOp] = (),
+    said: Said,
     phase: Callable[..., None] = lambda *_: None,
 ) -> dict[str, Any]:
     """What is known of the logged advantages, as plain data; `phase` is called with the name of each part of the work.
 
     `binding` is what the user says of groups and batches.
     """
-    plan, preset = (None, "") if claim is None else (claim.plan, claim.preset)
-    if plan is not None and with_rollouts(group(columns, columns.request.rule)).rollouts is not None:
-        plan = counted(plan, columns.request.binding.rollouts)
-    audited = Audit(columns, logged.name, logged.to_numpy(), tuple(weights), plan, tuple(shape), phase, preset)
-    best, refusal = audited.best(_ways_to_group(columns, binding), None)
-    if best is None:
-        raise refusal or DataError(f"{columns.tables[0].name}: nothing to compare", "name the key with --group")
-    told = np.nan_to_num(best.grouping.logged).any()
-    if told and best.fits[0].unexplained > ODD * len(best.grouping.logged) and not binding.group:
-        blocks, _ = audited.best(_ways_to_cut(columns, best.grouping), best)
-        # Blocks that nobody named are believed only where they explain every row.
-        if blocks is not None and not blocks.fits[0].mismatched:
-            best = blocks
-    if told and not best.fits[0].explains_all and not binding.group:
-        merged, _ = audited.best(audited.merged(best.grouping), best)
-        if merged is not None and not merged.fits[0].mismatched:
-            best = merged
+    if said.claim is not None and with_rollouts(group(columns, columns.request.rule)).rollouts is not None:
+        said = replace(said, claim=counted(said.claim, columns.request.binding.rollouts))
+    audited = Audit(columns, logged.name, logged.to_numpy(), said, phase)
+    best = audited.best(_ways_to_group(columns, binding))
+    if np.nan_to_num(best.grouping.logged).any() and not binding.group:
+        if best.fits[0].unexplained > ODD * len(best.grouping.logged):
+            best = audited.best(_ways_to_cut(columns, best.grouping), best)
+        if not best.fits[0].explains_all:
+            best = audited.best(audited.merged(best.grouping), best)
     phase("looking for causes")
     return _facts(best, audited)
 
 
 def gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
     """The quantities that --fail-on may name: of the formula that is claimed, else of the best one."""
-    judged = facts["claim"] or facts["match"]
-    return {
-        "mismatched_rows": judged["mismatched_rows"],
-        "mismatched_groups": judged["mismatched_groups"],
-        "max_difference": judged["max_difference"],
-        "rows": facts["rows"],
-        "groups": facts["groups"],
-        "ties": len(facts["ties"]),
-    }
+    known = {**facts, **(facts["claim"] or facts["match"]), "ties": len(facts["ties"])}
+    return {name: known[name] for name in GATES}
 
 
 # --- ways to group -----------------------------------------------------------------------------------------
@@ -156,22 +130,17 @@ class Audit:
     columns: Columns
     column: str  # of the advantages
     logged: Vector
-    weights: tuple[float, ...]
-    claim: Plan | None
-    shape: tuple[ShapeOp, ...]
+    said: Said
     phase: Callable[..., None]
-    claimed: str = ""
     tried: set[int] = field(default_factory=set)  # hashes of the groups and batches so far
     known: dict[Any, Vector] = field(default_factory=dict)  # advantages so far, see `Trial`
 
-    def best(
-        self, ways: Iterator[tuple[str, Columns, Rule] | Grouping], best: Result | None
-    ) -> tuple[Result | None, DataError | None]:
-        """The result with the best formula (None where every way is refused), and the first refusal.
+    def best(self, ways: Iterator[tuple[str, Columns, Rule] | Grouping], before: Result | None = None) -> Result:
+        """The result with the best formula; where every way is refused, the first refusal is raised.
 
-        Where there is a result before, only one that gives every row is better.
+        Where there is a result before, groups that nobody named are believed only if they explain every row.
         """
-        refusal, exact = None, best is not None
+        best, refusal = before, None
         for way in ways:
             try:
                 grouping = way if isinstance(way, Grouping) else self._grouped(*way)
@@ -182,20 +151,21 @@ class Audit:
             if (number := hash(b"".join(column.to_numpy().tobytes() for column in codes))) in self.tried:
                 continue  # one step only, for instance: the same groups and batches under another name
             self.tried.add(number)
-            if exact and not _may_explain_all(grouping):
+            if before is not None and not _may_explain_all(grouping):
                 continue
             self.phase(
                 f"trying formulas on {len(grouping.logged):,} rows{f', {grouping.note}' if grouping.note else ''}"
             )
-            found = search(
-                grouping.narrow, grouping.logged, self.weights, self.claim, self.shape, self.claimed, self.known
-            )
-            result = Result(grouping, *found)
+            result = Result(grouping, *search(grouping.narrow, grouping.logged, self.said, self.known))
             if best is None or result.fits[0].rank < best.fits[0].rank:
                 best = result
             if best.fits[0].explains_all:
                 break
-        return best, refusal
+        if best is None:
+            raise refusal or DataError(
+                f"{self.columns.tables[0].name}: nothing to compare", "name the key with --group"
+            )
+        return before if before is not None and best.fits[0].mismatched else best
 
     def merged(self, grouping: Grouping) -> Iterator[Grouping]:
         """Each step, or the whole input, as one group, where the logged values rise with the reward all over it.
@@ -293,11 +263,12 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     narrow, logged, tolerance = result.grouping.narrow, result.grouping.logged, result.tolerance
     result, explained = _explained(result)
     best = result.fits[0]
-    weights = best.candidate.plan.rewards.weights
-    library = candidates((), weights, len(narrow.reward_names), audited.claim, audited.shape, claimed=audited.claimed)
-    cause = None if best.explains_all else headline(Log(narrow.table, logged, tolerance, library, audited.known))
+    said = replace(audited.said, weights=best.candidate.plan.rewards.weights)
+    library = candidates(said, (), len(narrow.reward_names))
+    log = Trial(narrow.table, logged, audited.known, tolerance=tolerance)
+    cause = None if best.explains_all else headline(log, library)
     explained = [cause] if cause is not None else explained
-    tolerance = tolerance.for_candidate(best.candidate, logged)
+    tolerance = tolerance.of_formula(logged, solved=best.candidate.solved)
     computed = best.candidate.factor * advantages(best.candidate.plan, narrow.table)
     wrong, error = differences(computed, logged, tolerance)
     wrong_groups = len(np.unique(narrow.table["group"].to_numpy()[wrong]))
@@ -339,7 +310,7 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
         "disagreements": _disagreements(narrow, computed, logged, wrong),
         "headline": None if cause is None else cause["says"],
         "causes": explained,
-        "claim": None if audited.claim is None else _check_claim(audited.claim, result),
+        "claim": None if said.claim is None else _check_claim(said.claim, result),
         "sampled_rows": result.sampled,
         "not_tried": untried({*narrow.roles, "input_length", "turns"}),
         "warnings": list(narrow.warnings),
@@ -374,7 +345,7 @@ def _explained(result: Result) -> tuple[Result, list[dict[str, Any]]]:
             continue
         divisors.add(plan.divisor)
         computed = fit.candidate.factor * advantages(plan, narrow.table)
-        tolerance = result.tolerance.for_candidate(fit.candidate, logged)
+        tolerance = result.tolerance.of_formula(logged, solved=fit.candidate.solved)
         wrong, _ = differences(computed, logged, tolerance)
         explained = causes(plan, narrow.table, computed, logged, wrong, tolerance.of(logged))
         left = sum(cause["rows"] for cause in explained if cause["cause"] == "unexplained")

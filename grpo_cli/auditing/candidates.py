@@ -50,23 +50,32 @@ class Candidate:
         name = self.presets[0] if self.presets else self.plan.method
         return name if self.factor == 1 else f"{self.factor:g} x {name}"
 
+    def with_plan(self, plan: Plan, **solved: Any) -> Candidate:
+        """The same with a plan that nobody has named."""
+        return replace(self, plan=plan, presets=(), claimed=False, **solved)
 
-def candidates(
-    roles: Collection[str],
-    weights: Sequence[float],
-    components: int,
-    claim: Plan | None = None,
-    shape: Sequence[ShapeOp] = (),
-    tool: str = "",
-    claimed: str = "",
-) -> list[Candidate]:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What somebody says of the formula: the weights of several rewards, what was done to rewards before it, and the plan.
+
+    `claimed` is the preset that the plan is, if it is one.
+    """
+
+    weights: Sequence[float] = ()
+    shape: Sequence[ShapeOp] = ()
+    claim: Plan | None = None
+    claimed: str = ""
+
+
+def candidates(said: Said, roles: Collection[str], components: int, tool: str = "") -> list[Candidate]:
     """Every plan that can be computed from these columns, each once; what is claimed and presets before the rest.
 
-    The presets of the tool that wrote the file are tried with every scale. `shape` comes before all of them. Of presets
-    that are one plan the one that was claimed comes first, then those of the tool.
+    The presets of the tool that wrote the file are tried with every scale. Of presets that are one plan the one that was
+    claimed comes first, then those of the tool.
     """
     distinct: dict[Any, Candidate] = {}
-    first = () if claim is None else ((claim, ""),)
+    first = () if said.claim is None else ((said.claim, ""),)
     every = (
         *first,
         *_presets(),
@@ -78,18 +87,19 @@ def candidates(
             continue
         # The weights of this file, and no rule that stops: the search goes on.
         missing = "exclude" if plan.rewards.missing == "error" else plan.rewards.missing
-        rewards = replace(plan.rewards, missing=missing, weights=tuple(weights) if components > 1 else ())
-        shaped = () if plan is claim else tuple(op for op in shape if op.name not in {own.name for own in plan.shape})
+        rewards = replace(plan.rewards, missing=missing, weights=tuple(said.weights) if components > 1 else ())
+        own = {op.name for op in plan.shape}
+        shaped = () if plan is said.claim else tuple(op for op in said.shape if op.name not in own)
         plan = replace(plan, rewards=rewards, shape=(*shaped, *plan.shape))  # noqa: PLW2901 - the plan as it fits this file
         key = _arithmetic(plan)
         if key not in distinct:
-            is_claim = claim is not None and not distinct
+            is_claim = said.claim is not None and not distinct
             distinct[key] = Candidate(plan, (preset,) if preset else (), claimed=is_claim)
         elif preset:
             distinct[key] = replace(distinct[key], presets=(*distinct[key].presets, preset))
 
     def order(preset: str) -> tuple[bool, bool]:
-        return preset != claimed, not is_of_tool(preset, tool)
+        return preset != said.claimed, not is_of_tool(preset, tool)
 
     return [replace(candidate, presets=tuple(sorted(candidate.presets, key=order))) for candidate in distinct.values()]
 
@@ -114,13 +124,12 @@ def refined(candidate: Candidate) -> Iterator[Candidate]:
     if plan.divisor.level in {"group", "batch"}:
         for ddof, epsilon in product(DDOFS, EPSILONS):
             divisor = replace(plan.divisor, ddof=ddof, epsilon=epsilon)
-            yield replace(candidate, plan=replace(plan, divisor=divisor), presets=(), claimed=False)
+            yield candidate.with_plan(replace(plan, divisor=divisor))
     for at, op in enumerate(plan.post):
         if isinstance(op, Whiten):
             for ddof, epsilon, inside in product(DDOFS, EPSILONS, (0.0, 1e-8)):
                 whiten = replace(op, ddof=ddof, epsilon=epsilon, inside=inside)
-                post = (*plan.post[:at], whiten, *plan.post[at + 1 :])
-                yield replace(candidate, plan=replace(plan, post=post), presets=(), claimed=False)
+                yield candidate.with_plan(replace(plan, post=(*plan.post[:at], whiten, *plan.post[at + 1 :])))
 
 
 def _arithmetic(plan: Plan) -> tuple[Any, ...]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.float32 import constant_groups, noise_of
 from grpo_cli.engine.group_stats import Mask, group_extremes, group_means
-from grpo_cli.engine.moments import Index, Vector
+from grpo_cli.engine.moments import Codes, Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip
 from grpo_cli.engine.score import score
@@ -49,15 +49,28 @@ class Case:
         """The group of every row, without gaps."""
         return self.table["group"].to_numpy().astype(np.int64)
 
+    @property
+    def sizes(self) -> Index:
+        """The number of rows of every group."""
+        return np.bincount(self.codes)
+
     def agrees(self, values: Vector) -> Mask:
         """Groups on all of whose rows these values are the logged ones."""
         same = (np.abs(values - self.logged) <= self.tolerance) | (np.isnan(values) & np.isnan(self.logged))
         return self.every(same)
 
+    def some(self, flags: Mask) -> Mask:
+        """Groups for some of whose rows it holds."""
+        return np.asarray(np.bincount(self.codes, flags) > 0)
+
     def every(self, flags: Mask) -> Mask:
         """Groups for all of whose rows it holds."""
-        missing = np.bincount(self.codes[~flags], minlength=int(self.codes.max()) + 1)
-        return np.asarray(missing == 0)
+        return ~self.some(~flags)
+
+    @property
+    def same(self) -> Mask:
+        """Rows whose values are as computed."""
+        return np.asarray(np.abs(self.computed - self.logged) <= self.tolerance)
 
 
 def causes(
@@ -85,12 +98,12 @@ def causes(
     left = np.ones(len(sample), dtype=bool)
     result = []
     for name, says, test in _TESTS:
-        explained = test(case) & left
+        explained = np.asarray(test(case) & left)
         if explained.any():
-            result.append(_cause(name, says, case, explained))
+            result.append(cause(name, says, case.codes, explained))
             left &= ~explained
     if left.any():
-        result.append(_cause("unexplained", "no likely cause was found", case, left))
+        result.append(cause("unexplained", "no likely cause was found", case.codes, left))
     return result
 
 
@@ -100,13 +113,12 @@ def noise_cause(noisy: Mask, table: pl.DataFrame) -> dict[str, Any]:
         "the float32 mean of equal rewards is some last bits off; divided by epsilon and spread over the batch by whitening, "
         "that noise makes every difference"
     )
-    sizes = np.bincount(table["group"].to_numpy())
-    return {"cause": "float32 noise", "says": says, "groups": int(noisy.sum()), "rows": int(sizes[noisy].sum())}
+    return cause("float32 noise", says, table["group"].to_numpy(), noisy)
 
 
-def _cause(name: str, says: str, case: Case, groups: Mask) -> dict[str, Any]:
-    sizes = np.bincount(case.codes)
-    return {"cause": name, "says": says, "groups": int(groups.sum()), "rows": int(sizes[groups].sum())}
+def cause(name: str, says: str, codes: Codes | Index, groups: Mask) -> dict[str, Any]:
+    """A cause with the number of these groups, and of their rows."""
+    return {"cause": name, "says": says, "groups": int(groups.sum()), "rows": int(groups[codes].sum())}
 
 
 # --- tests -------------------------------------------------------------------------------------------------
@@ -114,7 +126,7 @@ def _cause(name: str, says: str, case: Case, groups: Mask) -> dict[str, Any]:
 
 def _rounding(case: Case) -> Mask:
     """One and the same value on all rows of a constant group: what float32 leaves of the mean, divided as the formula does."""
-    (reward, *others), sizes = constant_groups(case.table), np.bincount(case.codes)
+    (reward, *others), sizes = constant_groups(case.table), case.sizes
     least, most = _extremes(case, case.logged)
     rule = case.plan.divisor
     if others or rule.level != "group":
@@ -135,38 +147,33 @@ def _clipped(case: Case) -> Mask:
     least, most = case.bounds
     at_top = (case.logged == most) & (case.computed > most) & (most > 0)
     at_bottom = (case.logged == least) & (case.computed < least) & (least < 0)
-    same = np.abs(case.computed - case.logged) <= case.tolerance
     cut = at_top | at_bottom
-    return np.asarray(case.every(same | cut) & (np.bincount(case.codes, cut) > 0))
+    return case.every(case.same | cut) & case.some(cut)
 
 
-def _spiked(case: Case) -> Mask:
+def _spiked(case: Case) -> Mask | Literal[False]:
     """One row whose others are all equal, divided by what float32 leaves of their std, which is 0."""
-    rewards = [name for name in case.table.columns if name.startswith("reward.")]
-    sizes = np.bincount(case.codes)
-    if case.plan.divisor.of != "others" or len(rewards) > 1:
-        return np.zeros(len(sizes), dtype=bool)
-    reward = case.table[rewards[0]].to_numpy()
+    if case.plan.divisor.of != "others" or "reward.1" in case.table.columns:
+        return False
+    reward = case.table["reward.0"].to_numpy()
     low, high = (end[case.codes] for end in _extremes(case, reward))
     at_low, at_high = (np.bincount(case.codes, reward == end)[case.codes] for end in (low, high))
     lone = np.where(reward == low, at_low, at_high) == 1
-    odd = lone & (at_low + at_high == sizes[case.codes]) & (low < high)
+    odd = lone & (at_low + at_high == case.sizes[case.codes]) & (low < high)
     others = np.where(reward == low, high, low)
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = case.computed / case.logged
     spikes = odd & (spread > 0) & (spread <= SPIKE * np.abs(others))
-    same = np.abs(case.computed - case.logged) <= case.tolerance
-    return np.asarray(case.every(same | spikes) & (np.bincount(case.codes, spikes) > 0))
+    return case.every(case.same | spikes) & case.some(spikes)
 
 
 def _scaled(case: Case) -> Mask:
     """A factor of its own for the whole group."""
-    size = int(case.codes.max()) + 1
-    square = np.bincount(case.codes, case.computed**2, size)
+    square = np.bincount(case.codes, case.computed**2)
     with np.errstate(invalid="ignore", divide="ignore"):
-        factor = np.bincount(case.codes, case.computed * case.logged, size) / square
+        factor = np.bincount(case.codes, case.computed * case.logged) / square
     values = factor[case.codes] * case.computed
-    return np.asarray(case.agrees(values) & (factor > 0) & (np.bincount(case.codes) >= LINE))
+    return np.asarray(case.agrees(values) & (factor > 0) & (case.sizes >= LINE))
 
 
 def _order(case: Case) -> Mask:
@@ -178,23 +185,20 @@ def _order(case: Case) -> Mask:
     return case.every(same)
 
 
-def _blocks(case: Case, sizes: Sequence[int]) -> Mask:
+def _blocks(case: Case, sizes: Sequence[int]) -> Mask | Literal[False]:
     """Groups that agree once they are cut into blocks of one of these sizes."""
-    counts = np.bincount(case.codes)
-    explained = np.zeros(len(counts), dtype=bool)
-    if case.plan.uses_batch:
-        return explained
-    for size in sizes:
+    explained: Mask | Literal[False] = False
+    for size in () if case.plan.uses_batch else sizes:
         cut = blocks(encode([case.table["group"]], len(case.table)), size)
         values = score(case.plan, case.table.with_columns(group=cut.codes)).frame[".advantage"].to_numpy()
-        explained |= case.agrees(values) & (counts > size) & (counts % size == 0)
+        explained |= case.agrees(values) & (case.sizes > size) & (case.sizes % size == 0)
     return explained
 
 
-def _fragments(case: Case) -> Mask:
+def _fragments(case: Case) -> Mask | Literal[False]:
     """Groups that agree once every row counts, where several rows are one rollout."""
     if case.plan.unit.take == "each" or case.plan.uses_batch or "rollout" not in case.table.columns:
-        return np.zeros(int(case.codes.max()) + 1, dtype=bool)
+        return False
     plan = replace(case.plan, unit=replace(case.plan.unit, take="each"))
     return case.agrees(score(plan, case.table).frame[".advantage"].to_numpy())
 
@@ -205,10 +209,8 @@ def counted_per_fragment(plan: Plan, table: pl.DataFrame, computed: Vector, tole
         return []
     once = score(replace(plan, unit=replace(plan.unit, take="last")), table).frame[".advantage"].to_numpy()
     codes = table["group"].to_numpy()
-    other = np.unique(codes[np.abs(once - computed) > tolerance])
-    rows = int(np.isin(codes, other).sum())
-    found = {"cause": "counted per fragment", "says": FRAGMENTS, "groups": len(other), "rows": rows}
-    return [found] if rows else []
+    other = np.bincount(codes, np.abs(once - computed) > tolerance) > 0
+    return [cause("counted per fragment", FRAGMENTS, codes, other)] if other.any() else []
 
 
 def _other_rows(case: Case) -> Mask:
@@ -223,9 +225,7 @@ def _other_rows(case: Case) -> Mask:
     # Where one end is as the formula says, only the other was edited: two values lie on a line, whatever they are.
     wrong = (np.abs(case.logged - case.computed) > case.tolerance).astype(np.float64)
     moved = [value_of_groups(case.codes, wrong, reward == end[case.codes]) == 1 for end in (low, high)]
-    return np.asarray(
-        case.every(same) & moved[0] & moved[1] & (high > low) & (slope > 0) & (np.bincount(case.codes) >= LINE)
-    )
+    return np.asarray(case.every(same) & moved[0] & moved[1] & (high > low) & (slope > 0) & (case.sizes >= LINE))
 
 
 def _extremes(case: Case, values: Vector) -> tuple[Vector, Vector]:
@@ -240,7 +240,7 @@ def value_of_groups(codes: np.ndarray[Any, Any], values: Vector, rows: Mask) -> 
     return found
 
 
-_TESTS: Final[tuple[tuple[str, str, Callable[[Case], Mask]], ...]] = (
+_TESTS: Final[tuple[tuple[str, str, Callable[[Case], Mask | Literal[False]]], ...]] = (
     ("zeroed", "every row of the group was logged as 0: it was dropped, masked or filtered", lambda case: case.every(case.logged == 0)),
     ("rounding", "float32 noise in a constant group: the mean of equal rewards is some last bits off, and the formula gives 0", _rounding),
     ("spike", "float32 leave-one-out spikes: the other rewards are equal, and what E[r^2] - E[r]^2 left of their std divided (NeMo-RL before its pull request 4158)", _spiked),

@@ -6,19 +6,16 @@ Each of them makes nearly every row differ, so a search for causes group by grou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate
-from grpo_cli.auditing.causes import value_of_groups
-from grpo_cli.auditing.evidence import MORE, evidence
+from grpo_cli.auditing.causes import cause, value_of_groups
 from grpo_cli.auditing.float32 import constant_groups
-from grpo_cli.auditing.trial import SAMPLE, Tolerance, Trial, formula_key_of
+from grpo_cli.auditing.trial import MORE, SAMPLE, Trial, evidence, formula_key_of
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.engine.moments import Vector
 
 SHIFTS: Final = 64  # rows that advantages may have moved
 GLANCE: Final = 64  # rows that are compared before all of them are
@@ -28,54 +25,43 @@ GROUPS: Final = 3  # that have such pairs
 TWO: Final = 2  # rewards of a group that can be completed
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
-    """What no formula explains, and the formulas that might; `known` is that of trials."""
+def headline(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
+    """The one cause of all differences, as plain data; None where there is none of these.
 
-    table: pl.DataFrame
-    logged: Vector
-    tolerance: Tolerance
-    candidates: Sequence[Candidate]
-    known: dict[Any, Vector]
-
-    def plain(self) -> Iterator[Candidate]:
-        """Each formula that looks at the group alone and reads nothing but rewards, once; the plainest first."""
-        known = set[Any]()
-        for candidate in sorted(self.candidates, key=_plainness):
-            plan = candidate.plan
-            formula = formula_key_of(plan, missing=False, singletons=False)
-            if formula not in known and candidate.factor == 1 and not plan.uses_batch and not plan.needs:
-                known.add(formula)
-                yield candidate
+    `log` is what no formula explains, of those that were `tried`.
+    """
+    return _shift(log, tried) or _cut(log, tried) or _length(log)
 
 
-def _plainness(candidate: Candidate) -> tuple[bool, int, int]:
-    return not candidate.claimed, len(candidate.plan.post), list(ESTIMATORS).index(candidate.plan.method)
+def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
+    """Each formula that looks at the group alone and reads nothing but rewards, once; the plainest first."""
+
+    def plainness(candidate: Candidate) -> tuple[bool, int, int]:
+        return not candidate.claimed, len(candidate.plan.post), list(ESTIMATORS).index(candidate.plan.method)
+
+    known = set[Any]()
+    for candidate in sorted(tried, key=plainness):
+        plan = candidate.plan
+        formula = formula_key_of(plan, missing=False, singletons=False)
+        if formula not in known and candidate.factor == 1 and not plan.uses_batch and not plan.needs:
+            known.add(formula)
+            yield candidate
 
 
-def headline(log: Log) -> dict[str, Any] | None:
-    """The one cause of all differences, as plain data; None where there is none of these."""
-    return _shift(log) or _cut(log) or _length(log)
-
-
-def _cause(name: str, says: str, groups: int, rows: int) -> dict[str, Any]:
-    return {"cause": name, "says": says, "groups": groups, "rows": rows}
-
-
-def _shift(log: Log) -> dict[str, Any] | None:
+def _shift(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
     """Every advantage belongs to a row so many further up or down."""
     codes = log.table["group"].to_numpy()
     # The rows before the first group that does not end in time: they lie as they do in the file.
     late = np.isin(codes[:SAMPLE], codes[SAMPLE:])
     last = int(late.argmax()) if late.any() else len(codes[:SAMPLE])
     table, logged = log.table.head(last), log.logged[:last]
-    if not last or not evidence(log.candidates[0].plan, table, logged).suffices(1):
+    if not last or not evidence(tried[0].plan, table, logged).suffices(1):
         return None
     trial = Trial(table, logged, log.known)
     allowed = log.tolerance.of(logged)
     glance = np.flatnonzero(logged != 0)
     most = min(SHIFTS, last // 4)
-    for candidate in log.plain():
+    for candidate in _plain(tried):
         values = trial.advantages(candidate.plan)
         for by in (sign * size for size in range(1, most + 1) for sign in (1, -1)):
             seen = glance[(glance >= by) & (glance < last + by)]
@@ -87,11 +73,11 @@ def _shift(log: Log) -> dict[str, Any] | None:
                 rows = f"{abs(by)} row{'s' if abs(by) > 1 else ''}"
                 where = f"{rows} {'further up' if by > 0 else 'further down'}"
                 says = f"shifted by {rows}: every row has the advantage that {candidate.name} gives {where}"
-                return _cause("shift", says, len(np.unique(codes)), len(log.logged))
+                return cause("shift", says, codes, np.bincount(codes) > 0)
     return None
 
 
-def _cut(log: Log) -> dict[str, Any] | None:
+def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
     """Groups of two rewards that some formula gives once each has its missing rows back: as many in all of them.
 
     What is missing is solved from the values, so different groups have to tell it.
@@ -119,7 +105,7 @@ def _cut(log: Log) -> dict[str, Any] | None:
     of_whole, is_high = table["group"].to_numpy(), table["reward.0"].to_numpy() == kinds[1]
     trial = Trial(table, np.zeros(len(table)), log.known)
     sizes, highs = (np.array(each) for each in zip(*whole, strict=True))
-    for candidate in (candidate for candidate in log.plain() if candidate.plan.estimator.order_free):
+    for candidate in (candidate for candidate in _plain(tried) if candidate.plan.estimator.order_free):
         values = trial.advantages(candidate.plan)
         given = np.stack([value_of_groups(of_whole, values, rows) for rows in (~is_high, is_high)], axis=1)
         for n in range(int(usual.max()) + 1, LARGEST + 1):
@@ -140,12 +126,12 @@ def _cut(log: Log) -> dict[str, Any] | None:
             if equations >= constants + MORE and free >= MORE:
                 kept = f"{usual.min()}" if usual.min() == usual.max() else f"{usual.min()} to {usual.max()}"
                 says = f"groups were cut to {kept} of {n}: with the missing rows {candidate.name} gives every advantage"
-                return _cause("cut", says, len(size), len(log.logged))
+                return cause("cut", says, codes, size > 0)
             break
     return None
 
 
-def _length(log: Log) -> dict[str, Any] | None:
+def _length(log: Trial) -> dict[str, Any] | None:
     """In groups of equal rewards the advantages go with the length, everywhere in the same direction."""
     if "length" not in log.table.columns:
         return None
@@ -159,9 +145,9 @@ def _length(log: Log) -> dict[str, Any] | None:
     pairs = frame.join(frame, on="group").filter(pl.col("length") < pl.col("length_right"))
     change = pairs["logged_right"] - pairs["logged"]
     moved = pairs.with_columns(change=change).filter(pl.col("change").abs() > 2 * pl.col("allowed"))
-    falls, groups = int((moved["change"] < 0).sum()), moved["group"].n_unique()
-    if len(moved) < PAIRS or groups < GROUPS or falls not in {0, len(moved)}:
+    falls, groups = int((moved["change"] < 0).sum()), np.isin(np.arange(len(constant)), moved["group"].to_numpy())
+    if len(moved) < PAIRS or groups.sum() < GROUPS or falls not in {0, len(moved)}:
         return None
     how = ("penalty", "fall") if falls else ("bonus", "rise")
-    says = f"a length {how[0]}: in all {groups} groups of equal rewards that differ, the advantages {how[1]} with the length"
-    return _cause("length", says, groups, int(np.isin(codes, moved["group"].to_numpy()).sum()))
+    says = f"a length {how[0]}: in all {groups.sum()} groups of equal rewards that differ, the advantages {how[1]} with the length"
+    return cause("length", says, codes, groups)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import Candidate, candidates, is_of_tool, plain_method, refined
+from grpo_cli.auditing.candidates import Candidate, Said, candidates, is_of_tool, plain_method, refined
 from grpo_cli.auditing.float32 import noisy_groups
 from grpo_cli.auditing.solved import clipped, multiplied, with_solved_epsilon
 from grpo_cli.auditing.solved import weights as solved_weights
@@ -17,7 +17,6 @@ from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, SAMPLE, Fit, Tolerance, 
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import ShapeOp
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.schemas.table import schemas
 
@@ -32,35 +31,21 @@ VALUES: Final = 4  # different ones that show of how many bits they are
 SIXTEEN_BITS: Final = {11: 2.0**-11, 8: 2.0**-8}  # float16 and bfloat16: bits of a number, and how far off it may be
 
 
-def search(
-    narrow: Narrow,
-    logged: Vector,
-    weights: Sequence[float],
-    claim: Plan | None,
-    shape: Sequence[ShapeOp] = (),
-    claimed: str = "",
-    known: dict[Any, Vector] | None = None,
-) -> tuple[list[Fit], Tolerance, int]:
+def search(narrow: Narrow, logged: Vector, said: Said, known: dict[Any, Vector]) -> tuple[list[Fit], Tolerance, int]:
     """The fits, best first; the tolerance under which they are; and the rows of the sample.
 
     Where nothing fits, the logger may have rounded: then values are equal that it would have written as one; and
     several rewards may have had weights. Presets of the tool that wrote the file, as far as that is known, are tried
-    with every scale and come first; before them `claimed`, the preset that somebody named. `known` is that of trials.
+    with every scale and come first; before them the preset that somebody named. `known` is that of trials.
     """
     schema = next((name for name, schema in schemas().at_hand.items() if schema.title == narrow.schema), "")
     tool = schema.removeprefix("ms-").split("-")[0]
     rows = _sample(narrow)
-    known = {} if known is None else known
     all_rows = trial = Trial(narrow.table, logged, known)
     if len(rows) < len(logged):
         trial = Trial(_part(narrow.table, rows), logged[rows], known, rescaled=True)
-    components = len(narrow.reward_names)
-
-    def tried_with(weights: Sequence[float]) -> list[Candidate]:
-        roles = {*narrow.roles, "input_length", "turns"}
-        return candidates(roles, weights, components, claim, shape, tool, claimed)
-
-    tried = tried_with(weights)
+    components, roles = len(narrow.reward_names), {*narrow.roles, "input_length", "turns"}
+    tried = candidates(said, roles, components, tool)
     best, best_tolerance = _best_fits(trial, all_rows, tried, tool), Tolerance()
 
     def try_again(tried: Sequence[Candidate], tolerance: Tolerance) -> None:
@@ -74,11 +59,10 @@ def search(
     for tolerance in tolerances:
         try_again(tried, tolerance)
     enough = trial.tells(Candidate(Plan.of({}), constants=components))
-    if best[0].mismatched and components > 1 and not weights and enough:
-        for solved in solved_weights(trial, components):
-            with_weights = [
-                replace(candidate, constants=components) for candidate in tried_with(solved) if not candidate.claimed
-            ]
+    if best[0].mismatched and components > 1 and not said.weights and enough:
+        for weights in solved_weights(trial, components):
+            tried_again = candidates(replace(said, weights=weights), roles, components, tool)
+            with_weights = [replace(one, constants=components) for one in tried_again if not one.claimed]
             for tolerance in (Tolerance(), *tolerances):
                 if best[0].mismatched:
                     try_again(with_weights, tolerance)

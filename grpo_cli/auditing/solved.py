@@ -53,7 +53,7 @@ def with_solved_epsilon(candidate: Candidate, trial: Trial) -> Iterator[Candidat
         most = kind == np.bincount(kind).argmax()
         if len(kinds) == 1:
             values = trial.logged[known]
-            share = trial.tolerance.of_solved(values).of(values).max() / np.abs(values).max()
+            share = trial.tolerance.of_formula(values, solved=True).of(values).max() / np.abs(values).max()
             off = TELLING * share * (float(spread[0]) + epsilon)
             digits = _telling_digits(epsilon, off) if plan.divisor.level == "batch" and epsilon > 0 else 0
         else:
@@ -61,15 +61,8 @@ def with_solved_epsilon(candidate: Candidate, trial: Trial) -> Iterator[Candidat
             digits = 2 if abs(np.median(epsilons[most]) - np.median(epsilons[~most])) <= allowed else 0
         if epsilon > 0 and digits:
             divisor = replace(bare.divisor, epsilon=float(f"{epsilon:.{digits}g}"))
-            constants = candidate.constants + 1
-            yield replace(
-                candidate,
-                plan=replace(bare, divisor=divisor),
-                presets=(),
-                solved=True,
-                constants=constants,
-                claimed=False,
-            )
+            plan = replace(bare, divisor=divisor)
+            yield candidate.with_plan(plan, solved=True, constants=candidate.constants + 1)
 
 
 def _telling_digits(value: float, least: float) -> int:
@@ -132,7 +125,7 @@ def clipped(best: Sequence[Fit], trial: Trial) -> list[Fit]:
             others = [op for op in candidate.plan.post if not _is_wider(op, clip)]
             plan = replace(candidate.plan, post=(*others, clip))
             constants = candidate.constants + (1 if is_symmetric else 2)
-            fits += trial.fits([replace(candidate, plan=plan, presets=(), constants=constants, claimed=False)])
+            fits += trial.fits([candidate.with_plan(plan, constants=constants)])
     for fit in sorted(fits, key=lambda fit: fit.rank)[:CLIPPED]:
         plan = fit.candidate.plan
         plain = replace(fit.candidate, plan=replace(plan, divisor=replace(plan.divisor, of="reward")))

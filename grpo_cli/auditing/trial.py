@@ -1,4 +1,4 @@
-"""Rows that plans are tried on, and how well a plan gives the advantages that were logged.
+"""Rows that plans are tried on, how much they say, and how well a plan gives the advantages that were logged.
 
 A plan whose batch is larger than the sample is compared up to a factor and an offset of each batch first: that is
 all that the other rows of the batch can change.
@@ -15,8 +15,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate
-from grpo_cli.auditing.evidence import evidence
-from grpo_cli.engine.group_stats import Mask
+from grpo_cli.engine.group_stats import Mask, group_extremes
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Shaped, Undivided, advantages
@@ -31,6 +30,9 @@ COARSE: Final = 1e-3  # a tolerance above it
 TIED: Final = 3.0  # times the error of the best: the data cannot tell them apart
 ROUNDING: Final = 1e-12  # below this an error is rounding
 FAR: Final = 0.5  # of the rows: a formula that misses more is not near
+MORE: Final = 3  # equations than constants that were solved from them
+FEW_GROUPS: Final = 3  # so many, or fewer, tell no formula
+MISSING: Final = 1e300  # in the place of a reward that is no number
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +47,12 @@ class Tolerance:
         """The tolerance of each row."""
         return self.absolute + self.relative * np.maximum(self.least, np.abs(logged))
 
-    def for_candidate(self, candidate: Candidate, logged: Vector) -> Tolerance:
+    def of_formula(self, logged: Vector, *, solved: bool) -> Tolerance:
         """The same; with a constant that was solved from values that were not rounded, only what their own type leaves.
 
         Such a constant is nearly right for any values.
         """
-        return self.of_solved(logged) if candidate.solved else self
-
-    def of_solved(self, logged: Vector) -> Tolerance:
-        """See `for_candidate`."""
-        if self != Tolerance():
+        if not solved or self != Tolerance():
             return self
         finite = logged[np.isfinite(logged)]
         is_float32 = bool((finite.astype(np.float32).astype(np.float64) == finite).all())
@@ -97,6 +95,43 @@ class Fit:
         return near and self.mismatched == best.mismatched and self.typical <= TIED * best.typical + ROUNDING
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """How many different equations a log has for a formula, from how many groups.
+
+    With few of them some formula of the library always fits, and one with a constant of its own fits nearly any numbers.
+    """
+
+    equations: int
+    groups: int
+
+    def suffices(self, constants: int = 0) -> bool:
+        """Whether a formula may be told from it, of which so many constants were solved from the same rows."""
+        return self.groups > FEW_GROUPS and self.equations >= constants + MORE
+
+
+def evidence(plan: Plan, table: pl.DataFrame, logged: Vector) -> Evidence:
+    """Count (rewards of the group, reward of the row) -> value; with the batch, where a formula reads one.
+
+    A zero in a group of equal rewards is no equation: nearly every formula gives it.
+    """
+    read = [name for name in table.columns if name.startswith("reward.") or name in plan.needs]
+    columns = [table[name].cast(pl.Float64, strict=False).fill_null(MISSING).to_numpy() for name in read]
+    cells = np.nan_to_num(np.column_stack(columns), nan=MISSING, posinf=MISSING, neginf=-MISSING)
+    row = np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)
+    group = table["group"].to_numpy()
+    # A group's rewards in any order: the sum of a random number for each of them, modulo 2 ** 64.
+    numbers = np.random.default_rng(0).integers(0, 2**63, int(row.max(initial=0)) + 1, dtype=np.uint64)
+    sums = np.zeros(int(group.max(initial=0)) + 1, dtype=np.uint64)
+    np.add.at(sums, group, numbers[row])
+    lowest, highest = group_extremes(group, row.astype(np.float64), len(sums))
+    telling = np.isfinite(logged) & ((lowest < highest)[group] | (logged != 0))
+    batch = table["batch"].to_numpy() if plan.uses_batch else np.zeros(len(row))
+    keys = np.column_stack([sums[group].astype(np.uint64), row.astype(np.uint64), batch.astype(np.uint64)])[telling]
+    prompts = table["key" if "key" in table.columns else "group"].to_numpy()  # where whole steps are tried as groups
+    return Evidence(len(np.unique(keys, axis=0)), len(np.unique(prompts[telling])))
+
+
 @dataclass(frozen=True)
 class Trial:
     """Rows that plans are tried on; one that differs only in rules which these rows never need is not computed again.
@@ -122,7 +157,7 @@ class Trial:
         for candidate in tried:
             formula = self.formula_key(candidate.plan), candidate.factor, candidate.solved
             if formula not in known:
-                tolerance = self.tolerance.for_candidate(candidate, self.logged)
+                tolerance = self.tolerance.of_formula(self.logged, solved=candidate.solved)
                 known[formula] = _measure(candidate, self.values(candidate), self.logged, tolerance)
             measured.append(replace(known[formula], candidate=candidate))
         return measured

@@ -23,7 +23,7 @@ from grpo_cli.read.group_keys import Coded, encode
 from grpo_cli.read.memory import available_memory
 from grpo_cli.read.texts import Hashes
 from grpo_cli.schemas.table import words
-from grpo_cli.stats.difficulty import BANDS, DIGITS, USEFUL, pass_at, solve_rates
+from grpo_cli.stats.difficulty import BANDS, bands, pass_at, solve_rates
 from grpo_cli.stats.facts import reward_range
 from grpo_cli.stats.inspection import Inspection, score_groups
 
@@ -165,7 +165,7 @@ def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
         left_out.append((f"not among the best {most} of its group{said}", int((~picked).sum())))
         rollouts = rollouts.at(picked)
     if not wanted.keep_duplicates:
-        _, first = np.unique(_numbered(rollouts.prompts, rollouts.responses), return_index=True)
+        first = _distinct_keys(rollouts.prompts, rollouts.responses).first.to_numpy()
         if len(first) < len(rollouts.rows):
             left_out.append(("duplicates of another group's prompt and response", len(rollouts.rows) - len(first)))
             rollouts = rollouts.at(first)
@@ -186,27 +186,17 @@ def _never_solved(rewards: Vector, worst: float, best: float) -> Iterator[str]:
         yield f"{lowest:,} of {len(rewards):,} records {have} the lowest reward, {worst:g}: no row of their group is better; --min-reward {more:g} leaves them out"
 
 
-def _numbered(*keys: np.ndarray[tuple[int], Any]) -> Index:
-    """A number for every row, equal where all keys are, in the order in which they first appear."""
-    order = np.lexsort(keys)
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = np.logical_or.reduce([key[order][1:] != key[order][:-1] for key in keys])
-    numbers = np.empty(len(order), np.int64)
-    numbers[order] = np.cumsum(new) - 1
-    _, first = np.unique(numbers, return_index=True)
-    place = np.empty(len(first), np.int64)
-    place[np.argsort(first)] = np.arange(len(first))
-    return place[numbers]
+def _distinct_keys(*keys: np.ndarray[tuple[int], Any]) -> Coded:
+    """The distinct combinations of these numbers, in the order in which they first appear."""
+    return encode(list(map(pl.Series, keys)), len(keys[0]))
 
 
 def _distinct(rollouts: Rollouts) -> Mask:
     """One row of each response of a group: that of the highest reward, of equal ones the first."""
-    order = np.lexsort((-rollouts.rewards, rollouts.responses, rollouts.codes))
-    codes, responses = rollouts.codes[order], rollouts.responses[order]
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = (codes[1:] != codes[:-1]) | (responses[1:] != responses[:-1])
+    order = np.argsort(-rollouts.rewards, kind="stable")
+    first = _distinct_keys(rollouts.codes[order], rollouts.responses[order]).first
     kept = np.zeros(len(order), dtype=bool)
-    kept[order[first]] = True
+    kept[order[first.to_numpy()]] = True
     return kept
 
 
@@ -223,10 +213,10 @@ def _tied_groups(rollouts: Rollouts, picked: Mask) -> int:
 def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     """A better and a worse response to the same prompt of one group in each record; equal rewards make no pair."""
     warnings = []
-    of_prompts = _numbered(rollouts.prompts, rollouts.codes)
-    if (several := int(of_prompts.max(initial=-1)) + 1 - len(np.unique(rollouts.codes))) > 0:
+    of_prompts = _distinct_keys(rollouts.prompts, rollouts.codes)
+    if (several := of_prompts.size - len(np.unique(rollouts.codes))) > 0:
         warnings.append(f"{several:,} more prompts than groups: pairs are made within each prompt of a group")
-    rollouts = replace(rollouts, codes=of_prompts)
+    rollouts = replace(rollouts, codes=of_prompts.codes.cast(pl.Int64).to_numpy())
     distinct = _distinct(rollouts)
     left_out = [("duplicate responses in their group", len(rollouts.rows) - int(distinct.sum()))]
     rollouts = rollouts.at(distinct)
@@ -240,7 +230,7 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     codes = rollouts.codes[better]
     if wanted.max_pairs is not None:
         by = -margins if wanted.seed is None else np.random.default_rng(wanted.seed).random(len(margins))
-        kept = np.sort(_first_of_groups(codes, by, wanted.max_pairs))
+        kept = np.flatnonzero(pick_rows(codes.astype(np.uint32), by, wanted.max_pairs, "worst", 0))
         facts["pairs_over_limit"] = len(codes) - len(kept)
         better, worse, margins, codes = better[kept], worse[kept], margins[kept], codes[kept]
     order = np.lexsort((worse, better, codes))
@@ -262,16 +252,6 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     )
 
 
-def _first_of_groups(codes: Index, by: Vector, most: int) -> Index:
-    """At most `most` places of each group, those of the smallest numbers."""
-    order = np.lexsort((by, codes))
-    ordered = codes[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(order) else order
-    inside = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
-    first: Index = order[inside < most]
-    return first
-
-
 # Each gets rows in the order of groups and falling rewards, and returns places of better and of worse rows.
 
 
@@ -284,11 +264,9 @@ def _levels(rollouts: Rollouts) -> Index:
 
 def _extremes(rollouts: Rollouts) -> tuple[Index, Index]:
     levels = _levels(rollouts)
-    codes = rollouts.codes[levels]
-    ends = codes[1:] != codes[:-1]
-    first = levels[np.concatenate([[True], ends])] if len(levels) else levels
-    last = levels[np.concatenate([ends, [True]])] if len(levels) else levels
-    return first, last
+    first = np.unique(rollouts.codes[levels], return_index=True)[1]
+    last = np.append(first, len(levels))[1:] - 1
+    return levels[first], levels[last]
 
 
 def _adjacent(rollouts: Rollouts) -> tuple[Index, Index]:
@@ -434,32 +412,19 @@ def prompts(rollouts: Rollouts, wanted: Wanted) -> Records:
     frame = groups.select("solve_rate", "mean", std, best="max", worst="min").with_columns(
         pl.selectors.float().fill_nan(None)
     )
+    difficulty = pl.Series("difficulty", BANDS).gather(bands(frame["solve_rate"].to_numpy()))
     passes = [pl.Series(f"pass@{k}", pass_at(n, solved, k), dtype=pl.Float64) for k in wanted.pass_at or ()]
     scale = dict(zip(("worst", "best"), reward_range(rollouts.groups), strict=True))
     return Records(
         rows={"prompt": rollouts.rows[first]},
         columns=pl.DataFrame(groups["scored"].alias("n"))
         .hstack(frame)
-        .with_columns(_band().alias("difficulty"), *passes),
+        .with_columns(pl.when(pl.col("solve_rate").is_not_null()).then(difficulty).alias("difficulty"), *passes),
         facts={
             "solved_at": bar if wanted.pass_at or wanted.solved_at is not None else None,
             "scale": scale if wanted.solved_at is None else None,
         },
     )
-
-
-def _band() -> pl.Expr:
-    rate = pl.col("solve_rate").round(DIGITS)
-    low, high = USEFUL
-    never, hard, medium, easy, always = map(pl.lit, BANDS)
-    return (
-        pl.when(rate.is_null()).then(None)
-        .when(rate == 0).then(never)
-        .when(rate < low).then(hard)
-        .when(rate <= high).then(medium)
-        .when(rate < 1).then(easy)
-        .otherwise(always)
-    )  # fmt: skip
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------

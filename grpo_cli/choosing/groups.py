@@ -13,11 +13,11 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.group_stats import Mask, Segments, group_extremes
+from grpo_cli.engine.group_stats import Mask, Segments
 from grpo_cli.engine.moments import Codes, Index, Vector
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.read.group_keys import encode
+from grpo_cli.read.group_keys import encode, spanning
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.schemas.table import words
@@ -93,7 +93,7 @@ def select_rows(inspection: Inspection, choice: Choice) -> Kept:
         rows = picked
         kept = np.zeros(len(groups), dtype=bool)
         kept[codes[rows]] = True
-        share = _constant_share(codes[rows], learned_from(inspection).filter(pl.Series(rows)), len(groups))
+        share = facts.constant_share(codes[rows], learned_from(inspection).filter(pl.Series(rows)), len(groups))
     if narrow.rows is not None:
         dropped.append({"reason": "the last block is incomplete", "rows": sum(narrow.lengths) - len(codes)})
     places = np.flatnonzero(rows) if narrow.rows is None else narrow.rows[rows]
@@ -166,15 +166,6 @@ def of_rows(inspection: Inspection, places: Index, note: str) -> Inspection:
     return score_groups(whole, inspection.scored.plan, inspection.columns)
 
 
-def _constant_share(codes: Codes, compared: pl.Series, groups: int) -> float | None:
-    """Of the groups with two rewards to compare, how many have equal ones; of the rows that are left."""
-    known = compared.is_not_null()
-    codes, rewards = codes[known.to_numpy()], compared.filter(known).to_numpy()
-    low, high = group_extremes(codes, rewards, groups)
-    two = np.bincount(codes, minlength=groups) > 1
-    return float((low == high)[two].mean()) if two.any() else None
-
-
 def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
     """What a condition may speak of: the facts of a group, pass@K and columns of steps where they are named, and its key."""
     groups = inspection.groups.with_columns(
@@ -197,12 +188,10 @@ def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
 def _steps(narrow: Narrow, names: Collection[str]) -> list[pl.Series]:
     """The value of each of these columns of steps in every group; null where its rows have several."""
     steps = [narrow.carried[name] for name in STEP_LIKE if name in names and name in narrow.carried.columns]
-    codes, found = narrow.table["group"], []
-    for step in steps:
-        first = step.gather(narrow.groups.first)
-        other = codes.filter(step.ne_missing(first.gather(codes))).unique()
-        found.append(first.scatter(other, None))
-    return found
+    codes = narrow.table["group"]
+    return [
+        step.gather(narrow.groups.first).scatter(codes.gather(spanning(narrow.groups, step)), None) for step in steps
+    ]
 
 
 def _passes(inspection: Inspection, solved_at: float | None, draws: Collection[int]) -> Iterator[pl.Series]:
@@ -320,7 +309,7 @@ def pick_rows(codes: Codes, rewards: Vector, most: int, how: Pick, seed: int) ->
     if by is None:
         by = np.random.default_rng(seed).random(len(finite))
     order = np.lexsort((by, codes))
-    segments, _ = Segments.of(codes[order])
+    segments = Segments.of_ordered(codes[order])
     place = np.arange(len(order)) - np.repeat(segments.starts, segments.sizes)
     if how == "spread":
         top = np.repeat(_from_the_top(segments, rewards[order], most), segments.sizes)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import numpy as np
 
-from grpo_cli.engine.moments import Vector
 from grpo_cli.parallel import ahead
 
 if TYPE_CHECKING:
@@ -38,17 +36,6 @@ def over(work: Callable[[int, int], T], rows: int, piece: int = PIECE) -> list[T
 def each(work: Callable[[pl.Series], T], values: pl.Series) -> list[T]:
     """Work on the pieces of a column, in order."""
     return over(lambda start, end: work(values[start:end]), len(values))
-
-
-_own = threading.local()
-
-
-def memory(rows: int) -> Vector:
-    """A buffer of this thread, to be overwritten: taking fresh memory costs more than the arithmetic in it."""
-    kept: Vector | None = getattr(_own, "memory", None)
-    if kept is None or len(kept) < rows:
-        kept = _own.memory = np.empty(rows)
-    return kept[:rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +79,7 @@ class Numbers:
             return cls(nan=nan)
         with np.errstate(over="ignore", invalid="ignore"):
             mean = float(numbers.mean())
-            away = np.subtract(numbers, mean, out=memory(len(numbers)))
+            away = numbers - mean
             away *= away  # not `away @ away`: OpenBLAS would start threads of its own
         zero = len(numbers) - int(np.count_nonzero(numbers != 0))  # counts bools, which is faster than counting numbers
         return cls(len(numbers), nan, zero, mean, float(away.sum()), float(numbers.min()), float(numbers.max()))
@@ -123,17 +110,15 @@ class Numbers:
 
 def counts(values: pl.Series, known: Sequence[object]) -> list[int]:
     """How often each of the known values occurs."""
-    of_pieces = each(partial(_counts, known), values)
-    return [sum(column) for column in zip(*of_pieces, strict=True)] if of_pieces else [0] * len(known)
 
+    def of_piece(piece: pl.Series) -> list[int]:
+        left, times = len(piece) - piece.null_count(), []
+        for value in known:  # mostly one or two of them are the whole piece
+            times.append(int((piece == value).sum()) if left else 0)
+            left -= times[-1]
+        return times
 
-def _counts(known: Sequence[object], values: pl.Series) -> list[int]:
-    """The counts in a piece; mostly one or two values are all of it."""
-    left, times = len(values) - values.null_count(), []
-    for value in known:
-        times.append(int((values == value).sum()) if left else 0)
-        left -= times[-1]
-    return times
+    return [sum(column) for column in zip([0] * len(known), *each(of_piece, values), strict=True)]
 
 
 def few(values: pl.Series, sample: int = SAMPLE) -> tuple[list[float], list[int]] | None:
@@ -151,12 +136,3 @@ def _known(values: pl.Series, shown: pl.Series) -> tuple[list[float], list[int]]
     """The distinct finite values of a sample of the rows, and how often each occurs in all rows; None where they are many."""
     known = (shown.filter(shown.is_finite()).unique() + 0.0).sort().to_list()
     return (known, counts(values, known)) if len(known) <= FEW else None
-
-
-def distinct(words: Words) -> Words:
-    """The distinct integers in ascending order. Mostly there are few, and one after the other is removed."""
-    left, known = words, list[np.uint64]()
-    while len(left) and len(known) < 2 * FEW:
-        known.append(left[0])
-        left = left[left != left[0]]
-    return np.unique(np.concatenate([np.array(known, np.uint64), left]))

@@ -60,7 +60,7 @@ class Frames:
         self._piece = piece
         self._fresh = 0  # how many names were made up
         codes = table[GROUP].to_numpy()
-        self._runs = Segments.ascending(codes, piece)
+        self._runs = None if (codes[1:] < codes[:-1]).any() else Segments.of_ordered(codes)
         sizes = np.bincount(codes) if self._runs is None else self._runs.sizes
         known = np.flatnonzero(sizes) if self._runs is None else codes[self._runs.starts]
         if len(known) and known[-1] >= len(known):  # a part of a table has some of its groups

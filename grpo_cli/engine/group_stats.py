@@ -157,28 +157,16 @@ class Segments:
     sizes: Index
 
     @classmethod
-    def ascending(cls, codes: Codes, piece: int = PIECE) -> Segments | None:
-        """The runs of equal codes where no code is less than the one before it; None elsewhere."""
-
-        def rises(start: int, end: int) -> Index | None:
-            before, after = codes[start:end], codes[start + 1 : end + 1]
-            return None if (after < before).any() else np.flatnonzero(after != before) + (start + 1)
-
-        starts = [np.zeros(min(len(codes), 1), np.int64)]
-        for found_here in over(rises, len(codes) - 1, piece):
-            if found_here is None:
-                return None
-            starts.append(found_here)
-        found = np.concatenate(starts)
-        return cls(found, np.diff(found, append=len(codes)))
+    def of_ordered(cls, codes: Codes) -> Segments:
+        """The runs of equal codes, none of which is less than the one before it."""
+        starts = np.append(np.zeros(min(len(codes), 1), np.int64), np.flatnonzero(codes[1:] != codes[:-1]) + 1)
+        return cls(starts, np.diff(starts, append=len(codes)))
 
     @classmethod
     def of(cls, codes: Codes) -> tuple[Segments, Index]:
         """The runs of equal codes, and the order of the rows (stable, by code) that makes them consecutive."""
         order = _order(codes)
-        ordered = codes[order]
-        starts = np.flatnonzero(np.concatenate([np.ones(min(len(codes), 1), bool), ordered[1:] != ordered[:-1]]))
-        return cls(starts, np.diff(starts, append=len(codes))), order
+        return cls.of_ordered(codes[order]), order
 
     def sum(self, values: Vector) -> Vector:
         """One sum per run."""

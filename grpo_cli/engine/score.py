@@ -163,12 +163,15 @@ def _quantities(frames: Frames, plan: Plan, table: pl.DataFrame) -> dict[str, Te
     rewards(frames, plan, components)
     if plan.rewards.combine != "normalize":
         return {".reward": base(frames, plan, shape(frames, plan, pl.col(".reward")), columns)}
-    shaped = [_component(frames, plan, k, columns) for k in range(components)]
+    names = [f".component.{k}" for k in range(components)]
+    shaped = [
+        terms(frames, frames.let(shape(frames, plan, pl.col(name)), f"{name}.r"), columns, f"{name}.") for name in names
+    ]
     # What enters the estimator is each column: only where all that have a weight are constant is there nothing to learn.
     counted = [t for t, weight in zip(shaped, weights(plan, components), strict=True) if weight]
     constant = pl.all_horizontal(t.constant | (t.n == 0) for t in counted or shaped)
     base(frames, plan, shape(frames, plan, pl.col(".reward")), columns, constant)
-    return {f".component.{k}": t for k, t in enumerate(shaped)}
+    return dict(zip(names, shaped, strict=True))
 
 
 def _residuals(frames: Frames, plan: Plan, quantities: Mapping[str, Terms]) -> list[Part]:
@@ -406,13 +409,6 @@ def skipped(plan: Plan) -> pl.Expr:
     """Rows of groups that are not trained on."""
     small = pl.col(".n") < plan.groups.min_size
     return small if plan.groups.zero_variance == "keep" else small | pl.col(".zero_variance")
-
-
-def _component(frames: Frames, plan: Plan, k: int, columns: frozenset[str]) -> Terms:
-    """The base quantities of one reward column, shaped by itself."""
-    name = f".component.{k}"
-    shaped = frames.let(shape(frames, plan, pl.col(name)), f"{name}.r")
-    return terms(frames, shaped, columns, f"{name}.")
 
 
 # --- selection, post, status -----------------------------------------------------------------------------

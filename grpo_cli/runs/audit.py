@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.audit import Claim, audit, gates, what_is_read
+from grpo_cli.auditing.audit import audit, gates, what_is_read
+from grpo_cli.auditing.candidates import Said
 from grpo_cli.auditing.trial import FLOAT32_ERROR
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import ShapeOp
@@ -70,8 +71,8 @@ def audited(
 
 
 def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Callable[..., None]) -> dict[str, Any]:
-    claim = None if job.claim is None else Claim(job.claim, job.claimed)
-    return audit(columns, job.binding, logged, job.weights, claim, job.shape, phase)
+    said = Said(weights=job.weights, shape=job.shape, claim=job.claim, claimed=job.claimed)
+    return audit(columns, job.binding, logged, said, phase)
 
 
 def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> dict[str, Any]:

@@ -20,8 +20,8 @@ import polars as pl
 from grpo_cli.errors import DataError
 from grpo_cli.read.known_names import STEPS
 from grpo_cli.read.pairs import key_texts
-from grpo_cli.stats.difficulty import BANDS, DIGITS, USEFUL
-from grpo_cli.stats.facts import worst_and_best
+from grpo_cli.stats.difficulty import BANDS, DIGITS, bands
+from grpo_cli.stats.facts import reward_range
 from grpo_cli.stats.figures import count_by_kind
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.values.paths import PARENT
@@ -50,7 +50,7 @@ BEYOND: Final = 3.0  # standard deviations: what chance alone does not do
 def against(now: Inspection, before: Inspection) -> dict[str, Any]:
     """What changed from `before` to `now`, prompt by prompt; groups with the same key but for its step are one prompt."""
     names = _prompt_columns(now, before)
-    worst, best = worst_and_best(*_extremes([now, before]))
+    worst, best = reward_range(pl.concat(run.groups.select("min", "max") for run in (now, before)))
     if worst is None or best is None or worst == best:
         raise DataError("all rewards of both runs are equal: there is no solve rate to compare")
     keys = key_texts(now.narrow, before.narrow, names)
@@ -73,7 +73,7 @@ def against(now: Inspection, before: Inspection) -> dict[str, Any]:
     rates, rates_before = now_run.sums / now_run.n, before_run.sums / before_run.n
     change = np.round(rates - rates_before, DIGITS)  # else rounding in a mean would make a prompt better
     rows = (now_run.n + before_run.n).astype(np.float64)
-    together = np.round((now_run.sums + before_run.sums) / rows, DIGITS)
+    together = (now_run.sums + before_run.sums) / rows
     counts = _counts(rates, rates_before)
     chance, moved = _by_chance(now_run, before_run)
     low, high = _interval(change)
@@ -123,12 +123,6 @@ def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
         cure = f"add --group {same}, the prompt in both" if same else "name the prompt with --group"
         raise DataError(f"the two runs have different group keys ({keys})", cure)
     return kept[0]
-
-
-def _extremes(runs: Sequence[Inspection]) -> tuple[float | None, float | None]:
-    low: list[Any] = [run.groups["min"].min() for run in runs]
-    high: list[Any] = [run.groups["max"].max() for run in runs]
-    return min((v for v in low if v is not None), default=None), max((v for v in high if v is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,23 +237,15 @@ def _shrunken(change: Floats, now: _Run, before: _Run) -> Floats:
 
 def _by_difficulty(rates: Floats, before: Floats, change: Floats, together: Floats) -> list[dict[str, Any]]:
     """The mean rates of the prompts that are never, seldom, sometimes, mostly and always solved in both runs together."""
-    low, high = USEFUL
-    places = np.select([together == 0, together < low, together <= high, together < 1], [0, 1, 2, 3], 4)
-    lines = []
+    places, lines = bands(together), []
     for place, band in enumerate(BANDS):
         here = places == place
         if here.any():
-            means = {"before": float(before[here].mean()), "now": float(rates[here].mean())}
-            ends = dict(zip(("low", "high"), _interval(change[here]), strict=True))
-            lines.append(
-                {
-                    "difficulty": band,
-                    "prompts": int(here.sum()),
-                    **means,
-                    "change": means["now"] - means["before"],
-                    **ends,
-                }
-            )
+            mean, mean_before, (low, high) = rates[here].mean(), before[here].mean(), _interval(change[here])
+            lines.append({
+                "difficulty": band, "prompts": int(here.sum()), "before": float(mean_before), "now": float(mean),
+                "change": float(mean - mean_before), "low": low, "high": high,
+            })  # fmt: skip
     return lines
 
 

@@ -55,10 +55,9 @@ def within_groups(
     size = int(codes.max(initial=0)) + 1
 
     def of_pair(column: pl.Series, other: pl.Series) -> float | None:
-        known = (column.is_finite() & other.is_finite()).fill_null(value=False).to_numpy()
-        here = codes[known]
-        values = (pl.Series(series.to_numpy()[known]) for series in (column, other))
-        return correlation(*(series.to_numpy() - mean_by_code(here, series, size)[here] for series in values))
+        known = column.is_finite() & other.is_finite()
+        here, parts = codes[known.fill_null(value=False).to_numpy()], (column.filter(known), other.filter(known))
+        return correlation(*(part.to_numpy() - mean_by_code(here, part, size)[here] for part in parts))
 
     return {name: {what: of_pair(column, other) for what, other in others.items()} for name, column in columns.items()}
 

@@ -25,7 +25,7 @@ import polars as pl
 from grpo_cli.engine.column_stats import Numbers, each, few
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.read.group_keys import encode
-from grpo_cli.stats.facts import plain, reward_range
+from grpo_cli.stats.facts import extremes, plain, reward_range
 
 OTHER_SIZES: Final = (2, 4, 8, 16, 32, 64)
 BINS: Final = 10
@@ -64,6 +64,13 @@ def solve_rates(groups: pl.DataFrame) -> pl.Series:
     return groups.select(solve_rate=pl.when(pl.col("scored") > 0).then(rate)).to_series()
 
 
+def bands(rates: Vector) -> Index:
+    """The place in BANDS of each solve rate."""
+    low, high = USEFUL
+    rates = np.round(rates, DIGITS)
+    return np.select([rates == 0, rates < low, rates <= high, rates < 1], [0, 1, 2, 3], 4)
+
+
 def difficulty(groups: pl.DataFrame) -> dict[str, Any] | None:
     """How many groups are never solved, always solved, and how hard those between are; None without any solve rate.
 
@@ -71,7 +78,7 @@ def difficulty(groups: pl.DataFrame) -> dict[str, Any] | None:
     rewards; `alive` counts those that have not.
     """
     worst, best = reward_range(groups)
-    rated = comparable(groups.with_columns(solve_rates(groups)))
+    rated = comparable(groups)
     rates = rated["solve_rate"].drop_nulls().round(DIGITS).to_numpy()
     if not len(rates):
         return None
@@ -186,13 +193,6 @@ class Ties:
     rate: float | None
 
 
-def _has_two_values(groups: pl.DataFrame, rewards: Mapping[str, Any]) -> bool:
-    """Whether the comparable groups have two rewards only, so that their means say how often each occurs."""
-    groups = comparable(groups)
-    low, high = groups["min"].min(), groups["max"].max()
-    return low is not None and low != high and {*rewards.get("values", ())} == {low, high}
-
-
 def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """How many `times` a reward stands `c` times in a group of `n` rows that varies; `rows` has `group` and `.reward`."""
     varying = comparable(groups).filter(~pl.col("constant"))
@@ -215,6 +215,7 @@ def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _times(sizes: Index, counts: Index) -> pl.DataFrame:
+    """A line for each value of a group that counts."""
     pairs = pl.DataFrame({"n": sizes, "c": counts}, schema={"n": pl.Int64, "c": pl.Int64})
     return pairs.filter((pl.col("n") > 0) & (pl.col("c") > 0)).with_columns(times=pl.lit(1, pl.Int64))
 
@@ -225,30 +226,25 @@ def _summed(pairs: pl.DataFrame) -> pl.DataFrame:
 
 def count_ties(groups: pl.DataFrame, rows: pl.DataFrame, rewards: Mapping[str, Any]) -> Ties:
     """Count equal rewards; `rows` has `group` and `.reward`, and `rewards` is the histogram of all."""
-    if _has_two_values(groups, rewards):
-        groups = comparable(groups)
-        low: Any = groups["min"].min()
-        high: Any = groups["max"].max()
-        rates = (groups["mean"] - low) / (high - low)
+    rate, compared = None, comparable(groups)
+    low, high = extremes(compared)
+    if low is not None and high is not None and low != high and {*rewards.get("values", ())} == {low, high}:
+        # Only two values occur: the means say how often each does.
+        rates = (compared["mean"] - low) / (high - low)
         rate = float(rates.to_numpy().mean())
-        best = (rates * groups["scored"]).round().cast(pl.Int64)
-        pairs = pl.concat([groups.select(n="scored", c=best), groups.select(n="scored", c=pl.col("scored") - best)])
-        pairs = pairs.filter(pl.col("c") > 0).with_columns(times=pl.lit(1, pl.Int64))
+        best = (rates * compared["scored"]).round().cast(pl.Int64).to_numpy()
+        n = compared["scored"].to_numpy()
+        pairs = _times(np.concatenate([n, n]), np.concatenate([best, n - best]))
     else:
-        rate = None
-        constant = comparable(groups).filter("constant").select(n="scored", c="scored", times=pl.lit(1, pl.Int64))
-        pairs = pl.concat([constant, repeated_rewards(groups, rows)])
+        n = compared.filter("constant")["scored"].to_numpy()
+        pairs = pl.concat([_times(n, n), repeated_rewards(groups, rows)])
     lines = _summed(pairs)
     n, c, times = (lines[name].cast(pl.Float64).to_numpy() for name in ("n", "c", "times"))
     return Ties(n, c, times, rate)
 
 
-def at_other_sizes(ties: Ties, sizes: Sequence[int] = OTHER_SIZES) -> list[dict[str, Any]]:
-    """The share of groups that would have unequal rewards at each of these sizes, and how it was estimated."""
-    return [_at_size(ties, size) for size in sizes] if len(ties.n) else []
-
-
-def _at_size(ties: Ties, size: int) -> dict[str, Any]:
+def at_size(ties: Ties, size: int) -> dict[str, Any]:
+    """The share of groups that would have unequal rewards at another size, and how it was estimated."""
     n, c, times = ties.n, ties.c, ties.times
     groups = float((times * c / n).sum())  # the shares of a group's values add up to 1
     drawn = n >= size

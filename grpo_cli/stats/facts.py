@@ -16,7 +16,8 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.column_stats import FEW, SAMPLE, Numbers, counts, few
-from grpo_cli.engine.moments import NEAREST
+from grpo_cli.engine.group_stats import group_extremes
+from grpo_cli.engine.moments import NEAREST, Codes
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import STATUSES, Scored
 from grpo_cli.read.narrow import Narrow
@@ -74,31 +75,19 @@ def distribution(values: pl.Series) -> dict[str, Any]:
 
     The histogram has `values` and `counts` where few values occur, else `edges` and `counts`; None without any value.
     """
-    value_counts = few(values)
-    if value_counts is not None:
-        return distribution_of_counts(*value_counts)
-    numbers = Numbers.of(values)
-    moments = {"count": numbers.count, **numbers.facts()}
-    finite = (values if numbers.count == len(values) else values.filter(values.is_finite())).to_numpy()
-    places, edges = even_bins(finite, BINS)
-    return {
-        **moments,
-        "quartiles": np.quantile(finite, [0.25, 0.5, 0.75]).tolist(),
-        "histogram": {"edges": edges.tolist(), "counts": np.bincount(places, minlength=len(edges) - 1).tolist()},
-    }
-
-
-def distribution_of_counts(distinct: Sequence[float], counted: Sequence[int]) -> dict[str, Any]:
-    """The same of values in ascending order and how often each occurs."""
-    numbers = Numbers.counted(distinct, counted)
-    moments = {"count": numbers.count, **numbers.facts()}
-    if not numbers.count:
-        return {**moments, "quartiles": [None] * 3, "histogram": None}
-    return {
-        **moments,
-        "quartiles": _quartiles_of_counts(distinct, counted),
-        "histogram": {"values": distinct, "counts": counted},
-    }
+    known = few(values)
+    numbers = Numbers.of(values) if known is None else Numbers.counted(*known)
+    quartiles: list[Any] = [None] * 3
+    histogram: dict[str, Any] | None = None
+    if known is None:
+        finite = (values if numbers.count == len(values) else values.filter(values.is_finite())).to_numpy()
+        places, edges = even_bins(finite, BINS)
+        quartiles = np.quantile(finite, [0.25, 0.5, 0.75]).tolist()
+        histogram = {"edges": edges.tolist(), "counts": np.bincount(places, minlength=len(edges) - 1).tolist()}
+    elif numbers.count:
+        quartiles = _quartiles_of_counts(*known)
+        histogram = {"values": known[0], "counts": known[1]}
+    return {"count": numbers.count, **numbers.facts(), "quartiles": quartiles, "histogram": histogram}
 
 
 def _quartiles_of_counts(values: Sequence[float], counts: Sequence[int]) -> list[float]:
@@ -139,11 +128,25 @@ def zero_variance_share(groups: pl.DataFrame) -> float | None:
     return int(groups["constant"].sum()) / comparable if comparable else None
 
 
+def constant_share(codes: Codes, values: pl.Series, groups: int) -> float | None:
+    """Of the groups with two finite values, the share whose values are equal."""
+    known = values.is_finite().fill_null(value=False)
+    codes = codes[known.to_numpy()]
+    low, high = group_extremes(codes, values.filter(known), groups)
+    two = np.bincount(codes, minlength=groups) > 1
+    return float((low == high)[two].mean()) if two.any() else None
+
+
 def reward_range(groups: pl.DataFrame) -> RewardRange:
     """The worst and the best reward of these groups, see `worst_and_best`."""
+    return worst_and_best(*extremes(groups))
+
+
+def extremes(groups: pl.DataFrame) -> RewardRange:
+    """The lowest and the highest reward of these groups; None where there is none."""
     low: Any = groups["min"].min()
     high: Any = groups["max"].max()
-    return worst_and_best(low, high)
+    return plain(low), plain(high)
 
 
 def worst_and_best(low: float | None, high: float | None) -> RewardRange:
@@ -165,28 +168,24 @@ def sizes(counts: Mapping[int, int]) -> dict[str, Any]:
     }
 
 
-REASONS: Final = ("zero-variance", "singleton", "small-group", "unscorable")
+SKIPPED: Final[Mapping[str, pl.Expr]] = {
+    "zero-variance": pl.col("zero_variance"),
+    "singleton": (pl.col("scored") == 1) & (pl.col("size") >= 1),
+    "small-group": pl.col("status") == "small-group",
+    "unscorable": pl.col("scored") == 0,
+}
 
 
-def skipped_groups(groups: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Groups without an advantage of their own, by reason."""
-    conditions = (
-        pl.col("zero_variance"),
-        (pl.col("scored") == 1) & (pl.col("size") >= 1),
-        pl.col("status") == "small-group",
-        pl.col("scored") == 0,
-    )
-    affected = {reason: groups.filter(condition) for reason, condition in zip(REASONS, conditions, strict=True)}
-    return {reason: found for reason, found in affected.items() if len(found)}
-
-
-def skipped(groups: pl.DataFrame, narrow: Narrow) -> list[dict[str, Any]]:
-    """The same as numbers, with the first keys and their reward."""
-    skips = []
-    for reason, affected in skipped_groups(groups).items():
+def skipped(groups: pl.DataFrame, narrow: Narrow) -> dict[str, dict[str, Any]]:
+    """How many groups have no advantage of their own, by reason, with the first keys and their reward."""
+    skips = {}
+    for reason, condition in SKIPPED.items():
+        affected = groups.filter(condition)
         first = affected.select("code", "mean").head(LISTED)
         keys = [{"key": narrow.label(code), "reward": plain(mean)} for code, mean in first.iter_rows()]
-        skips.append({"reason": reason, "groups": len(affected), "rows": int(rows_of(affected).sum()), "keys": keys})
+        if keys:
+            rows = int(rows_of(affected).sum())
+            skips[reason] = {"reason": reason, "groups": len(affected), "rows": rows, "keys": keys}
     return skips
 
 
@@ -219,8 +218,6 @@ class Tally:
         rows, constant = scored.rows, groups.filter("constant")
         statuses = counts(rows[".status"].to_physical(), range(len(STATUSES)))
         group_sizes, occurrences = np.unique(groups["size"].to_numpy(), return_counts=True)
-        low: Any = groups["min"].min()
-        high: Any = groups["max"].max()
         return cls(
             counts=Counter({
                 "rows": len(rows),
@@ -238,9 +235,9 @@ class Tally:
             }),
             sizes=Counter(dict(zip(group_sizes.tolist(), occurrences.tolist(), strict=True))),
             constants=Counter(dict(constant["max"].value_counts().iter_rows())),
-            extremes=(plain(low), plain(high)),
+            extremes=extremes(groups),
             advantage=Numbers.of(rows[".advantage"]),
-            skipped={skip["reason"]: skip for skip in skipped(groups, narrow)},
+            skipped=skipped(groups, narrow),
             reading={
                 "unit": "row" if scored.plan.unit.take == "each" else "rollout",
                 "schema": narrow.schema,

@@ -160,16 +160,17 @@ def _first_rows(inspection: Inspection, codes: Rows) -> list[Rows]:
 
 def texts_of(inspection: Inspection, part: str, rows: Rows, room: int | None = None) -> list[str | None]:
     """The texts of these rows, cut to `room` characters; None where there is no such column or no text."""
-    if part not in inspection.columns or not len(rows):
-        return [None] * len(rows)
-    texts = excerpts.texts(inspection.narrow, rows, inspection.columns[part])
-    return [_shortened(text, room) for text in texts]
+    return _texts(inspection, inspection.columns.get(part), rows, room)
 
 
 def _truths(inspection: Inspection, rows: Rows, room: int) -> list[str | None]:
     """What the responses of these rows are compared with; None where no column is known for it."""
     names = [name for table in inspection.narrow.tables for name in table.columns()]
     column = next((name for name in TRUTHS if name in names and name not in inspection.columns.values()), None)
+    return _texts(inspection, column, rows, room)
+
+
+def _texts(inspection: Inspection, column: str | None, rows: Rows, room: int | None) -> list[str | None]:
     if column is None or not len(rows):
         return [None] * len(rows)
     return [_shortened(text, room) for text in excerpts.texts(inspection.narrow, rows, column)]

@@ -12,16 +12,15 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.read import excerpts, known_names
-from grpo_cli.read.group_keys import encode
+from grpo_cli.read.group_keys import encode, spanning
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding
 from grpo_cli.stats import correlations, difficulty, facts
-from grpo_cli.stats.trends import count_spanning, trend
+from grpo_cli.stats.trends import trend
 from grpo_cli.values.cells import Kind
 
 TOP: Final = 3
@@ -272,9 +271,9 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
     if by is not None:
         first = narrow.groups.first.to_numpy()
         trend_by = {"column": columns["by"], "lines": trend(by, rows, first, groups, extremes)}
-        if spanning := count_spanning(by, rows["group"]):
-            have = "group has" if spanning == 1 else "groups have"
-            warning = f"{spanning} {have} rows in several values of {columns['by']}: each counts at its first row"
+        if several := len(spanning(narrow.groups, by)):
+            have = "group has" if several == 1 else "groups have"
+            warning = f"{several} {have} rows in several values of {columns['by']}: each counts at its first row"
             result["warnings"] = [*result["warnings"], warning]
     said = result | {
         "advantage_column": columns.get("advantage"),
@@ -284,7 +283,7 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         "difficulty": difficulty.difficulty(groups),
         "spread": difficulty.spread(groups, Plan().divisor.ddof),
         "expected": difficulty.expected_zero_variance(groups, ties, histogram),
-        "at_size": difficulty.at_other_sizes(ties),
+        "at_size": [difficulty.at_size(ties, size) for size in difficulty.OTHER_SIZES if len(ties.n)],
         "live_rows": int(groups.filter(~pl.col("constant") & (pl.col("scored") > 1))["scored"].sum()),
         "effective_rows": difficulty.effective_rows(_of_units(inspection)),
         "method": plan.method,
@@ -311,17 +310,13 @@ def _by_column(inspection: Inspection, result: Mapping[str, Any]) -> dict[str, A
     if len(names) == 1 and not raw.plan.rewards.weights and raw.plan.unit.take == "each":
         share, unscorable = result["zero_variance"]["share"], result["unscorable"]
         return {names[0]: {**result["reward"], "unscorable": unscorable, "zero_variance_share": share, "weight": 1.0}}
-    described = {}
+    described, codes = {}, raw.rows["group"].to_numpy()
     for k, name in enumerate(names):
         values = inspection.narrow.table[f"reward.{k}"]
-        finite = values.is_finite().fill_null(value=False)
-        known = pl.DataFrame({"group": raw.rows["group"], "value": values}).filter(finite)
-        ranges = known.group_by("group").agg(n=pl.len(), low=pl.col("value").min(), high=pl.col("value").max())
-        two = ranges.filter(pl.col("n") > 1)
         described[name] = {
             **_with_ends(facts.distribution(values), values),
-            "unscorable": int((~finite).sum()),
-            "zero_variance_share": int((two["low"] == two["high"]).sum()) / len(two) if len(two) else None,
+            "unscorable": len(values) - int(values.is_finite().sum()),
+            "zero_variance_share": facts.constant_share(codes, values, len(inspection.groups)),
             "weight": weights[k] if weights else 1.0,
         }
     return described
@@ -372,28 +367,10 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
     if sort not in known:
         raise UnknownName.among("fact of a group", sort, known)
     groups = difficulty.comparable(groups).filter(pl.col(sort).is_not_null())
-    keys = [groups[name].cast(pl.Float64).to_numpy() for name in (sort, "scored")]
-    places = np.arange(len(groups))
-    most = _first_by(places, [-key for key in keys], top)
-    least = _first_by(places[::-1], keys, max(min(top, len(groups) - top), 0))[::-1]
+    order = np.lexsort([-groups[name].cast(pl.Float64).to_numpy() for name in ("scored", sort)])
+    least = order[max(top, len(order) - top) :]
     return {
         "sort": sort,
-        "most": describe_groups(groups[most], label),
+        "most": describe_groups(groups[order[:top]], label),
         "least": describe_groups(groups[least], label),
     }
-
-
-def _first_by(places: Index, keys: Sequence[Vector], number: int) -> Index:
-    """The first `number` places by these keys, in order, as if all had been sorted: of millions only a few are."""
-    if not keys:
-        return places[:number]
-
-    def in_order(some: Index) -> Index:
-        return some[np.lexsort([key[some] for key in reversed(keys)])]
-
-    if len(places) <= number:
-        return in_order(places)
-    values = keys[0][places]
-    last = np.partition(values, number - 1)[number - 1] if number else -np.inf
-    before, equal = places[values < last], places[values == last]
-    return np.concatenate([in_order(before), _first_by(equal, keys[1:], number - len(before))])

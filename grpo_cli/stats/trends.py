@@ -9,6 +9,7 @@ import polars as pl
 
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.read.group_keys import encode
+from grpo_cli.stats.correlations import mean_by_code
 from grpo_cli.stats.facts import RewardRange, plain
 from grpo_cli.values.cells import JSON_TEXT, canonical
 
@@ -26,8 +27,9 @@ def trend(
     value_of_group = codes[first]
     row_counts = np.bincount(codes, minlength=size)
     unscorable = np.bincount(codes[~rows[".scorable"].to_numpy()], minlength=size)
-    mean, std = _mean_and_std(rows[".reward"], codes, size)
-    lengths = _mean_and_std(rows["length"], codes, size)[0] if "length" in rows.columns else np.full(size, np.nan)
+    mean = mean_by_code(codes, rows[".reward"], size)
+    std = _std_by_code(codes, rows[".reward"], mean)
+    lengths = mean_by_code(codes, rows["length"], size) if "length" in rows.columns else np.full(size, np.nan)
     worst, best = extremes
     two = (groups["scored"] > 1).to_numpy()
     constant, highest = groups["constant"].to_numpy(), groups["max"].to_numpy()
@@ -56,12 +58,6 @@ def trend(
     ]
 
 
-def count_spanning(by: pl.Series, groups: pl.Series) -> int:
-    """How many groups have rows of several values."""
-    pairs = pl.DataFrame({"group": groups, "by": encode([by], len(by)).codes}).unique()
-    return len(pairs) - pairs["group"].n_unique()
-
-
 def _in_order(values: pl.Series) -> list[int]:
     """Places in the order of the values: as numbers, or as text; of other kinds as their JSON text."""
     if values.dtype.is_nested() or values.dtype == JSON_TEXT:
@@ -72,12 +68,10 @@ def _in_order(values: pl.Series) -> list[int]:
     return [int(i) for i in values.arg_sort(nulls_last=True)]
 
 
-def _mean_and_std(values: pl.Series, codes: Any, size: int) -> tuple[Vector, Vector]:
-    """Mean and sample standard deviation of the finite values of each code; NaN where there are too few."""
+def _std_by_code(codes: Any, values: pl.Series, mean: Vector) -> Vector:
+    """The sample standard deviation of the finite values of each code; NaN where there are too few."""
     finite = values.is_finite().fill_null(value=False).to_numpy()
     here, numbers = codes[finite], values.to_numpy()[finite]
-    n = np.bincount(here, minlength=size)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.bincount(here, weights=numbers, minlength=size) / n
-        squares = np.bincount(here, weights=(numbers - mean[here]) ** 2, minlength=size)
-        return mean, np.sqrt(np.where(n > 1, squares / (n - 1), np.nan))
+    n = np.bincount(here, minlength=len(mean))
+    squares = np.bincount(here, weights=(numbers - mean[here]) ** 2, minlength=len(mean))
+    return np.asarray(np.sqrt(np.divide(squares, n - 1, out=np.full(len(mean), np.nan), where=n > 1)))

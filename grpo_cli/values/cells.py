@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal
@@ -187,7 +187,7 @@ _NESTED: Final = frozenset({list, dict})
 def key_series(name: str, values: Sequence[object]) -> pl.Series:
     """Values of JSON as a key column in which 1 and "1" stay different and lists compare by value."""
     kinds = {type(value) for value in values} - {type(None)}
-    if kinds <= {str} and _is_unicode(values):
+    if kinds <= {str} and is_unicode(values):
         return pl.Series(name, values, dtype=pl.String)
     if kinds == {bool}:
         return pl.Series(name, values, dtype=pl.Boolean)
@@ -197,10 +197,10 @@ def key_series(name: str, values: Sequence[object]) -> pl.Series:
     return pl.Series(name, texts, dtype=pl.String).cast(JSON_TEXT)
 
 
-def _is_unicode(values: Sequence[Any]) -> bool:
-    # A lone surrogate is legal in JSON, and no polars string. It is rare, so it is looked for all at once.
+def is_unicode(texts: Iterable[Any]) -> bool:
+    """Whether a column can hold these texts: a lone surrogate is legal in JSON. It is rare, so it is looked for all at once."""
     try:
-        "".join(filter(None, values)).encode()
+        "".join(filter(None, texts)).encode()
     except UnicodeEncodeError:
         return False
     return True
@@ -316,12 +316,8 @@ def words(key: pl.Series) -> str:
 
 def key_text(value: object) -> str:
     """The canonical text of one value of JSON."""
-    try:
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        text.encode()
-    except UnicodeEncodeError:
-        return _key_text(value)
-    return _key_text(value) if _has_other_ways(value) else text
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text if is_unicode([text]) and not _has_other_ways(value) else _key_text(value)
 
 
 def _has_other_ways(value: Any) -> bool:
@@ -367,22 +363,13 @@ def _decimal_text(value: Decimal) -> str:
 
 def json_text(value: object) -> str:
     """JSON text of a value that is no key: sorted keys, no spaces, escapes only where they are needed."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
-    return text
+    return json_as_is(value, sort_keys=True, separators=(",", ":"), default=str)
 
 
-def json_as_is(value: object) -> str:
+def json_as_is(value: object, **style: Any) -> str:
     """JSON text of a value with its fields in their own order, escapes only where they are needed."""
-    text = json.dumps(value, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value)
-    return text
+    text = json.dumps(value, ensure_ascii=False, **style)
+    return text if is_unicode([text]) else json.dumps(value, **style)
 
 
 # --- what is written to a file -----------------------------------------------------------------------------

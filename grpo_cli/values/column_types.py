@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import polars as pl
 
-from grpo_cli.values.cells import json_as_is, json_text
+from grpo_cli.values.cells import is_unicode, json_as_is, json_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,12 +45,12 @@ class Contents:
         if len(found.kinds) > 1:  # no lists, objects or texts have a type in common with another kind
             return found
         if str in found.kinds:
-            found.is_unicode = _is_unicode(present)
+            found.is_unicode = is_unicode(present)
         if list in found.kinds:
             found.items = cls.of(item for row in present for item in row)
         if dict in found.kinds:
             names = dict.fromkeys(name for row in present for name in row)
-            found.is_unicode = _is_unicode(names)
+            found.is_unicode = is_unicode(names)
             found.fields = {name: cls.of(row.get(name) for row in present) for name in names}
         return found
 
@@ -101,15 +101,6 @@ class Contents:
         if self.low >= -(2**63) and self.high < 2**63:
             return pa.int64()
         return pa.uint64() if self.low >= 0 and self.high < 2**64 else None
-
-
-def _is_unicode(texts: Iterable[str]) -> bool:
-    # A lone surrogate is legal in JSON, and in no column. It is rare, so it is looked for all at once.
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def series_of(name: str, values: Sequence[Any]) -> pl.Series:

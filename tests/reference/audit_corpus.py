@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import candidates
+from grpo_cli.auditing.candidates import Said, candidates
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip
@@ -153,7 +153,7 @@ def _two_values(low: float, high: float) -> Formula:
 
 
 def _logs() -> list[Log]:
-    known = candidates((), (), 1)
+    known = candidates(Said(), (), 1)
     library = [one for one in known if one.presets]
     methods = ("grpo", "dr-grpo", "rloo", "batch-norm", "maxrl")
     plain = [one for one in known if one.plan.method in methods][:40]

@@ -65,6 +65,9 @@ class Param:
 
 
 ORDER: Final = Param(name="order", type=int, default=16, least=1, help="size of the largest sets, T in the formula")
+LIKELIEST: Final = Param(
+    name="penalty", type=float, default=0.25, help="lost by the likeliest row", field="shape.rank.penalty"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,11 +394,7 @@ _ROWS: Final = (
         scale="group",
         scales=GROUP_ONLY,
         shift=None,
-        params=(
-            Param(
-                name="penalty", type=float, default=0.25, help="lost by the likeliest row", field="shape.rank.penalty"
-            ),
-        ),
+        params=(LIKELIEST,),
         sets={"shape.rank.penalty": 0.25, "shape.rank.numerator": "raw"},
         about="""GRPO whose statistics come from rewards penalised by likelihood; the numerator keeps the raw reward.
 
@@ -411,11 +410,7 @@ _ROWS: Final = (
         scale="group",
         scales=("none", "group"),
         shift=None,
-        params=(
-            Param(
-                name="penalty", type=float, default=0.25, help="lost by the likeliest row", field="shape.rank.penalty"
-            ),
-        ),
+        params=(LIKELIEST,),
         sets={"shape.rank.penalty": 0.25},
         about="""GRPO on rewards that are lower the likelier the response was.
 

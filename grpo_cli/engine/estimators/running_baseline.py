@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -87,25 +88,16 @@ def success_tracker(t: Terms, *, rho: float, prior: float) -> pl.Expr:
 
 
 def _tracked(segments: Segments, reward: Vector, batch: Vector, *, rho: float, prior: float) -> Vector:
+    """Batches in their order in the file, in which their codes are given; rows of a batch see the same counts."""
     import numpy as np
 
-    out = np.empty_like(reward)
+    values, codes, out = reward.tolist(), batch.tolist(), np.empty_like(reward)
     for start, size in zip(segments.starts.tolist(), segments.sizes.tolist(), strict=True):
-        rows = range(start, start + size)
-        out[start : start + size] = _track_prompt(reward[rows].tolist(), batch[rows].tolist(), rho, prior)
+        won, lost = prior, prior
+        rows_in_order = sorted(range(start, start + size), key=codes.__getitem__)
+        for _, rows in groupby(rows_in_order, key=codes.__getitem__):
+            rate = won / (won + lost)
+            for i in rows:
+                out[i] = values[i] - rate
+                won, lost = rho * won + values[i], rho * lost + 1 - values[i]
     return out
-
-
-def _track_prompt(reward: list[float], batch: list[float], rho: float, prior: float) -> list[float]:
-    """One prompt's rows; batches in their order in the file, rows of a batch see the same counts."""
-    won, lost = prior, prior
-    advantage = [0.0] * len(reward)
-    rows_of_batch: dict[float, list[int]] = {}
-    for i, key in enumerate(batch):
-        rows_of_batch.setdefault(key, []).append(i)
-    for _, rows in sorted(rows_of_batch.items()):  # codes are given in order of first appearance
-        rate = won / (won + lost)
-        for i in rows:
-            advantage[i] = reward[i] - rate
-            won, lost = rho * won + reward[i], rho * lost + 1 - reward[i]
-    return advantage

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import polars as pl
+import numpy as np
+import polars as pl
 
-    from grpo_cli.engine.frames import Frames
-    from grpo_cli.engine.group_stats import Segments
-    from grpo_cli.engine.moments import Vector
+from grpo_cli.engine.frames import ROLLOUT, Frames
+from grpo_cli.engine.group_stats import Segments
+from grpo_cli.engine.moments import NEAREST, Vector
 
 
 def same_state(
@@ -30,10 +29,6 @@ def same_state(
     A state that occurs once has nothing to be compared with: 0; so has one whose sd is not above `least`.
     Source: GiGPO arXiv:2505.10978.
     """
-    import polars as pl
-
-    from grpo_cli.engine.frames import ROLLOUT
-    from grpo_cli.engine.moments import NEAREST
 
     def over(value: pl.Expr) -> pl.Expr:
         return value.over(keys)
@@ -52,8 +47,6 @@ def same_state(
 
 def returns(segments: Segments, reward: Vector, *, gamma: float) -> Vector:
     """The discounted return of each step: its reward, and gamma times the return of the next one."""
-    import numpy as np
-
     out = np.empty_like(reward)
     for start, size in zip(segments.starts.tolist(), segments.sizes.tolist(), strict=True):
         rest = 0.0

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import threading
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_cli.engine.column_stats import FEW, SAMPLE, Numbers, few, memory, over
+from grpo_cli.engine.column_stats import FEW, SAMPLE, Numbers, few, over
 
 VALUES = st.lists(st.sampled_from([0.0, -0.0, 1.0, 0.25, -7.0, math.nan, math.inf, -math.inf, None]), max_size=60)
 
@@ -49,12 +47,3 @@ def test_numbers_of_counted_values_are_those_of_the_column(values: list[float | 
 def test_pieces_are_all_rows_once_in_order(rows: int, piece: int) -> None:
     spans = over(lambda start, end: (start, end), rows, piece)
     assert [at for start, end in spans for at in range(start, end)] == list(range(rows))
-
-
-def test_each_thread_has_a_memory_of_its_own() -> None:
-    mine, theirs = memory(4), list[np.ndarray[tuple[int], np.dtype[np.float64]]]()
-    other = threading.Thread(target=lambda: theirs.append(memory(4)))
-    other.start()
-    other.join()
-    assert not np.shares_memory(mine, theirs[0])
-    assert np.shares_memory(mine, memory(3))

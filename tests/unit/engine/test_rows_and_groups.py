@@ -148,7 +148,7 @@ def test_groups_of_one_size_that_stand_together_have_the_bits_of_a_plain_loop(si
     rewards[: len(codes) // 9 : 29] = math.nan
     wanted = [plain_quantities(rewards[codes == code].tolist()) for code in range(len(sizes))]
     values = pl.concat([pl.Series(rewards[:77]), pl.Series(rewards[77:])], rechunk=False)
-    found = base_quantities(codes, values, np.array(sizes), Segments.ascending(codes), piece)
+    found = base_quantities(codes, values, np.array(sizes), Segments.of_ordered(codes), piece)
     lines = zip(*(found[name].tolist() for name in ("min", "max", "mean_d", "squares")), strict=True)
     assert [struct.pack("4d", *line) for line in lines] == [struct.pack("4d", *line) for line in wanted]
 

@@ -12,7 +12,7 @@ import pytest
 from grpo_cli.stats.correlations import correlation, duplicates, with_lengths, within_groups
 from grpo_cli.stats.difficulty import Ties, expected_zero_variance
 from grpo_cli.stats.facts import gates
-from grpo_cli.stats.trends import count_spanning, trend
+from grpo_cli.stats.trends import trend
 from grpo_cli.stats.verdicts import percent, verdicts
 
 NAN = math.nan
@@ -99,7 +99,6 @@ def test_a_group_counts_where_it_begins_and_a_row_where_it_is() -> None:
             "zero_variance": 1.0, "all_best": 0.0, "all_worst": 1.0, "length": pytest.approx(19 / 3),
         },
     ]  # fmt: skip
-    assert count_spanning(STEPS, pl.Series([0, 0, 1, 1, 2, 2, 3, 3])) == 1
 
 
 def test_no_reward_is_the_best_or_the_worst_where_there_is_only_one() -> None:

@@ -22,7 +22,7 @@ from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.tables import Binding, FrameTable
 from grpo_cli.runs.inspect import CHEAP, scored, with_duplicates
-from grpo_cli.stats.difficulty import at_other_sizes, count_ties, difficulty, effective_rows, repeated_rewards
+from grpo_cli.stats.difficulty import at_size, count_ties, difficulty, effective_rows, repeated_rewards
 from grpo_cli.stats.group_rows import show_group
 from grpo_cli.stats.inspection import Inspection, View, with_facts
 from grpo_cli.stats.verdicts import verdicts
@@ -180,7 +180,8 @@ def test_equal_rewards_of_a_group_are_counted_for_few_values_and_for_many(groups
 
 def looked_sizes(groups: list[list[float]], sizes: tuple[int, ...]) -> list[dict[str, Any]]:
     made = looked(groups)
-    return at_other_sizes(count_ties(made.groups, made.rows, made.facts["reward"]["histogram"]), sizes)
+    ties = count_ties(made.groups, made.rows, made.facts["reward"]["histogram"])
+    return [at_size(ties, size) for size in sizes]
 
 
 def beta_constant(a: float, b: float, n: int) -> float:
@@ -353,8 +354,8 @@ def test_values_of_a_trend_are_ordered_as_numbers_when_they_are_numbers() -> Non
 
 
 def test_a_group_in_several_parts_counts_where_it_begins_and_it_is_said() -> None:
-    made = looked([[0, 1], [1, 1]], View(by="source"), source=["a", "b", "b", "b"])
-    assert [line["groups"] for line in made.facts["by"]["lines"]] == [1, 1]
+    made = looked([[0, 1, 0], [1, 1]], View(by="source"), source=["a", "b", "c", "b", "b"])
+    assert [line["groups"] for line in made.facts["by"]["lines"]] == [1, 1, 0]
     assert any("1 group has rows in several values of source" in warning for warning in made.facts["warnings"])
 
 
