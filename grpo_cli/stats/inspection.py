@@ -374,8 +374,8 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
     groups = difficulty.comparable(groups).filter(pl.col(sort).is_not_null())
     keys = [groups[name].cast(pl.Float64).to_numpy() for name in (sort, "scored")]
     places = np.arange(len(groups))
-    most = _first_by(places, [-key for key in keys], top)
-    least = _first_by(places[::-1], keys, max(min(top, len(groups) - top), 0))[::-1]
+    most = first_by(places, [-key for key in keys], top)
+    least = first_by(places[::-1], keys, max(min(top, len(groups) - top), 0))[::-1]
     return {
         "sort": sort,
         "most": describe_groups(groups[most], label),
@@ -383,7 +383,7 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
     }
 
 
-def _first_by(places: Index, keys: Sequence[Vector], number: int) -> Index:
+def first_by(places: Index, keys: Sequence[Vector], number: int) -> Index:
     """The first `number` places by these keys, in order, as if all had been sorted: of millions only a few are."""
     if not keys:
         return places[:number]
@@ -396,4 +396,4 @@ def _first_by(places: Index, keys: Sequence[Vector], number: int) -> Index:
     values = keys[0][places]
     last = np.partition(values, number - 1)[number - 1] if number else -np.inf
     before, equal = places[values < last], places[values == last]
-    return np.concatenate([in_order(before), _first_by(equal, keys[1:], number - len(before))])
+    return np.concatenate([in_order(before), first_by(equal, keys[1:], number - len(before))])

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import Numbers, over
+from grpo_cli.engine.column_stats import PIECE, Numbers, few, over
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages
@@ -19,7 +19,7 @@ from grpo_cli.stats.correlations import correlation
 from grpo_cli.stats.facts import plain
 from grpo_cli.stats.figures import count_by_kind
 from grpo_cli.stats.group_rows import texts_of
-from grpo_cli.stats.inspection import Inspection, score_groups
+from grpo_cli.stats.inspection import Inspection, first_by, score_groups
 from grpo_cli.values.key_text import cut
 
 VERSION: Final = 1
@@ -58,7 +58,7 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
     if not len(x):
         raise DataError("no rollout has both rewards", "there is nothing to compare")
     change = y - x
-    counts = pl.DataFrame({"before": x, "now": y}).group_by("before", "now").agg(rows=pl.len()).sort("before", "now")
+    counts = count_pairs(x, y)
     signs = np.sign(counts["now"].to_numpy() - counts["before"].to_numpy()).astype(np.int8)
     up, down = (int(counts["rows"].to_numpy()[signs == sign].sum()) for sign in (1, -1))
     advantages, of_rows = _advantages(now, before)
@@ -87,6 +87,30 @@ def _of_reward(names: Sequence[str], values: Vector) -> Facts:
     return {"columns": list(names), **Numbers.of(pl.Series(values)).facts()}
 
 
+def count_pairs(before: Vector, now: Vector) -> pl.DataFrame:
+    """How often each pair of values occurs, in their order; where most rows have their own, a line for each row."""
+    sides, known = (before, now), [few(pl.Series(side)) for side in (before, now)]
+    values = [np.array(found[0]) for found in known if found is not None]
+    if len(values) == len(sides):
+
+        def count(start: int, end: int) -> Index:
+            places = np.zeros(end - start, np.int64)
+            for side, of_side in zip(sides, values, strict=True):
+                places *= len(of_side)
+                for value in of_side[1:]:
+                    places += side[start:end] >= value
+            return np.bincount(places, minlength=len(values[0]) * len(values[1]))
+
+        counted = np.sum(over(count, len(before)), axis=0)
+        there = np.flatnonzero(counted)
+        first, second = np.divmod(there, len(values[1]))
+        return pl.DataFrame({"before": values[0][first], "now": values[1][second], "rows": counted[there]})
+    pairs = pl.DataFrame({"before": before, "now": now})
+    if len(pairs) > PIECE and 2 * pairs.head(PIECE).n_unique() > PIECE:  # counting them would take longer than all else
+        return pairs.with_columns(rows=1)
+    return pairs.group_by("before", "now").agg(rows=pl.len()).sort("before", "now")
+
+
 def agreement(counts: pl.DataFrame) -> Facts:
     """How two columns agree, of which `counts` has how often each pair of values occurs (`before`, `now`, `rows`).
 
@@ -95,7 +119,7 @@ def agreement(counts: pl.DataFrame) -> Facts:
     before, now, rows = (counts[name].to_numpy() for name in ("before", "now", "rows"))
     total = int(rows.sum())
     same = int(rows[before == now].sum())
-    values = np.unique(np.concatenate([before, now]))
+    values = np.unique(np.concatenate([before, now])) if len(counts) <= OF_TWO**2 else ()
     kappa = None
     if len(values) == OF_TWO:
         high = [int(rows[side == values[1]].sum()) / total for side in (before, now)]
@@ -127,8 +151,8 @@ def _weighted(x: Vector, y: Vector, weights: Index) -> float | None:
 
 def _table(counts: pl.DataFrame) -> list[Facts] | None:
     """How often each value became which, where both rewards have few; else None."""
-    few = all(counts[name].n_unique() <= FEW for name in ("before", "now"))
-    return counts.to_dicts() if few else None
+    shown = len(counts) <= FEW**2 and all(counts[name].n_unique() <= FEW for name in ("before", "now"))
+    return counts.to_dicts() if shown else None
 
 
 def _groups(now: Inspection, before: Inspection) -> Facts:
@@ -242,16 +266,9 @@ def _largest(
 ) -> list[Facts]:
     """The rows whose reward changes most, and among equals those whose advantage does, with their texts."""
     at = np.flatnonzero(change)
-    size = np.abs(change[at])
-    if len(at) > TOP:  # of millions only those that may be among them are sorted
-        kept = size >= np.partition(size, -TOP)[-TOP]
-        at, size = at[kept], size[kept]
     at_rows = at if isinstance(rows, slice) else rows[at]
     moved = np.abs(np.subtract(*(np.nan_to_num(side[at_rows]) for side in advantages)))
-    if len(at_rows) > TOP:
-        kept = (size > size.min()) | (moved >= np.partition(moved, -TOP)[-TOP])
-        at_rows, size, moved = at_rows[kept], size[kept], moved[kept]
-    top = at_rows[np.lexsort((at_rows, -moved, -size))[:TOP]]
+    top = at_rows[first_by(np.arange(len(at)), [-np.abs(change[at]), -moved], TOP)]
     (old, new), rewards = advantages, [side.raw.rows[".reward"] for side in (before, now)]
     texts = texts_of(now, "text", top, TEXT)
     codes = now.narrow.table["group"].gather(top).to_list()

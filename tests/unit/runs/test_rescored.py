@@ -448,15 +448,24 @@ def both(folder: Path, now: list[dict[str, Any]], before: list[dict[str, Any]]) 
     return ["inspect", "now.jsonl", "--rescored", "before.jsonl", "--json"]
 
 
-def test_a_prompt_that_comes_back_in_another_step_is_not_paired_by_its_place(tmp_path: Path) -> None:
+def test_a_prompt_that_comes_back_in_another_step_is_paired_within_each_step(tmp_path: Path) -> None:
     rows = [
         {"prompt_id": f"p{k // 4 % 2}", "sample": k % 4, "step": k // 8, "reward": float(k // 8 ^ k % 2)}
         for k in range(16)
     ]
     line = both(tmp_path, rows, rows[8:] + rows[:8])
-    done = adv(*line, "--group-within", "step", cwd=tmp_path)
-    assert done.status == 1 and "do not pair one to one" in done.err
-    assert found(adv(*line, "--group", "prompt_id,step", cwd=tmp_path))["reward"]["changed"] == 0
+    for way, key in (
+        (["--group-within", "step"], ["prompt_id", "step"]),
+        (["--group", "step,prompt_id"], ["step", "prompt_id"]),
+    ):
+        said = found(adv(*line, *way, cwd=tmp_path))
+        assert (said["reward"]["changed"], said["paired"]["key"], said["paired"]["by"]) == (0, key, ["sample"])
+    texts = [
+        {**{name: value for name, value in row.items() if name != "sample"}, "completion": f"{row['sample']}"}
+        for row in rows
+    ]
+    said = found(adv(*both(tmp_path, texts, texts[8:] + texts[:8]), "--group-within", "step", cwd=tmp_path))
+    assert (said["reward"]["changed"], said["paired"]["by"]) == (0, ["completion"])
 
 
 def test_blocks_of_a_prompt_are_paired_across_their_ends(tmp_path: Path) -> None:
