@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.moments import Index
+from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.known_names import PAIR_IDS, SOURCE_IDS
@@ -22,6 +22,8 @@ from grpo_cli.values.key_text import cut, plain
 
 EXAMPLES: Final = 3
 
+Rows = Index | Codes  # numbers of rows
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
@@ -30,8 +32,8 @@ class Pairs:
     `aligned` says that they are all rows, in the same order.
     """
 
-    now: Index
-    before: Index
+    now: Rows
+    before: Rows
     aligned: bool
     by: tuple[str, ...]  # the columns beside the key
 
@@ -117,9 +119,9 @@ def pair(
     return _pairs(rows, now, before, (*(ids if parts_of_one else ()), text))
 
 
-def _pairs(rows: tuple[Index, Index], now: Narrow, before: Narrow, by: tuple[str, ...]) -> Pairs:
+def _pairs(rows: tuple[Rows, Rows], now: Narrow, before: Narrow, by: tuple[str, ...]) -> Pairs:
     whole = len(rows[0]) == len(now.table) == len(before.table)
-    return Pairs(now=rows[0], before=rows[1], aligned=whole and bool(np.array_equal(*rows)), by=by)
+    return Pairs(now=rows[0], before=rows[1], aligned=whole and (rows[0] is rows[1] or np.array_equal(*rows)), by=by)
 
 
 def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
@@ -196,13 +198,13 @@ def _digits(ids: pl.Series) -> pl.Series:
     return ids.cast(pl.String).str.strip_chars('"')
 
 
-def _paired_ids(columns: Columns) -> tuple[Index, Index] | None:
+def _paired_ids(columns: Columns) -> tuple[Rows, Rows] | None:
     """The rows of both inputs with the same columns; None where several rows of one have the same."""
     mine, theirs = columns
     if len(mine[0]) == len(theirs[0]) and all(
         one.dtype == other.dtype and one.equals(other) for one, other in zip(mine, theirs, strict=True)
     ):
-        every = np.arange(len(mine[0]), dtype=np.int64)
+        every = np.arange(len(mine[0]), dtype=np.uint32)
         return (every, every) if _ascending(mine) or encode(mine, len(every)).size == len(every) else None
     codes = _codes(columns)
     size = max(int(side.max(initial=0)) for side in codes) + 1

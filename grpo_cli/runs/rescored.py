@@ -69,7 +69,11 @@ def two_rewards(
         pairs = pair(now.narrow, before, ids, text, sure="rollout" in now.narrow.request.flags.roles)
         paired = _paired(pairs, now.narrow, before)
         if len(pairs.now) < len(now.narrow.table):
-            now = of_rows(now, pairs.now, f"{len(pairs.now):,} of {len(now.narrow.table):,} rows are in both inputs")
+            now = of_rows(
+                now,
+                pairs.now.astype(np.int64),
+                f"{len(pairs.now):,} of {len(now.narrow.table):,} rows are in both inputs",
+            )
         columns = [before.table[f"reward.{k}"] for k in range(len(names))]
         columns = columns if pairs.aligned else [column.gather(pairs.before) for column in columns]
         now = _with_old(now, columns, pl.Series(ROW, pairs.before))

@@ -35,6 +35,7 @@ ALIKE: Final = 0.5  # the least share of equal texts among the listed rows of th
 OLD: Final = "rescored."  # before the numbers of the other reward's columns among the carried ones
 
 Facts = dict[str, Any]
+Counted = tuple[list[float], list[int]]  # values and how often each occurs
 Rows = Index | slice  # the rows that have both rewards; a slice of all
 
 
@@ -58,7 +59,8 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
     if not len(x):
         raise DataError("no rollout has both rewards", "there is nothing to compare")
     change = y - x
-    counts = count_pairs(x, y)
+    known = [few(pl.Series(side)) for side in (x, y)]
+    counts = count_pairs(x, y, known)
     signs = np.sign(counts["now"].to_numpy() - counts["before"].to_numpy()).astype(np.int8)
     up, down = (int(counts["rows"].to_numpy()[signs == sign].sum()) for sign in (1, -1))
     advantages, of_rows = _advantages(now, before)
@@ -68,8 +70,8 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
         "compared": len(x),
         "unscored": {"now": (had & ~scored).sum(), "before": (scored & ~had).sum()},
         "reward": {
-            "now": _of_reward(now.narrow.reward_names, y),
-            "before": _of_reward(names, x),
+            "now": _of_reward(now.narrow.reward_names, y, known[1]),
+            "before": _of_reward(names, x, known[0]),
             "changed": up + down, "up": up, "down": down,
             "mean_change": float(change.mean()),
             "changes": count_by_kind(counts["before"], 1 - signs, KINDS, counts["rows"]),
@@ -83,14 +85,17 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
     }  # fmt: skip
 
 
-def _of_reward(names: Sequence[str], values: Vector) -> Facts:
-    return {"columns": list(names), **Numbers.of(pl.Series(values)).facts()}
+def _of_reward(names: Sequence[str], values: Vector, counted: Counted | None) -> Facts:
+    numbers = Numbers.of(pl.Series(values)) if counted is None else Numbers.counted(*counted)
+    return {"columns": list(names), **numbers.facts()}
 
 
-def count_pairs(before: Vector, now: Vector) -> pl.DataFrame:
-    """How often each pair of values occurs, in their order; where most rows have their own, a line for each row."""
-    sides, known = (before, now), [few(pl.Series(side)) for side in (before, now)]
-    values = [np.array(found[0]) for found in known if found is not None]
+def count_pairs(before: Vector, now: Vector, known: Sequence[Counted | None]) -> pl.DataFrame:
+    """How often each pair of values occurs, in their order; where most rows have their own, a line for each row.
+
+    `known` are the values of each side and their counts, where they are few.
+    """
+    sides, values = (before, now), [np.array(counted[0]) for counted in known if counted is not None]
     if len(values) == len(sides):
 
         def count(start: int, end: int) -> Index:
@@ -119,13 +124,12 @@ def agreement(counts: pl.DataFrame) -> Facts:
     before, now, rows = (counts[name].to_numpy() for name in ("before", "now", "rows"))
     total = int(rows.sum())
     same = int(rows[before == now].sum())
-    values = np.unique(np.concatenate([before, now])) if len(counts) <= OF_TWO**2 else ()
     kappa = None
-    if len(values) == OF_TWO:
+    if len(counts) <= OF_TWO**2 and len(values := np.unique(np.concatenate([before, now]))) == OF_TWO:
         high = [int(rows[side == values[1]].sum()) / total for side in (before, now)]
         chance = high[0] * high[1] + (1 - high[0]) * (1 - high[1])
         kappa = None if chance == 1 else (same / total - chance) / (1 - chance)
-    ranks = [_ranks(side, rows) for side in (before, now)]
+    ranks = over(lambda side, _: _ranks((before, now)[side], rows), 2, piece=1)  # each on a core of its own
     return {
         "same": same,
         "share": same / total,
@@ -266,9 +270,13 @@ def _largest(
 ) -> list[Facts]:
     """The rows whose reward changes most, and among equals those whose advantage does, with their texts."""
     at = np.flatnonzero(change)
+    size = np.abs(change[at])
+    if len(at) > TOP:  # of millions only those that may be among them are looked at
+        kept = size >= np.partition(size, -TOP)[-TOP]
+        at, size = at[kept], size[kept]
     at_rows = at if isinstance(rows, slice) else rows[at]
     moved = np.abs(np.subtract(*(np.nan_to_num(side[at_rows]) for side in advantages)))
-    top = at_rows[first_by(np.arange(len(at)), [-np.abs(change[at]), -moved], TOP)]
+    top = at_rows[first_by(np.arange(len(at)), [-size, -moved], TOP)]
     (old, new), rewards = advantages, [side.raw.rows[".reward"] for side in (before, now)]
     texts = texts_of(now, "text", top, TEXT)
     codes = now.narrow.table["group"].gather(top).to_list()
