@@ -13,7 +13,8 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.stats.rescored import agreement
+from grpo_cli.engine.column_stats import PIECE, few
+from grpo_cli.stats.rescored import agreement, count_pairs
 from tests.support.command import adv
 from tests.support.jobs import write
 from tests.support.schema_files import lines, verifiers_episode
@@ -95,6 +96,28 @@ def test_agreement_is_that_of_plain_formulas(values: tuple[float, ...]) -> None:
 def test_a_constant_reward_has_neither_kappa_nor_correlation() -> None:
     said = agreement(pl.DataFrame({"before": [1.0], "now": [1.0], "rows": [7]}))
     assert said == {"same": 7, "share": 1.0, "kappa": None, "rank_correlation": None}
+
+
+@pytest.mark.parametrize("digits", [0, 1, 15], ids=["a few values", "some values", "a value for each row"])
+def test_pairs_of_values_are_counted_however_many_there_are(digits: int) -> None:
+    draw = random.Random(digits)  # noqa: S311
+    old, new = ([round(draw.gauss(0, 1), digits) + 0.0 for _ in range(PIECE + 5)] for _ in "ab")
+    x, y = pl.Series(old), pl.Series(new)
+    counts = count_pairs(x.to_numpy(), y.to_numpy(), [few(x), few(y)])
+    expected = Counter(zip(old, new, strict=True))
+    counted = Counter[tuple[float, float]]()
+    for before, now, rows in counts.iter_rows():
+        counted[before, now] += rows
+    assert counted == expected
+    mean_ranks = []
+    for side in (old, new):
+        below, rank = 0, {}
+        for value, times in sorted(Counter(side).items()):
+            rank[value], below = below + (times + 1) / 2, below + times
+        mean_ranks.append([rank[value] for value in side])
+    said = agreement(counts)
+    assert said["rank_correlation"] == pytest.approx(pearson(*mean_ranks), abs=1e-9)
+    assert said["same"] == sum(one == other for one, other in zip(old, new, strict=True))
 
 
 @pytest.mark.parametrize("left_out", [(), ("uuid",)], ids=["by id", "by text"])
