@@ -58,12 +58,13 @@ class Shape(NamedTuple):
 
 
 class Files(NamedTuple):
-    """The input, the output, and what `compute` made of the input before."""
+    """The input, the output, what `compute` made of the input before, and the same rows with other rewards."""
 
     source: Path
     target: Path
     woven: Path
     moved: Path
+    again: Path
 
 
 PATHS: Final[dict[str, Callable[[Files], list[str]]]] = {
@@ -78,6 +79,7 @@ PATHS: Final[dict[str, Callable[[Files], list[str]]]] = {
     "verify": lambda at: ["verify", f"{at.woven}", "--against", f"{at.source}"],
     "select": lambda at: ["select", f"{at.source}", "-o", f"{at.target}", "--where", "mean > 0.5"],
     "inspect": lambda at: ["inspect", f"{at.source}"],
+    "rescored": lambda at: ["inspect", f"{at.source}", "--rescored", f"{at.again}"],
     "kalman": lambda at: ["compute", f"{at.source}", "-o", f"{at.target}", "--method", "kalman"],
     "quantile": lambda at: ["compute", f"{at.source}", "-o", f"{at.target}", "--method", "quantile"],
 }
@@ -101,6 +103,7 @@ class Case:
 
 def _cases() -> Iterator[Case]:
     yield Case("together", "compute", "polars", 0.75, 1.5)
+    yield Case("together", "rescored", "inspect", 1.5)
     for shape in ("random", "round-robin", "integers", "composite", "giant", "pairs"):
         yield Case(shape, "compute", "polars", 1.2, 1.5)
     for path in ("inspect", "select", "quantile", "kalman"):
@@ -184,20 +187,21 @@ class Bench:
         """The files of a case; those that the tool has to make first are made."""
         source = self.source(case.shape)
         woven, moved = (source.with_name(f"{kind}-{source.name}") for kind in ("woven", "moved"))
+        again = self.source("scored-again") if case.path == "rescored" else source
         if case.path in {"verify", "replace", "replace-inside"} and not woven.exists():
-            self._tool(case, Files(source, woven, woven, moved), "compute")
+            self._tool(case, Files(source, woven, woven, moved, again), "compute")
         if case.path == "replace-inside" and not moved.exists():
             with woven.open("rb") as lines, moved.open("wb") as sink:
                 for line in lines:  # the member as the first, where `compute` has written it as the last
                     head, _, last = line.rpartition(b',"advantage":')
                     sink.write(b'{"advantage":' + last.rstrip(b"}\r\n") + b"," + head[1:] + b"}\n")
         suffix = {"to-parquet": ".parquet", "shards": "", "folder": ""}.get(case.path, Shape.named(case.shape).suffix)
-        return Files(source, self.scratch / f"out{suffix}", woven, moved)
+        return Files(source, self.scratch / f"out{suffix}", woven, moved, again)
 
     def _tool(self, case: Case, at: Files, path: str) -> Taken:
         shape = Shape.named(case.shape)
         words = PATHS[path](at)
-        words += ["--quiet"] if path not in {"verify", "inspect"} else []
+        words += ["--quiet"] if path not in {"verify", "inspect", "rescored"} else []
         words += ["--force"] if "-o" in words else []
         if path == "stream" or (path != "verify" and set(shape.key + shape.reward) & set(",.")):
             words += ["--group", shape.key, "--reward", shape.reward]  # elsewhere they are found by name

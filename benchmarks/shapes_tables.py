@@ -54,6 +54,11 @@ def together(rows: int) -> Iterator[pl.DataFrame]:
     return table(np.arange(rows) // GROUP, text_key, np.random.default_rng(SEED))
 
 
+def scored_again(rows: int) -> Iterator[pl.DataFrame]:
+    """The rows of `together` with other rewards."""
+    return table(np.arange(rows) // GROUP, text_key, np.random.default_rng(SEED + 1))
+
+
 def at_random(rows: int) -> Iterator[pl.DataFrame]:
     """Groups of eight, in no order: what many workers write into one file."""
     rng = np.random.default_rng(SEED)
@@ -110,6 +115,7 @@ class Shape:
 
 SHAPES = {
     "together": Shape(together, 10_000_000),
+    "scored-again": Shape(scored_again, 10_000_000),
     "random": Shape(at_random, 8_000_000),
     "round-robin": Shape(round_robin, 8_000_000),
     "integers": Shape(integers, 8_000_000),

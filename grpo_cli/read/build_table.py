@@ -11,6 +11,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, GrpoError, UsageError
 from grpo_cli.read.checks import CHECKS, CHECKS_OF_FILES, Check, check, one_part_each, only_singletons
 from grpo_cli.read.columns import read_columns
+from grpo_cli.read.group_keys import Coded
 from grpo_cli.read.groups import group
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.parts import Parts, columns_of_parts
@@ -27,13 +28,14 @@ def read(
     warn: bool = True,
     over: OverTables = map,
     checks: Sequence[Check] = CHECKS,
+    known: Coded | None = None,
 ) -> Narrow:
     """Read what the plan needs and group the rows; without `warn` suspicious groups are not looked for.
 
-    `over` reads each table.
+    `over` reads each table. The rows may have the keys of the `known` ones, which were numbered before.
     """
     columns = read_columns(tables, binding, plan, warn=warn, over=over)
-    groups = with_rollouts(group(columns, columns.request.rule))
+    groups = with_rollouts(group(columns, columns.request.rule, known))
     return Narrow.of(groups, check(groups, checks))
 
 

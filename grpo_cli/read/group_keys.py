@@ -44,6 +44,12 @@ class Coded:
         """The number of codes."""
         return len(self.first)
 
+    def are_of(self, keys: Sequence[pl.Series], rows: int) -> bool:
+        """Whether so many rows with these keys have these codes; not where the keys of the codes were not kept."""
+        if self.keys is None or rows != len(self.codes) or self.keys.dtypes != [key.dtype for key in keys]:
+            return False
+        return _are_lines_of(self.keys, self.codes.to_numpy(), pl.DataFrame(keys), PIECE)
+
     @cached_property
     def together(self) -> bool:
         """Whether the rows of each code follow each other."""

@@ -53,9 +53,11 @@ class Groups:
         )
 
 
-def group(columns: Columns, rule: Rule) -> Groups:
-    """Group the rows by the rule."""
-    coded = encode([columns.values[name] for name in rule.key], columns.rows, keep=True)
+def group(columns: Columns, rule: Rule, known: Coded | None = None) -> Groups:
+    """Group the rows by the rule; where their keys are those of the `known` rows, they are not numbered again."""
+    keys = [columns.values[name] for name in rule.key]
+    again = known is not None and known.are_of(keys, columns.rows)
+    coded = known if known is not None and again else encode(keys, columns.rows, keep=True)
     several = len(columns.tables) > 1 and not is_one_dataset(columns.tables)
     if rule.within == "file" or (not rule.key and several):
         coded = within(coded, [columns.file])

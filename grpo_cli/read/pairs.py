@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import over
-from grpo_cli.engine.moments import Index
+from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.known_names import PAIR_IDS, SOURCE_IDS
@@ -23,6 +22,8 @@ from grpo_cli.values.key_text import cut, plain
 
 EXAMPLES: Final = 3
 
+Rows = Index | Codes  # numbers of rows
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
@@ -31,8 +32,8 @@ class Pairs:
     `aligned` says that they are all rows, in the same order.
     """
 
-    now: Index
-    before: Index
+    now: Rows
+    before: Rows
     aligned: bool
     by: tuple[str, ...]  # the columns beside the key
 
@@ -46,6 +47,11 @@ def ids_of(
             return (mine,), (theirs,)
     ids = _same_ids([*tables, *others], binding)
     return ids, ids
+
+
+def step_of(binding: Binding) -> tuple[str, ...]:
+    """The column that --group-within names, if any: a key may come back in another value of it."""
+    return () if binding.group_within in {None, "file", "input"} else (str(binding.group_within),)
 
 
 def _filled(table: Table, name: str) -> bool:
@@ -83,11 +89,14 @@ def pair(
     `sure` says that the ids were named: otherwise a column that does not tell rows apart is not taken for their id.
     Rows with equal texts may be exchanged where the rewards of one side are equal.
     """
-    keys = _row_keys(now, before)
-    ids = of_both[0]
+    sides, step, ids = (now, before), step_of(now.request.flags), of_both[0]
+    keys = [
+        (key, *(_canonical(side.carried[name], len(key)) for name in step))
+        for key, side in zip(_row_keys(now, before), sides, strict=True)
+    ]
     by_id = [
-        (key, *(_canonical(side.carried[name], len(key)) for name in names))
-        for key, side, names in zip(keys, (now, before), of_both, strict=True)
+        (*key, *(_canonical(side.carried[name], len(key[0])) for name in names))
+        for key, side, names in zip(keys, sides, of_both, strict=True)
     ]
     parts_of_one = "rollout" in now.table.columns
     if ids and not any(column.null_count() for columns in by_id for column in columns):
@@ -98,21 +107,21 @@ def pair(
             codes = _codes(by_id)
             size = max(int(side.max(initial=0)) for side in codes) + 1
             most = np.maximum(*(np.bincount(side, minlength=size) for side in codes))
-            raise _several(codes, np.flatnonzero(most > 1), (now, before), ids)
+            raise _several(codes, np.flatnonzero(most > 1), sides, ids)
     if not text:
         cure = "name the id of the rollout with --rollout, or its text with --text-column"
         raise DataError("no column tells which rollouts of both inputs are the same", cure)
     columns = [
-        (*(columns if parts_of_one and ids else (key,)), _hashes(side, text))
-        for key, columns, side in zip(keys, by_id, (now, before), strict=True)
+        (*(columns if parts_of_one and ids else key), _hashes(side, text))
+        for key, columns, side in zip(keys, by_id, sides, strict=True)
     ]
-    rows = _paired_texts(_codes(columns), (now, before), text)
+    rows = _paired_texts(_codes(columns), sides, text)
     return _pairs(rows, now, before, (*(ids if parts_of_one else ()), text))
 
 
-def _pairs(rows: tuple[Index, Index], now: Narrow, before: Narrow, by: tuple[str, ...]) -> Pairs:
+def _pairs(rows: tuple[Rows, Rows], now: Narrow, before: Narrow, by: tuple[str, ...]) -> Pairs:
     whole = len(rows[0]) == len(now.table) == len(before.table)
-    return Pairs(now=rows[0], before=rows[1], aligned=whole and bool(np.array_equal(*rows)), by=by)
+    return Pairs(now=rows[0], before=rows[1], aligned=whole and (rows[0] is rows[1] or np.array_equal(*rows)), by=by)
 
 
 def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
@@ -189,13 +198,13 @@ def _digits(ids: pl.Series) -> pl.Series:
     return ids.cast(pl.String).str.strip_chars('"')
 
 
-def _paired_ids(columns: Columns) -> tuple[Index, Index] | None:
+def _paired_ids(columns: Columns) -> tuple[Rows, Rows] | None:
     """The rows of both inputs with the same columns; None where several rows of one have the same."""
     mine, theirs = columns
     if len(mine[0]) == len(theirs[0]) and all(
         one.dtype == other.dtype and one.equals(other) for one, other in zip(mine, theirs, strict=True)
     ):
-        every = np.arange(len(mine[0]), dtype=np.int64)
+        every = np.arange(len(mine[0]), dtype=np.uint32)
         return (every, every) if _ascending(mine) or encode(mine, len(every)).size == len(every) else None
     codes = _codes(columns)
     size = max(int(side.max(initial=0)) for side in codes) + 1
@@ -205,21 +214,12 @@ def _paired_ids(columns: Columns) -> tuple[Index, Index] | None:
 
 
 def _ascending(columns: Sequence[pl.Series]) -> bool:
-    """Whether whole numbers ascend from row to row, the later ones where the earlier are equal: then no two rows are equal."""
-    if not all(column.dtype.is_integer() for column in columns):
-        return False
-    values = [column.to_numpy() for column in columns]
-
-    def ascend(start: int, end: int) -> bool:
-        above = np.zeros(end - start, dtype=bool)
-        equal = ~above
-        for column in values:
-            one, other = column[start:end], column[start + 1 : end + 1]
-            above |= equal & (other > one)
-            equal &= other == one
-        return bool(above.all())
-
-    return all(over(ascend, len(values[0]) - 1))
+    """Whether rows ascend, by a later column where the earlier ones are equal: then no two rows are equal."""
+    frame, above = pl.DataFrame([column.alias(str(at)) for at, column in enumerate(columns)]), pl.lit(value=False)
+    for name in reversed(frame.columns):
+        value, before = pl.col(name), pl.col(name).shift(1)
+        above = (value > before) | ((value == before) & above)
+    return bool(frame.select(above.slice(1).all()).item())
 
 
 def _matched(codes: tuple[Index, Index], size: int) -> tuple[Index, Index]:

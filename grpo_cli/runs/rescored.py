@@ -17,7 +17,7 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.read import excerpts
 from grpo_cli.read.build_table import read
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.pairs import Pairs, ids_of, key_texts, pair
+from grpo_cli.read.pairs import Pairs, ids_of, key_texts, pair, step_of
 from grpo_cli.read.tables import Binding, OverTables, Table
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.rescored import ALIKE, OLD, other_reward, rescored, verdict
@@ -41,8 +41,12 @@ class Other:
 def carrying(tables: Sequence[Table], others: Sequence[Table], other: Other, binding: Binding) -> Binding:
     """The binding that carries along what `two_rewards` needs: the ids of rollouts, or the column of the other reward."""
     if others:
-        return replace(binding, carried=dict.fromkeys(ids_of(tables, others, binding)[0], "key"))
+        return _carrying_ids(binding, ids_of(tables, others, binding)[0])
     return replace(binding, carried=dict.fromkeys(other.binding.rewards, "number"))
+
+
+def _carrying_ids(binding: Binding, ids: Sequence[str]) -> Binding:
+    return replace(binding, carried=dict.fromkeys((*ids, *step_of(binding)), "key"))
 
 
 def two_rewards(
@@ -65,7 +69,11 @@ def two_rewards(
         pairs = pair(now.narrow, before, ids, text, sure="rollout" in now.narrow.request.flags.roles)
         paired = _paired(pairs, now.narrow, before)
         if len(pairs.now) < len(now.narrow.table):
-            now = of_rows(now, pairs.now, f"{len(pairs.now):,} of {len(now.narrow.table):,} rows are in both inputs")
+            now = of_rows(
+                now,
+                pairs.now.astype(np.int64),
+                f"{len(pairs.now):,} of {len(now.narrow.table):,} rows are in both inputs",
+            )
         columns = [before.table[f"reward.{k}"] for k in range(len(names))]
         columns = columns if pairs.aligned else [column.gather(pairs.before) for column in columns]
         now = _with_old(now, columns, pl.Series(ROW, pairs.before))
@@ -87,9 +95,9 @@ def _text_of_both(now: Inspection, others: Sequence[Table]) -> str:
 def _read(now: Inspection, others: Sequence[Table], other: Other, over: OverTables) -> Narrow:
     """The other rewards with the keys and the ids of their rows."""
     _, ids = ids_of(now.narrow.tables, others, now.narrow.request.flags)
-    binding = replace(other.binding, carried=dict.fromkeys(ids, "key"), singletons_meant=True)
+    binding = replace(_carrying_ids(other.binding, ids), singletons_meant=True)
     plan = Plan(unit=other.plan.unit, rewards=replace(other.plan.rewards, missing="exclude"))
-    return read(others, binding, plan, warn=False, over=over)
+    return read(others, binding, plan, warn=False, over=over, known=now.narrow.groups)
 
 
 def _with_old(now: Inspection, rewards: Sequence[pl.Series], *more: pl.Series) -> Inspection:
@@ -100,11 +108,12 @@ def _with_old(now: Inspection, rewards: Sequence[pl.Series], *more: pl.Series) -
 
 
 def _paired(pairs: Pairs, now: Narrow, before: Narrow) -> dict[str, Any]:
+    key = [*now.key_words, *step_of(now.request.flags)]
     if not len(pairs.now):
-        wrong = f"no rollout is in both inputs (by {', '.join(pairs.by)} within {', '.join(now.key_words)})"
+        wrong = f"no rollout is in both inputs (by {', '.join(pairs.by)} within {', '.join(key)})"
         raise DataError(wrong, "--against compares other rollouts of the same prompts")
     rows = {"now": len(now.table) - len(pairs.now), "before": len(before.table) - len(pairs.before)}
-    return {"by": list(pairs.by), "key": list(now.key_words), "rows": len(pairs.now), "only": rows}
+    return {"by": list(pairs.by), "key": key, "rows": len(pairs.now), "only": rows}
 
 
 def _few(paired: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError, UnknownName, UsageError
@@ -367,10 +368,28 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
     if sort not in known:
         raise UnknownName.among("fact of a group", sort, known)
     groups = difficulty.comparable(groups).filter(pl.col(sort).is_not_null())
-    order = np.lexsort([-groups[name].cast(pl.Float64).to_numpy() for name in ("scored", sort)])
-    least = order[max(top, len(order) - top) :]
+    keys = [groups[name].cast(pl.Float64).to_numpy() for name in (sort, "scored")]
+    places = np.arange(len(groups))
+    most = first_by(places, [-key for key in keys], top)
+    least = first_by(places[::-1], keys, max(min(top, len(groups) - top), 0))[::-1]
     return {
         "sort": sort,
-        "most": describe_groups(groups[order[:top]], label),
+        "most": describe_groups(groups[most], label),
         "least": describe_groups(groups[least], label),
     }
+
+
+def first_by(places: Index, keys: Sequence[Vector], number: int) -> Index:
+    """The first `number` places by these keys, in order, as if all had been sorted: of millions only a few are."""
+    if not keys:
+        return places[:number]
+
+    def in_order(some: Index) -> Index:
+        return some[np.lexsort([key[some] for key in reversed(keys)])]
+
+    if len(places) <= number:
+        return in_order(places)
+    values = keys[0][places]
+    last = np.partition(values, number - 1)[number - 1] if number else -np.inf
+    before, equal = places[values < last], places[values == last]
+    return np.concatenate([in_order(before), first_by(equal, keys[1:], number - len(before))])

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import Numbers, over
+from grpo_cli.engine.column_stats import PIECE, Numbers, few, over
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages
@@ -19,7 +19,7 @@ from grpo_cli.stats.correlations import correlation
 from grpo_cli.stats.facts import plain
 from grpo_cli.stats.figures import count_by_kind
 from grpo_cli.stats.group_rows import texts_of
-from grpo_cli.stats.inspection import Inspection, score_groups
+from grpo_cli.stats.inspection import Inspection, first_by, score_groups
 from grpo_cli.values.key_text import cut
 
 VERSION: Final = 1
@@ -35,6 +35,7 @@ ALIKE: Final = 0.5  # the least share of equal texts among the listed rows of th
 OLD: Final = "rescored."  # before the numbers of the other reward's columns among the carried ones
 
 Facts = dict[str, Any]
+Counted = tuple[list[float], list[int]]  # values and how often each occurs
 Rows = Index | slice  # the rows that have both rewards; a slice of all
 
 
@@ -58,7 +59,8 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
     if not len(x):
         raise DataError("no rollout has both rewards", "there is nothing to compare")
     change = y - x
-    counts = pl.DataFrame({"before": x, "now": y}).group_by("before", "now").agg(rows=pl.len()).sort("before", "now")
+    known = [few(pl.Series(side)) for side in (x, y)]
+    counts = count_pairs(x, y, known)
     signs = np.sign(counts["now"].to_numpy() - counts["before"].to_numpy()).astype(np.int8)
     up, down = (int(counts["rows"].to_numpy()[signs == sign].sum()) for sign in (1, -1))
     advantages, of_rows = _advantages(now, before)
@@ -68,8 +70,8 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
         "compared": len(x),
         "unscored": {"now": (had & ~scored).sum(), "before": (scored & ~had).sum()},
         "reward": {
-            "now": _of_reward(now.narrow.reward_names, y),
-            "before": _of_reward(names, x),
+            "now": _of_reward(now.narrow.reward_names, y, known[1]),
+            "before": _of_reward(names, x, known[0]),
             "changed": up + down, "up": up, "down": down,
             "mean_change": float(change.mean()),
             "changes": count_by_kind(counts["before"], 1 - signs, KINDS, counts["rows"]),
@@ -83,8 +85,35 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
     }  # fmt: skip
 
 
-def _of_reward(names: Sequence[str], values: Vector) -> Facts:
-    return {"columns": list(names), **Numbers.of(pl.Series(values)).facts()}
+def _of_reward(names: Sequence[str], values: Vector, counted: Counted | None) -> Facts:
+    numbers = Numbers.of(pl.Series(values)) if counted is None else Numbers.counted(*counted)
+    return {"columns": list(names), **numbers.facts()}
+
+
+def count_pairs(before: Vector, now: Vector, known: Sequence[Counted | None]) -> pl.DataFrame:
+    """How often each pair of values occurs, in their order; where most rows have their own, a line for each row.
+
+    `known` are the values of each side and their counts, where they are few.
+    """
+    sides, values = (before, now), [np.array(counted[0]) for counted in known if counted is not None]
+    if len(values) == len(sides):
+
+        def count(start: int, end: int) -> Index:
+            places = np.zeros(end - start, np.int64)
+            for side, of_side in zip(sides, values, strict=True):
+                places *= len(of_side)
+                for value in of_side[1:]:
+                    places += side[start:end] >= value
+            return np.bincount(places, minlength=len(values[0]) * len(values[1]))
+
+        counted = np.sum(over(count, len(before)), axis=0)
+        there = np.flatnonzero(counted)
+        first, second = np.divmod(there, len(values[1]))
+        return pl.DataFrame({"before": values[0][first], "now": values[1][second], "rows": counted[there]})
+    pairs = pl.DataFrame({"before": before, "now": now})
+    if len(pairs) > PIECE and 2 * pairs.head(PIECE).n_unique() > PIECE:  # counting them would take longer than all else
+        return pairs.with_columns(rows=1)
+    return pairs.group_by("before", "now").agg(rows=pl.len()).sort("before", "now")
 
 
 def agreement(counts: pl.DataFrame) -> Facts:
@@ -95,13 +124,12 @@ def agreement(counts: pl.DataFrame) -> Facts:
     before, now, rows = (counts[name].to_numpy() for name in ("before", "now", "rows"))
     total = int(rows.sum())
     same = int(rows[before == now].sum())
-    values = np.unique(np.concatenate([before, now]))
     kappa = None
-    if len(values) == OF_TWO:
+    if len(counts) <= OF_TWO**2 and len(values := np.unique(np.concatenate([before, now]))) == OF_TWO:
         high = [int(rows[side == values[1]].sum()) / total for side in (before, now)]
         chance = high[0] * high[1] + (1 - high[0]) * (1 - high[1])
         kappa = None if chance == 1 else (same / total - chance) / (1 - chance)
-    ranks = [_ranks(side, rows) for side in (before, now)]
+    ranks = over(lambda side, _: _ranks((before, now)[side], rows), 2, piece=1)  # each on a core of its own
     return {
         "same": same,
         "share": same / total,
@@ -127,8 +155,8 @@ def _weighted(x: Vector, y: Vector, weights: Index) -> float | None:
 
 def _table(counts: pl.DataFrame) -> list[Facts] | None:
     """How often each value became which, where both rewards have few; else None."""
-    few = all(counts[name].n_unique() <= FEW for name in ("before", "now"))
-    return counts.to_dicts() if few else None
+    shown = len(counts) <= FEW**2 and all(counts[name].n_unique() <= FEW for name in ("before", "now"))
+    return counts.to_dicts() if shown else None
 
 
 def _groups(now: Inspection, before: Inspection) -> Facts:
@@ -243,15 +271,12 @@ def _largest(
     """The rows whose reward changes most, and among equals those whose advantage does, with their texts."""
     at = np.flatnonzero(change)
     size = np.abs(change[at])
-    if len(at) > TOP:  # of millions only those that may be among them are sorted
+    if len(at) > TOP:  # of millions only those that may be among them are looked at
         kept = size >= np.partition(size, -TOP)[-TOP]
         at, size = at[kept], size[kept]
     at_rows = at if isinstance(rows, slice) else rows[at]
     moved = np.abs(np.subtract(*(np.nan_to_num(side[at_rows]) for side in advantages)))
-    if len(at_rows) > TOP:
-        kept = (size > size.min()) | (moved >= np.partition(moved, -TOP)[-TOP])
-        at_rows, size, moved = at_rows[kept], size[kept], moved[kept]
-    top = at_rows[np.lexsort((at_rows, -moved, -size))[:TOP]]
+    top = at_rows[first_by(np.arange(len(at)), [-size, -moved], TOP)]
     (old, new), rewards = advantages, [side.raw.rows[".reward"] for side in (before, now)]
     texts = texts_of(now, "text", top, TEXT)
     codes = now.narrow.table["group"].gather(top).to_list()

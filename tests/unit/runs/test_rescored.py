@@ -13,7 +13,8 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.stats.rescored import agreement
+from grpo_cli.engine.column_stats import PIECE, few
+from grpo_cli.stats.rescored import agreement, count_pairs
 from tests.support.command import adv
 from tests.support.jobs import write
 from tests.support.schema_files import lines, verifiers_episode
@@ -95,6 +96,28 @@ def test_agreement_is_that_of_plain_formulas(values: tuple[float, ...]) -> None:
 def test_a_constant_reward_has_neither_kappa_nor_correlation() -> None:
     said = agreement(pl.DataFrame({"before": [1.0], "now": [1.0], "rows": [7]}))
     assert said == {"same": 7, "share": 1.0, "kappa": None, "rank_correlation": None}
+
+
+@pytest.mark.parametrize("digits", [0, 1, 15], ids=["a few values", "some values", "a value for each row"])
+def test_pairs_of_values_are_counted_however_many_there_are(digits: int) -> None:
+    draw = random.Random(digits)  # noqa: S311
+    old, new = ([round(draw.gauss(0, 1), digits) + 0.0 for _ in range(PIECE + 5)] for _ in "ab")
+    x, y = pl.Series(old), pl.Series(new)
+    counts = count_pairs(x.to_numpy(), y.to_numpy(), [few(x), few(y)])
+    expected = Counter(zip(old, new, strict=True))
+    counted = Counter[tuple[float, float]]()
+    for before, now, rows in counts.iter_rows():
+        counted[before, now] += rows
+    assert counted == expected
+    mean_ranks = []
+    for side in (old, new):
+        below, rank = 0, {}
+        for value, times in sorted(Counter(side).items()):
+            rank[value], below = below + (times + 1) / 2, below + times
+        mean_ranks.append([rank[value] for value in side])
+    said = agreement(counts)
+    assert said["rank_correlation"] == pytest.approx(pearson(*mean_ranks), abs=1e-9)
+    assert said["same"] == sum(one == other for one, other in zip(old, new, strict=True))
 
 
 @pytest.mark.parametrize("left_out", [(), ("uuid",)], ids=["by id", "by text"])
@@ -448,15 +471,24 @@ def both(folder: Path, now: list[dict[str, Any]], before: list[dict[str, Any]]) 
     return ["inspect", "now.jsonl", "--rescored", "before.jsonl", "--json"]
 
 
-def test_a_prompt_that_comes_back_in_another_step_is_not_paired_by_its_place(tmp_path: Path) -> None:
+def test_a_prompt_that_comes_back_in_another_step_is_paired_within_each_step(tmp_path: Path) -> None:
     rows = [
         {"prompt_id": f"p{k // 4 % 2}", "sample": k % 4, "step": k // 8, "reward": float(k // 8 ^ k % 2)}
         for k in range(16)
     ]
     line = both(tmp_path, rows, rows[8:] + rows[:8])
-    done = adv(*line, "--group-within", "step", cwd=tmp_path)
-    assert done.status == 1 and "do not pair one to one" in done.err
-    assert found(adv(*line, "--group", "prompt_id,step", cwd=tmp_path))["reward"]["changed"] == 0
+    for way, key in (
+        (["--group-within", "step"], ["prompt_id", "step"]),
+        (["--group", "step,prompt_id"], ["step", "prompt_id"]),
+    ):
+        said = found(adv(*line, *way, cwd=tmp_path))
+        assert (said["reward"]["changed"], said["paired"]["key"], said["paired"]["by"]) == (0, key, ["sample"])
+    texts = [
+        {**{name: value for name, value in row.items() if name != "sample"}, "completion": f"{row['sample']}"}
+        for row in rows
+    ]
+    said = found(adv(*both(tmp_path, texts, texts[8:] + texts[:8]), "--group-within", "step", cwd=tmp_path))
+    assert (said["reward"]["changed"], said["paired"]["by"]) == (0, ["completion"])
 
 
 def test_blocks_of_a_prompt_are_paired_across_their_ends(tmp_path: Path) -> None:
