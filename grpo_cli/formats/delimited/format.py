@@ -83,7 +83,6 @@ class Delimited(Format):
     # --- reading -----------------------------------------------------------------------------------------------
 
     def columns(self, source: Input) -> list[str]:
-        """Names in the header."""
         with self._opened(source) as (header, _):
             return header.names
 
@@ -112,7 +111,6 @@ class Delimited(Format):
             yield pl.DataFrame(texts, schema=names)
 
     def sample(self, source: Input) -> list[dict[str, str]]:
-        """The texts of the first few rows."""
         rows = ([text_of(cell) for cell in raw] for _, raw in self._records(source) if raw)
         header = next(rows, [])
         return [dict(zip(header, row, strict=False)) for row in islice(rows, _SAMPLE)]
@@ -218,7 +216,6 @@ class Delimited(Format):
     def weave(
         self, source: Input, index: Sequence[_RecordEnds] | None, sink: BinaryIO, weaving: Weaving
     ) -> tuple[str, ...]:
-        """Copy every record with the new cells inserted."""
         with self._opened(source) as (header, _):
             old, names = header.names, weaving.added.columns
         slots = [old.index(name) if weaving.replace and name in old else None for name in names]
@@ -370,7 +367,6 @@ class Delimited(Format):
     # --- comparing ---------------------------------------------------------------------------------------------
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
-        """Compare by bytes: a new record is the old record with the added cells inserted."""
         if self._is_same(new, old, added):
             return "bytes", None
         return "bytes", first_difference(self._compared_records(new), self._compared_records(old), added, "record")

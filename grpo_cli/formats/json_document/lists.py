@@ -49,36 +49,28 @@ class Lists(Format):
 
     @property
     def binary(self) -> bool:
-        """As the records are written."""
         return self.base.binary
 
     @property
     def watches(self) -> bool:
-        """As the records are read."""
         return self.base.watches
 
     def columns(self, source: Input) -> list[str]:
-        """Names in the records."""
         return self.base.columns(source)
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
-        """The first few records."""
         return self.base.sample(source)
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
-        """A row per record, with its lists as lists."""
         yield self.base.read(source)
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
-        """Write a new file in the records' format."""
         self.base.write_parts(parts, sink, metadata)
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
-        """Compare as the records' format does."""
         return self.base.compared(new, old, added)
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
-        """A column per field, a row per rollout."""
         wanted = {field.name: replace(field, kind="numbers") if field.kind == "number" else field for field in fields}
         wanted |= {name: Field(name, "numbers") for name in self.items}
         wanted.pop(PARENT, None)
@@ -203,12 +195,10 @@ class Lists(Format):
         return self.base.weave(source, known.base, sink, self.records(source, known, weaving))
 
     def weave_in_place(self, source: Input, index: _Records | None, weaving: Weaving) -> Sequence[str] | None:
-        """The same, in the file itself, if the records' format can do that."""
         known = self._known(source, index)
         return self.base.weave_in_place(source, known.base, self.records(source, known, weaving))
 
     def records(self, source: Input, index: _Records | None, weaving: Weaving) -> Weaving:
-        """The new columns as lists, one row per record."""
         _, sizes, null = self._known(source, index)
         take = None
         if weaving.take is not None:

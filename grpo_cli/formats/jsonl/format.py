@@ -64,7 +64,6 @@ class Jsonl(Format):
         return list(names)
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
-        """The first few rows, fewer where they are long."""
         return list(_first_rows(source, raw_lines(source), _SAMPLE, _SAMPLE_BYTES))
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
@@ -116,13 +115,11 @@ class Jsonl(Format):
         return typed.parts(source, self.block_size, inner_texts=self.inner_texts)
 
     def parts_like_first(self, source: Input) -> Iterator[pl.DataFrame]:
-        """The same, with most blocks read once."""
         from grpo_cli.formats.jsonl import typed
 
         return typed.parts_like_first(source, self.block_size, inner_texts=self.inner_texts)
 
     def place(self, source: Input, row: int, left_out: Sequence[int] = ()) -> str:
-        """A row by the number of its line."""
         line = line_of(source, row)
         for gone in left_out:
             line += gone <= line
@@ -200,7 +197,6 @@ class Jsonl(Format):
         return row_starts(data)
 
     def joined_index(self, parts: Sequence[Sequence[BlockRows]]) -> list[BlockRows]:
-        """The blocks of all sections."""
         return [rows for part in parts for rows in part]
 
     def cheap_rows(self, source: Input, index: Sequence[BlockRows] | None, height: int) -> range:
@@ -234,12 +230,10 @@ class Jsonl(Format):
         return ()
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
-        """Write a new file, an object per line."""
         for frame in parts:
             cells.without_bytes(cells.plain_keys(frame)).write_ndjson(sink)
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
-        """Compare line by line, byte by byte."""
         return "bytes", first_difference(new, old, added, self.block_size)
 
 

@@ -28,18 +28,8 @@ SORTED_BY: Final = 1
 ELSEWHERE, CHUNK_AT, META, OFFSETS_AT, OFFSETS_SIZE, INDEX_AT, INDEX_SIZE = range(1, 8)
 CRYPTO: Final = (8, 9)
 # ColumnMetaData
-PATH, CODEC, VALUES, PLAIN, PACKED, PAGES_AT, LIST_AT, DICTIONARY_AT, BLOOM_AT, BLOOM_SIZE = (
-    3,
-    4,
-    5,
-    6,
-    7,
-    9,
-    10,
-    11,
-    14,
-    15,
-)
+CODEC, VALUES, PLAIN, PACKED = range(4, 8)
+PAGES_AT, LIST_AT, DICTIONARY_AT, BLOOM_AT, BLOOM_SIZE = 9, 10, 11, 14, 15
 
 TAIL: Final = 8  # the length of the footer in 4 bytes, and the magic
 MAGIC: Final = b"PAR1"

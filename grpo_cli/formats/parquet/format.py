@@ -79,12 +79,10 @@ class Parquet(Format):
     binary = True
 
     def columns(self, source: Input) -> list[str]:
-        """Names of the top-level columns."""
         with _opened(source) as handle:
             return list(pq.read_schema(handle).names)
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
-        """Read the columns that the fields lie in."""
         with _opened(source) as handle:
             schema = pq.read_schema(handle)
             ways = [steps(source, field, schema) for field in fields]
@@ -95,18 +93,15 @@ class Parquet(Format):
         )
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
-        """Read all columns."""
         with _opened(source) as handle:
             frame = _top_columns(source, handle, list(pq.read_schema(handle).names))
         yield frame
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
-        """A made-up row with the types of the file, from its schema alone."""
         with source.open() as handle:
             return [row_of(pq.read_schema(handle))]
 
     def row_count(self, source: Input) -> int | None:
-        """The number in the footer."""
         with source.open() as handle:
             return footer.height(handle, source.pin.size)
 
