@@ -22,7 +22,7 @@ from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Final, cast
 
 from grpo_cli.errors import DataError
-from grpo_cli.files.inputs import PACKED, Input
+from grpo_cli.files.inputs import PACKED, Input, part_of
 
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")  # the second begins every file of pzstd
@@ -54,16 +54,17 @@ def is_packed(source: Input) -> bool:
 def unpacked(source: Input) -> Iterator[BinaryIO]:
     """Open the file, decompressed if needed; bytes that were appended since it was pinned are not read."""
     with source.open() as handle:
-        bounded = BufferedReader(_Bounded(handle, source.pin.size), _PIECE)
-        head = bounded.peek(4)[:4]
+        bounded = part_of(handle, 0, source.pin.size, buffer=_PIECE)
+        head = bounded.read(4)
+        bounded.seek(0)
         if head.startswith((_GZIP, *_ZSTD)):
             opened = _gunzipped if head.startswith(_GZIP) else _unzstd
-            with opened(cast("BinaryIO", bounded)) as stream:
+            with opened(bounded) as stream:
                 yield cast("BinaryIO", BufferedReader(_Explained(stream, source), _PIECE))
         elif source.pin.size > source.max_line:
-            yield cast("BinaryIO", BufferedReader(_Explained(cast("BinaryIO", bounded), source), _PIECE))
+            yield cast("BinaryIO", BufferedReader(_Explained(bounded, source), _PIECE))
         else:
-            yield cast("BinaryIO", bounded)
+            yield bounded
 
 
 @contextmanager
@@ -117,27 +118,6 @@ def _unzstd(handle: BinaryIO) -> BinaryIO:
     import pyarrow as pa
 
     return cast("BinaryIO", pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), "zstd"))
-
-
-class _Bounded(RawIOBase):
-    """The bytes of a file up to its size when it was pinned."""
-
-    def __init__(self, handle: BinaryIO, size: int) -> None:
-        self._handle, self._left = handle, size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        into: Callable[[memoryview], int] = self._handle.readinto  # type: ignore[attr-defined]
-        count = into(memoryview(buffer)[: self._left])
-        self._left -= count
-        return count
-
-    def readall(self) -> bytes:
-        data = self._handle.read(self._left)  # the inherited method reads 8 KB at a time
-        self._left -= len(data)
-        return data
 
 
 class _Explained(RawIOBase):

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, lru_cache
-from io import BufferedReader, RawIOBase
+from io import RawIOBase
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final, Self, cast
 from urllib.parse import quote, urljoin, urlsplit
@@ -28,6 +28,7 @@ from grpo_cli.files.inputs import (
     Input,
     Pin,
     Suffixes,
+    file_of,
     is_arrow_data,
     is_note,
     is_passed_over,
@@ -42,26 +43,20 @@ SCHEMES: Final = (*WRITABLE, "http", "https", "hf")
 _URL: Final = re.compile(rf"({'|'.join(SCHEMES)})://")
 _LEAST: Final = 1 << 16  # bytes of a request,
 _MOST: Final = 1 << 23  # and of a request when an object is read sequentially
-_PART: Final = (
-    1 << 24
-)  # bytes of a part of an upload; twice as many after every thousand of the 10,000 that are allowed
+# Bytes of a part of an upload; twice as many after every thousand of the 10,000 that are allowed.
+_PART: Final = 1 << 24
 _MANY: Final = 1000
 _LEAST_COPY: Final = 5 << 20  # the smallest part that S3 accepts, except for the last
 _MOST_COPY: Final = 5 << 30
-_MOST_AT_ONCE: Final = (
-    320 << 20
-)  # bytes of an object that is sent in a single request, which can be made to replace nothing
+# Bytes of an object that is sent in a single request, which can be made to replace nothing.
+_MOST_AT_ONCE: Final = 320 << 20
 _MOST_PAGES: Final = 2000  # of a listing of the hub, each with a thousand files,
 _MOST_LISTED: Final = 64 << 20  # bytes of a page,
 _LISTING: Final = 600  # and seconds for all pages
 _RETRY: Final[Any] = {"max_retries": 5, "retry_timeout": timedelta(minutes=2)}
 _CLIENT: Final[Any] = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(minutes=2)}
-_OF_STORES: Final = (
-    FileNotFoundError,
-    PermissionError,
-    ConnectionError,
-    TimeoutError,
-)  # errors that obstore raises itself
+# Errors that obstore raises itself.
+_OF_STORES: Final = (FileNotFoundError, PermissionError, ConnectionError, TimeoutError)
 _MAGIC: Final = re.compile(r"[*?[]")
 
 
@@ -100,7 +95,7 @@ class Stored(Input):
 
     def open(self) -> BinaryIO:
         """Open at the first byte."""
-        return cast("BinaryIO", BufferedReader(_Ranges(self), _LEAST))
+        return file_of(_Ranges(self).into, self.pin.size, buffer=_LEAST)
 
     def check(self) -> None:
         """Stop the run if this is no longer the object that was pinned."""
@@ -129,42 +124,29 @@ def pinned(name: Path | str) -> Input:
     return Stored.at(str(name)) if is_url(str(name)) else pinned_file(Path(name))
 
 
-class _Ranges(RawIOBase):
-    """An object as a file. Requests grow while it is read sequentially, and stay small for random access."""
+class _Ranges:
+    """The bytes of an object. Requests grow while it is read sequentially, and stay small for random access."""
 
     def __init__(self, source: Stored) -> None:
-        self._source, self._at = source, 0
-        self._data, self._start, self._step = b"", 0, _LEAST
+        self._source, self._data, self._start, self._step = source, b"", 0, _LEAST
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = (0, self._at, self._source.pin.size)[whence] + offset
-        return self._at
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+    def into(self, buffer: memoryview, at: int) -> int:
+        """Fill a buffer with the bytes from an offset on."""
         size, end = self._source.pin.size, self._start + len(self._data)
-        if self._at >= size:
-            return 0
-        if not self._start <= self._at < end:
-            self._step = min(2 * self._step, _MOST) if self._data and self._at == end else _LEAST
+        if not self._start <= at < end and len(buffer):
+            self._step = min(2 * self._step, _MOST) if self._data and at == end else _LEAST
             # A little more than is wanted: a buffered reader asks separately for the rest of a block.
             want = max(len(buffer) + _LEAST if len(buffer) > _LEAST else 0, self._step)
             if size <= _MOST:
                 self._start, self._data = 0, _remembered(self._source, 0, size)
             elif want == _LEAST:
-                self._start = self._at - self._at % _LEAST
+                self._start = at - at % _LEAST
                 self._data = _remembered(self._source, self._start, min(self._start + _LEAST, size))
             else:
-                self._start = self._at
-                self._data = self._source.between(self._at, min(self._at + want, size))
-        piece = memoryview(self._data)[self._at - self._start :][: len(buffer)]
+                self._start = at
+                self._data = self._source.between(at, min(at + want, size))
+        piece = memoryview(self._data)[at - self._start :][: len(buffer)]
         buffer[: len(piece)] = piece
-        self._at += len(piece)
         return len(piece)
 
 
