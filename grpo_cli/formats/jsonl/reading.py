@@ -26,8 +26,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats.blocks import BOM, Block
-from grpo_cli.formats.jsonl.exact import parsed, rows_at
-from grpo_cli.formats.jsonl.lines import last_braces
+from grpo_cli.formats.jsonl.lines import last_braces, parsed, rows_at
 from grpo_cli.formats.jsonl.members import has_one_spelling
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
@@ -50,20 +49,22 @@ class _Unsure(Exception):
 
 
 class BlockRows(NamedTuple):
-    """The rows of a block: its bytes, their number, their last braces, and which are empty objects."""
+    """The rows of a block: its bytes, their last braces, and which are empty objects."""
 
     size: int
-    height: int
     braces: Ints
     empty: Ints
 
+    @property
+    def height(self) -> int:
+        return len(self.braces)
+
 
 class Piece(NamedTuple):
-    """The content of a block or a piece: a part of each column, watched names, its rows; why it was read exactly."""
+    """The content of a block or a piece: a part of each column, watched names, and why it was read exactly."""
 
     columns: tuple[ColumnPart, ...]
     late: frozenset[str]
-    height: int
     why: str = ""
 
 
@@ -85,7 +86,7 @@ class Reader:
         braces, empty = last_braces(data)
         found = list(self._found(data, braces, place))
         small = braces.astype(np.uint32) if len(data) < _FAR else braces
-        return BlockRows(len(data), sum(part.height for part in found), small, empty), found
+        return BlockRows(len(data), small, empty), found
 
     def _found(self, data: bytes, braces: Ints, place: Place) -> Iterator[Piece]:
         if len(braces) <= SMALL and len(data) <= self.piece:
@@ -129,7 +130,7 @@ class Reader:
         self.seen.update(late)
         pairs = zip(self.fields, values, strict=True)
         columns = tuple(_typed(field, found, line) for field, found in pairs)
-        return Piece(columns, frozenset(late), len(where), why)
+        return Piece(columns, frozenset(late), why)
 
     def _fast(self, data: bytes, braces: Ints) -> Piece:
         sample = self._sample(data, braces)
@@ -144,7 +145,7 @@ class Reader:
             frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, watched))
         if frame.height != len(braces):
             raise _Unsure("there are more or fewer rows than lines")
-        return Piece(tuple(route.column(frame) for route in routes), frozenset(), len(braces))
+        return Piece(tuple(route.column(frame) for route in routes), frozenset())
 
     def _is_there(self, data: bytes, watched: Collection[Path]) -> bool:
         """Whether a watched name may be in the block at any depth; with a null polars would not see it."""

@@ -118,10 +118,9 @@ def test_what_is_no_json_is_shown_before_a_word_that_stands_earlier() -> None:
 
 def by_line(data: bytes, added: pl.DataFrame) -> bytes:
     """What the weave by lines makes of it: the specification."""
-    spot = members.Spot.of(added.columns, replace=False)
-    values = iter(added.rows())
+    keys, values = list(map(json.dumps, added.columns)), iter(added.rows())
     return b"".join(
-        line if lines.is_blank(line) else spot.put(line, list(map(json_text.cell_text, next(values))))
+        line if lines.is_blank(line) else members.inserted(line, keys, list(map(json_text.cell_text, next(values))))
         for line in io.BytesIO(data)
     )
 
@@ -178,11 +177,12 @@ def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(data:
     replace = draw.draw(st.booleans())
     height = len(found) if take is None else len(take)
     added = pl.DataFrame({name: np.arange(height) / 7 for name in names}, schema=dict.fromkeys(names, pl.Float64))
-    spot = dataclasses.replace(members.Spot.of(names, replace=replace), plain=None)
-    rows = iter(added.rows())
+    spot = dataclasses.replace(members.Spot.of(names), plain=None)
+    keys, rows = list(map(json.dumps, names)), iter(added.rows())
 
     def put(line: bytes) -> bytes:
-        return spot.put(line, list(map(json_text.cell_text, next(rows))))
+        texts = list(map(json_text.cell_text, next(rows)))
+        return spot.put(line, texts) if replace else members.inserted(line, keys, texts)
 
     if take is None:
         wanted = b"".join(line if lines.is_blank(line) else put(line) for line in io.BytesIO(data))
