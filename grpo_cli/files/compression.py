@@ -55,11 +55,10 @@ def unpacked(source: Input) -> Iterator[BinaryIO]:
     """Open the file, decompressed if needed; bytes that were appended since it was pinned are not read."""
     with source.open() as handle:
         bounded = part_of(handle, 0, source.pin.size, buffer=_PIECE)
-        head = bounded.read(4)
+        packer = packer_of(bounded.read(4))
         bounded.seek(0)
-        if head.startswith((_GZIP, *_ZSTD)):
-            opened = _gunzipped if head.startswith(_GZIP) else _unzstd
-            with opened(bounded) as stream:
+        if packer:
+            with _stream(bounded, packer) as stream:
                 yield cast("BinaryIO", BufferedReader(_Explained(stream, source), _PIECE))
         elif source.pin.size > source.max_line:
             yield cast("BinaryIO", BufferedReader(_Explained(bounded, source), _PIECE))
@@ -85,19 +84,22 @@ def packing(sink: BinaryIO, suffix: str) -> Iterator[BinaryIO]:
 @contextmanager
 def seekable(handle: BinaryIO) -> Iterator[BinaryIO]:
     """Give a seekable file with the content of an open file; compressed bytes are unpacked to disk."""
-    head = handle.read(4)
+    packer = packer_of(handle.read(4))
     handle.seek(0)
-    if not head.startswith((_GZIP, *_ZSTD)):
+    if not packer:
         yield handle
         return
-    opened = _gunzipped if head.startswith(_GZIP) else _unzstd
-    with opened(handle) as stream, TemporaryFile() as plain:
+    with _stream(handle, packer) as stream, TemporaryFile() as plain:
         copyfileobj(stream, plain, _PIECE)
         yield plain
 
 
-def _gunzipped(handle: BinaryIO) -> BinaryIO:
-    return cast("BinaryIO", _gunzip()[0](fileobj=handle, mode="rb"))
+def _stream(handle: BinaryIO, packer: str) -> BinaryIO:
+    if packer == "gzip":
+        return cast("BinaryIO", _gunzip()[0](fileobj=handle, mode="rb"))
+    import pyarrow as pa
+
+    return cast("BinaryIO", pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), packer))
 
 
 @cache
@@ -112,12 +114,6 @@ def _gunzip() -> tuple[Callable[..., Any], tuple[type[Exception], ...]]:
     except ImportError:
         return gzip.GzipFile, (EOFError, OSError, zlib.error)
     return igzip.IGzipFile, (EOFError, OSError, zlib.error, isal_zlib.error)
-
-
-def _unzstd(handle: BinaryIO) -> BinaryIO:
-    import pyarrow as pa
-
-    return cast("BinaryIO", pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), "zstd"))
 
 
 class _Explained(RawIOBase):

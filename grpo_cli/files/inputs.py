@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from functools import cache, partial
 from io import DEFAULT_BUFFER_SIZE, BufferedReader, BytesIO, RawIOBase
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Final, NamedTuple, Self, cast
+from typing import BinaryIO, Final, NamedTuple, Self, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files.trials import is_job
@@ -153,12 +153,12 @@ class InMemory(Input):
         """Nobody else can change it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Section(Input):
     """A section of a file, in whole lines, that is read like a file."""
 
-    whole: Input | None = None
-    start: int = 0
+    whole: Input
+    start: int
 
     @classmethod
     def between(cls, whole: Input, start: int, end: int) -> Self:
@@ -168,11 +168,11 @@ class Section(Input):
 
     def open(self) -> BinaryIO:
         """Open at the first byte of the section."""
-        return part_of(cast("Input", self.whole).open(), self.start, self.pin.size)
+        return part_of(self.whole.open(), self.start, self.pin.size)
 
     def check(self) -> None:
         """Stop the run if the whole file is no longer the file that was pinned."""
-        cast("Input", self.whole).check()
+        self.whole.check()
 
     @property
     def is_local(self) -> bool:
@@ -183,7 +183,7 @@ class Section(Input):
     def lines_before(self) -> int:
         """Counted only if a message has to name a line."""
         left, lines = self.start, 0
-        with cast("Input", self.whole).open() as handle:
+        with self.whole.open() as handle:
             while left and (data := handle.read(min(left, 1 << 20))):
                 left -= len(data)
                 lines += data.count(b"\n")
@@ -453,17 +453,13 @@ def shards_named(state: bytes) -> list[str] | None:
         return None
 
 
-def _noted(path: Path, name: str) -> Any:
-    """A field of a Hugging Face metadata file; None if there is no such file."""
-    try:
-        return json.loads(path.read_bytes())[name] if path.is_file() else None
-    except (OSError, ValueError, RecursionError, LookupError, TypeError):
-        return None
-
-
 def _refuse_splits(folder: Path) -> None:
     """Refuse several splits that were saved together: the user has to name one of these data sets."""
-    noted = _noted(folder / _SPLITS, "splits")
+    note = folder / _SPLITS
+    try:
+        noted = json.loads(note.read_bytes())["splits"] if note.is_file() else None
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+        return
     splits = [name for name in map(str, noted) if (folder / name).is_dir()] if isinstance(noted, list) else []
     if len(splits) > 1:
         listed = f"{len(splits)} splits: {', '.join(splits)}"

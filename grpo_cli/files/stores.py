@@ -177,7 +177,7 @@ def find(url: str, suffixes: Suffixes) -> tuple[list[Stored], list[str]]:
     pattern = _as_pattern(key) if magic else re.compile(".*", re.DOTALL)
     files, skipped = list[Stored](), list[str]()
     with _explained(shown(url)):
-        objects = sorted(_listed(root, prefix), key=lambda item: natural_key(item["path"]))
+        objects = sorted(_listed(root, prefix), key=lambda item: natural(PurePosixPath(item["path"])))
     saved = _saved(root, objects, named=magic is None)
     with_data = {_folder(item["path"]) for item in objects if is_arrow_data(PurePosixPath(item["path"]).name)}
     for item in objects:
@@ -222,11 +222,6 @@ def _folder(name: str) -> str:
     return name[: name.rfind("/") + 1]
 
 
-def natural_key(name: str) -> tuple[Any, ...]:
-    """A sort key that puts step_2 before step_10."""
-    return natural(PurePosixPath(name))
-
-
 def _as_pattern(key: str) -> re.Pattern[str]:
     """A glob: `*` and `?` stop at a slash, `**/` is any number of folders."""
     words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
@@ -260,23 +255,12 @@ def _hub(root: str) -> tuple[str, str, dict[str, str]]:
 
 def _listed_on_hub(root: str, prefix: str) -> Iterator[Mapping[str, Any]]:
     """The files of a data set, page by page. The token is only sent to the address of the hub."""
-    from datetime import UTC, datetime
-    from urllib.error import HTTPError
-    from urllib.request import (  # slow to load
-        HTTPDefaultErrorHandler,
-        HTTPErrorProcessor,
-        HTTPHandler,
-        HTTPRedirectHandler,
-        HTTPSHandler,
-        OpenerDirector,
-        ProxyHandler,
-        Request,
-    )
+    from urllib import error, request  # slow to load
 
     address, revision, headers = _hub(root)
     home, name = _origin(address), shown(f"{root}/{prefix}".rstrip("/"))
 
-    class AtHome(HTTPRedirectHandler):
+    class AtHome(request.HTTPRedirectHandler):
         """Refuse redirects elsewhere: urllib would take the token along."""
 
         def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
@@ -285,27 +269,27 @@ def _listed_on_hub(root: str, prefix: str) -> Iterator[Mapping[str, Any]]:
                 raise _astray(name, newurl)
             return super().redirect_request(req, fp, code, msg, headers, newurl)
 
-    opener = OpenerDirector()  # not the default opener, which opens file:// as well
-    for handler in (ProxyHandler, HTTPHandler, HTTPSHandler, HTTPDefaultErrorHandler, HTTPErrorProcessor, AtHome):
+    opener = request.OpenerDirector()  # not the default opener, which opens file:// as well
+    of_web = (request.ProxyHandler, request.HTTPHandler, request.HTTPSHandler)
+    for handler in (*of_web, request.HTTPDefaultErrorHandler, request.HTTPErrorProcessor, AtHome):
         opener.add_handler(handler())
     page = f"{address % 'api'}/tree/{revision}/{quote(prefix)}?recursive=true"
     until = time.monotonic() + _LISTING
     for _ in range(_MOST_PAGES):
         try:
-            with opener.open(Request(page, headers=headers), timeout=60) as answer:  # noqa: S310 - http or https: `_origin`
+            with opener.open(request.Request(page, headers=headers), timeout=60) as answer:  # noqa: S310 - http or https: `_origin`
                 text, link = _all_of(answer, name, until), answer.headers.get("Link", "")
-        except HTTPError as error:
-            error.close()  # it is an answer, too, and holds its connection
+        except error.HTTPError as answered:
+            answered.close()  # it is an answer, too, and holds its connection
             raise
         try:
-            files = [(str(entry["path"]), int(entry["size"])) for entry in json.loads(text) if entry["type"] == "file"]
+            entries = [entry for entry in json.loads(text) if entry["type"] == "file"]
+            files = [{"path": str(entry["path"]), "size": int(entry["size"])} for entry in entries]
         except (ValueError, LookupError, TypeError, RecursionError):
             raise DataError(
                 f"{name}: the hub did not answer with a list of files", "does HF_ENDPOINT name a hub?"
             ) from None
-        for path, size in files:
-            # Only for sorting: a file that is read is pinned by a separate request.
-            yield {"path": path, "size": size, "e_tag": None, "last_modified": datetime.now(UTC)}
+        yield from files  # without ETag and time: a file that is read is pinned by a separate request
         following = re.search(r'<([^>]*)>; *rel="next"', link)
         if following is None:
             return

@@ -22,9 +22,8 @@ from grpo_cli.values.chat import is_message
 from grpo_cli.values.column_types import series_of
 from grpo_cli.values.json_text import items_of
 from grpo_cli.values.paths import PARENT
+from grpo_cli.values.slices import Ints
 from grpo_cli.values.token_lists import with_lists
-
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 _LONG: Final = "this layout keeps the rows of a record together: add --long"
 
@@ -167,18 +166,15 @@ class Lists(Format):
             done += len(frame)
             first, last = np.searchsorted(record_of, [these[0], these[-1] + 1])
             at = np.searchsorted(these, record_of[first:last]).tolist()
-            texts = {}
+            found = []
             for name in columns:
                 record_cells = [
                     _items(text, int(sizes[record])) if name in apart else [text] * int(sizes[record])
                     for record, text in zip(these, frame[name], strict=True)
                 ]
                 each = [record_cells[record][k] for record, k in zip(at, inside[first:last].tolist(), strict=True)]
-                texts[name] = pl.Series(name, each, dtype=pl.String)
-                if not as_json:
-                    values = [None if text is None else json.loads(text) for text in each]
-                    texts[name] = pl.Series(name, values, dtype=pl.Object)
-            yield pl.DataFrame(texts)
+                found.append(each if as_json else [None if text is None else json.loads(text) for text in each])
+            yield cells.frame_of_rows(list(zip(*found, strict=True)), columns, as_json=as_json)
 
     def _apart(self, source: Input, known: _Records, columns: Sequence[str]) -> set[str]:
         """The columns with an item per rollout in every record: in a single record this may be chance."""
@@ -246,8 +242,6 @@ def _listed(series: pl.Series, sizes: Ints, null: np.ndarray) -> pl.Series:
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
     mask = pa.array(null) if null.any() else None
     values = series.to_arrow(compat_level=pl.CompatLevel.oldest())
-    if mask is None:
-        return pl.Series(series.name, pa.LargeListArray.from_arrays(offsets, values))
     return pl.Series(series.name, pa.LargeListArray.from_arrays(offsets, values, mask=mask))
 
 
