@@ -149,9 +149,8 @@ def _rename(temporary: Path, target: Path, *, force: bool) -> None:
     else:
         try:
             temporary.unlink()
-        except (
-            OSError
-        ) as error:  # the file is complete under its name; the next run in this folder removes the other name
+        except OSError as error:
+            # The file is complete under its name; the next run in this folder removes the other name.
             why = (error.strerror or str(error)).lower()
             _log.warning(
                 "grpo-adv: %s is written; its second name could not be removed: %s (%s)", target, temporary, why

@@ -23,9 +23,8 @@ class Spot:
     keys: tuple[str, ...]
     last: str | None  # these fields as they are inserted, after all others
     anywhere: str | None  # these names, anywhere
-    plain: (
-        re.Pattern[bytes] | None
-    )  # an object up to its only new member, with no escape and no object inside before it
+    # An object up to its only new member, with no escape and no object inside before it.
+    plain: re.Pattern[bytes] | None
 
     @classmethod
     def of(cls, names: Sequence[str]) -> Self:

@@ -78,7 +78,6 @@ class Reader:
     seen: set[str] = field(
         default_factory=set
     )  # watched names that a block had: the next blocks need not look for them
-    common: set[Path] = field(default_factory=set)  # watched fields whose names are elsewhere in the lines
 
     def read(self, block: Block, place: Place) -> tuple[BlockRows, list[Piece]]:
         """Read a block, whole or in pieces. `place` names the line at an offset in the block."""
@@ -138,27 +137,12 @@ class Reader:
         routes = [_Route.of(field, sample, text) for field in self.fields]
         watched = {path for route in routes for path in route.rivals()}
         watched |= {(name,) for name in self.watched - self.seen - {route.path[0] for route in routes}}
-        asked = watched & self.common  # other threads add names meanwhile
-        frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, asked))
-        if watched and self._is_there(data, watched) and watched != asked:
-            self.common.update(watched)
-            frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, watched))
+        frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, watched))
+        if watched:
+            _refuse_unseen(data, watched)
         if frame.height != len(braces):
             raise _Unsure("there are more or fewer rows than lines")
         return Piece(tuple(route.column(frame) for route in routes), frozenset())
-
-    def _is_there(self, data: bytes, watched: Collection[Path]) -> bool:
-        """Whether a watched name may be in the block at any depth; with a null polars would not see it."""
-        names = {path[-1] for path in watched}
-        if not all(map(has_one_spelling, names)):
-            raise _Unsure("a name is looked for that can be written in several ways")
-        text = pl.Series([data], dtype=pl.Binary).cast(pl.String)
-        member = rf'(?:"(?:{"|".join(map(re.escape, sorted(names)))})"|\\u00[2-7][^"]*")[ \t\r\n]*:'
-        if not text.str.contains(member).any():
-            return False
-        if text.str.contains(rf"{member}[ \t\r\n]*null").any():
-            raise _Unsure("a watched name is null, or written with escapes")
-        return True
 
     def _sample(self, data: bytes, braces: Ints) -> list[Mapping[str, Any]]:
         """Some rows as Python's parser reads them: the first few, then every thousandth."""
@@ -174,6 +158,17 @@ class Reader:
         if not sample:
             raise _Unsure("there is no row in it")
         return sample
+
+
+def _refuse_unseen(data: bytes, watched: Collection[Path]) -> None:
+    """Refuse a block where a watched name may be before a null, or written with escapes: polars does not see it there."""
+    names = {path[-1] for path in watched}
+    if not all(map(has_one_spelling, names)):
+        raise _Unsure("a name is looked for that can be written in several ways")
+    text = pl.Series([data], dtype=pl.Binary).cast(pl.String)
+    name = rf'(?:"(?:{"|".join(map(re.escape, sorted(names)))})"|\\u00[2-7][^"]*")'
+    if text.str.contains(rf"{name}[ \t\r\n]*:[ \t\r\n]*null").any():
+        raise _Unsure("a watched name is null, or written with escapes")
 
 
 class _Route(NamedTuple):

@@ -83,17 +83,6 @@ def test_a_late_name_is_found_in_any_line(line: bytes) -> None:
     assert found.frame.height == 6001
 
 
-def test_a_watched_name_is_found_while_another_block_has_the_same_doubt() -> None:
-    looks = reading.Reader._is_there
-
-    def as_another_thread_does(self: reading.Reader, data: bytes, watched: set[tuple[str, ...]]) -> bool:
-        self.common.update(watched)
-        return looks(self, data, watched)
-
-    with mock.patch.object(reading.Reader, "_is_there", as_another_thread_does):
-        assert outcome(b'{"reward": 1, "step": 3}\n' * 200, FIELDS[:1])[1] == {"step"}
-
-
 def test_names_come_from_the_first_lines_and_from_all_over_the_file() -> None:
     rows = [b'{"a":1}\n'] * 5000 + [b'{"a":1,"late":2}\n'] * 5000
     assert LINES.columns(in_memory(b"".join(rows))) == ["a", "late"]
