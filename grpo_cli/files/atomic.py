@@ -23,12 +23,9 @@ from grpo_cli.errors import DataError, UsageError, Written
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-Buffer = bytes | memoryview  # of bytes
-
 _BUFFER: Final = 1 << 20
 _SYNC_EVERY: Final = 1 << 25  # bytes written between two calls of fdatasync
-_PIECES: Final = min(os.sysconf("SC_IOV_MAX"), 1024)  # buffers in a call of writev,
-_FEW: Final = 32  # and buffers that are measured at once: lists are rendered as they are taken
+_FEW: Final = 32  # pieces that are written at once
 _TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _NOTHING: Final = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
@@ -152,9 +149,8 @@ def _rename(temporary: Path, target: Path, *, force: bool) -> None:
     else:
         try:
             temporary.unlink()
-        except (
-            OSError
-        ) as error:  # the file is complete under its name; the next run in this folder removes the other name
+        except OSError as error:
+            # The file is complete under its name; the next run in this folder removes the other name.
             why = (error.strerror or str(error)).lower()
             _log.warning(
                 "grpo-adv: %s is written; its second name could not be removed: %s (%s)", target, temporary, why
@@ -177,22 +173,10 @@ class _SyncedFile(BufferedRandom):
         return super().write(data)
 
     def writelines(self, lines: Iterable[ReadableBuffer], /) -> None:
-        """Write many pieces in a single call without copying them into the buffer of the file."""
-        self.flush()
-        at, parts = self.tell(), iter(cast("Iterable[Buffer]", lines))
-        while batch := list(islice(parts, _FEW)):
-            size = sum(map(len, batch))
-            while len(batch) < _PIECES and size < _SYNC_EVERY and (more := list(islice(parts, _FEW))):
-                batch += more
-                size += sum(map(len, more))
-            done = os.writev(self.fileno(), batch)
-            if done < size:  # the disk is nearly full, or a signal came
-                left = memoryview(b"".join(batch))
-                while done < size:
-                    done += os.write(self.fileno(), left[done:])
-            self._count(size)
-            at += size
-        self.seek(at)
+        """Write many pieces, a few at a time: lists are rendered as they are taken."""
+        pieces = iter(lines)
+        while some := list(islice(pieces, _FEW)):
+            self.write(b"".join(some))
 
     def _count(self, written: int) -> None:
         self._unsynced += written

@@ -22,7 +22,7 @@ from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Final, cast
 
 from grpo_cli.errors import DataError
-from grpo_cli.files.inputs import PACKED, Input
+from grpo_cli.files.inputs import PACKED, Input, part_of
 
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")  # the second begins every file of pzstd
@@ -54,16 +54,16 @@ def is_packed(source: Input) -> bool:
 def unpacked(source: Input) -> Iterator[BinaryIO]:
     """Open the file, decompressed if needed; bytes that were appended since it was pinned are not read."""
     with source.open() as handle:
-        bounded = BufferedReader(_Bounded(handle, source.pin.size), _PIECE)
-        head = bounded.peek(4)[:4]
-        if head.startswith((_GZIP, *_ZSTD)):
-            opened = _gunzipped if head.startswith(_GZIP) else _unzstd
-            with opened(cast("BinaryIO", bounded)) as stream:
+        bounded = part_of(handle, 0, source.pin.size, buffer=_PIECE)
+        packer = packer_of(bounded.read(4))
+        bounded.seek(0)
+        if packer:
+            with _stream(bounded, packer) as stream:
                 yield cast("BinaryIO", BufferedReader(_Explained(stream, source), _PIECE))
         elif source.pin.size > source.max_line:
-            yield cast("BinaryIO", BufferedReader(_Explained(cast("BinaryIO", bounded), source), _PIECE))
+            yield cast("BinaryIO", BufferedReader(_Explained(bounded, source), _PIECE))
         else:
-            yield cast("BinaryIO", bounded)
+            yield bounded
 
 
 @contextmanager
@@ -84,19 +84,22 @@ def packing(sink: BinaryIO, suffix: str) -> Iterator[BinaryIO]:
 @contextmanager
 def seekable(handle: BinaryIO) -> Iterator[BinaryIO]:
     """Give a seekable file with the content of an open file; compressed bytes are unpacked to disk."""
-    head = handle.read(4)
+    packer = packer_of(handle.read(4))
     handle.seek(0)
-    if not head.startswith((_GZIP, *_ZSTD)):
+    if not packer:
         yield handle
         return
-    opened = _gunzipped if head.startswith(_GZIP) else _unzstd
-    with opened(handle) as stream, TemporaryFile() as plain:
+    with _stream(handle, packer) as stream, TemporaryFile() as plain:
         copyfileobj(stream, plain, _PIECE)
         yield plain
 
 
-def _gunzipped(handle: BinaryIO) -> BinaryIO:
-    return cast("BinaryIO", _gunzip()[0](fileobj=handle, mode="rb"))
+def _stream(handle: BinaryIO, packer: str) -> BinaryIO:
+    if packer == "gzip":
+        return cast("BinaryIO", _gunzip()[0](fileobj=handle, mode="rb"))
+    import pyarrow as pa
+
+    return cast("BinaryIO", pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), packer))
 
 
 @cache
@@ -111,33 +114,6 @@ def _gunzip() -> tuple[Callable[..., Any], tuple[type[Exception], ...]]:
     except ImportError:
         return gzip.GzipFile, (EOFError, OSError, zlib.error)
     return igzip.IGzipFile, (EOFError, OSError, zlib.error, isal_zlib.error)
-
-
-def _unzstd(handle: BinaryIO) -> BinaryIO:
-    import pyarrow as pa
-
-    return cast("BinaryIO", pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), "zstd"))
-
-
-class _Bounded(RawIOBase):
-    """The bytes of a file up to its size when it was pinned."""
-
-    def __init__(self, handle: BinaryIO, size: int) -> None:
-        self._handle, self._left = handle, size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        into: Callable[[memoryview], int] = self._handle.readinto  # type: ignore[attr-defined]
-        count = into(memoryview(buffer)[: self._left])
-        self._left -= count
-        return count
-
-    def readall(self) -> bytes:
-        data = self._handle.read(self._left)  # the inherited method reads 8 KB at a time
-        self._left -= len(data)
-        return data
 
 
 class _Explained(RawIOBase):

@@ -14,21 +14,21 @@ import select
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import cache
-from io import BufferedReader, BytesIO, RawIOBase
+from functools import cache, partial
+from io import DEFAULT_BUFFER_SIZE, BufferedReader, BytesIO, RawIOBase
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Final, NamedTuple, Self, cast
+from typing import BinaryIO, Final, NamedTuple, Self, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files.trials import is_job
 
 PACKED: Final = (".gz", ".zst")
-MAX_LINE: Final = (
-    256 << 20
-)  # bytes of a line of text, unless --max-line says otherwise: it has to fit into memory whole
+# Bytes of a line of text, unless --max-line says otherwise: it has to fit into memory whole.
+MAX_LINE: Final = 256 << 20
+Into = Callable[[memoryview, int], int]  # fills a buffer with the bytes from an offset on, and returns their number
 Suffixes = Mapping[str, bool]  # the suffixes that are read, and whether such files may be compressed
 # Files that Hugging Face writes beside the files of a data set, and caches of derived data sets.
 _NOTES: Final = re.compile(r"dataset_(info|infos|dict)\.json")
@@ -92,7 +92,7 @@ class Input:
         """Open at the first byte, with an independent position."""
         # Linux opens /proc/self/fd/N anew; elsewhere /dev/fd/N is a dup that shares one position.
         if self.fd is not None and not self.path.startswith("/proc/"):
-            return cast("BinaryIO", BufferedReader(_Positioned(self.fd)))
+            return file_of(partial(_pread, self.fd), self.pin.size)
         try:
             handle = open(self.path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
         except OSError as error:
@@ -153,12 +153,12 @@ class InMemory(Input):
         """Nobody else can change it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Section(Input):
     """A section of a file, in whole lines, that is read like a file."""
 
-    whole: Input | None = None
-    start: int = 0
+    whole: Input
+    start: int
 
     @classmethod
     def between(cls, whole: Input, start: int, end: int) -> Self:
@@ -168,11 +168,11 @@ class Section(Input):
 
     def open(self) -> BinaryIO:
         """Open at the first byte of the section."""
-        return cast("BinaryIO", BufferedReader(_Window(cast("Input", self.whole).open(), self.start, self.pin.size)))
+        return part_of(self.whole.open(), self.start, self.pin.size)
 
     def check(self) -> None:
         """Stop the run if the whole file is no longer the file that was pinned."""
-        cast("Input", self.whole).check()
+        self.whole.check()
 
     @property
     def is_local(self) -> bool:
@@ -183,7 +183,7 @@ class Section(Input):
     def lines_before(self) -> int:
         """Counted only if a message has to name a line."""
         left, lines = self.start, 0
-        with cast("Input", self.whole).open() as handle:
+        with self.whole.open() as handle:
             while left and (data := handle.read(min(left, 1 << 20))):
                 left -= len(data)
                 lines += data.count(b"\n")
@@ -191,11 +191,8 @@ class Section(Input):
 
 
 class _Window(RawIOBase):
-    """A range of bytes of a file, as a file."""
-
-    def __init__(self, handle: BinaryIO, start: int, size: int) -> None:
-        self._handle, self._start, self._size, self._at = handle, start, size, 0
-        handle.seek(start)
+    def __init__(self, into: Into, size: int, close: Callable[[], None]) -> None:
+        self._into, self._size, self._at, self._close = into, size, 0, close
 
     def readable(self) -> bool:
         return True
@@ -204,20 +201,44 @@ class _Window(RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self._handle.read(min(len(buffer), self._size - self._at))
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
+        count = self._into(memoryview(buffer)[: max(0, self._size - self._at)], self._at)
+        self._at += count
+        return count
+
+    def readall(self) -> bytes:
+        return b"".join(iter(lambda: self.read(_BLOCK) or b"", b""))  # the inherited method reads 8 KB at a time
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        origin = (0, self._at, self._size)[whence]
-        self._at = min(origin + offset, self._size)
-        self._handle.seek(self._start + self._at)
+        self._at = (0, self._at, self._size)[whence] + offset
         return self._at
 
     def close(self) -> None:
-        self._handle.close()
+        self._close()
         super().close()
+
+
+def file_of(
+    into: Into, size: int, close: Callable[[], None] = lambda: None, *, buffer: int = DEFAULT_BUFFER_SIZE
+) -> BinaryIO:
+    """A file of `size` bytes that `into` fetches."""
+    return cast("BinaryIO", BufferedReader(_Window(into, size, close), buffer))
+
+
+def part_of(handle: BinaryIO, start: int, size: int, *, buffer: int = DEFAULT_BUFFER_SIZE) -> BinaryIO:
+    """So many bytes of an open file from a start on, as a file; the two are closed together."""
+
+    def into(buffer: memoryview, at: int) -> int:
+        handle.seek(start + at)
+        return cast("BufferedReader", handle).readinto(buffer)
+
+    return file_of(into, size, handle.close, buffer=buffer)
+
+
+def _pread(fd: int, buffer: memoryview, at: int) -> int:
+    """Read from a shared descriptor without its position."""
+    block = os.pread(fd, len(buffer), at)
+    buffer[: len(block)] = block
+    return len(block)
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -227,30 +248,6 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def _unreadable(name: str, error: OSError) -> DataError:
     return DataError(f"{name}: {(error.strerror or str(error)).lower()}")
-
-
-class _Positioned(RawIOBase):
-    """A reader of a shared descriptor with its own position."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd, self._at = fd, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        block = os.pread(self._fd, len(buffer), self._at)
-        buffer[: len(block)] = block
-        self._at += len(block)
-        return len(block)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        origin = (0, self._at, os.fstat(self._fd).st_size)[whence]
-        self._at = origin + offset
-        return self._at
 
 
 def pinned(path: Path) -> Input:
@@ -336,33 +333,29 @@ def expand(patterns: Sequence[str], suffixes: Suffixes) -> Matched:
     """
     files: dict[str, Path] = {}
     skipped: dict[str, Path] = {}
-    real = RealPaths()
+    real = real_paths()
     twice: dict[Path, None] = {}  # further names of a file that was already named
     for pattern in patterns:
         matched = _matched(pattern, suffixes)
         for path in sorted(matched.files, key=natural):
-            if files.setdefault(real.of(path), path) != path:
+            if files.setdefault(real(path), path) != path:
                 twice[path] = None
         for path in sorted(matched.skipped, key=natural):
-            skipped.setdefault(real.of(path), path)
+            skipped.setdefault(real(path), path)
     left_out = [path for real, path in skipped.items() if real not in files]
     return Matched(list(files.values()), [*left_out, *twice])
 
 
-class RealPaths:
-    """Real paths, without links. A directory is resolved once, not for each of its thousands of files."""
+def real_paths() -> Callable[[Path], str]:
+    """A function for real paths, without links. It resolves a directory once, not for each of its thousands of files."""
+    resolved = cache(os.path.realpath)
 
-    def __init__(self) -> None:
-        self._folders: dict[Path, str] = {}
-
-    def of(self, path: Path) -> str:
-        """The real path of a file."""
+    def real(path: Path) -> str:
         if path.name in {"", ".."} or path.is_symlink():
             return os.path.realpath(path)
-        folder = path.parent
-        if folder not in self._folders:
-            self._folders[folder] = os.path.realpath(folder)
-        return f"{self._folders[folder].rstrip('/')}/{path.name}"
+        return f"{resolved(path.parent).rstrip('/')}/{path.name}"
+
+    return real
 
 
 def _matched(pattern: str, suffixes: Suffixes) -> Matched:
@@ -460,17 +453,13 @@ def shards_named(state: bytes) -> list[str] | None:
         return None
 
 
-def _noted(path: Path, name: str) -> Any:
-    """A field of a Hugging Face metadata file; None if there is no such file."""
-    try:
-        return json.loads(path.read_bytes())[name] if path.is_file() else None
-    except (OSError, ValueError, RecursionError, LookupError, TypeError):
-        return None
-
-
 def _refuse_splits(folder: Path) -> None:
     """Refuse several splits that were saved together: the user has to name one of these data sets."""
-    noted = _noted(folder / _SPLITS, "splits")
+    note = folder / _SPLITS
+    try:
+        noted = json.loads(note.read_bytes())["splits"] if note.is_file() else None
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+        return
     splits = [name for name in map(str, noted) if (folder / name).is_dir()] if isinstance(noted, list) else []
     if len(splits) > 1:
         listed = f"{len(splits)} splits: {', '.join(splits)}"

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, lru_cache
-from io import BufferedReader, RawIOBase
+from io import RawIOBase
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final, Self, cast
 from urllib.parse import quote, urljoin, urlsplit
@@ -28,6 +28,7 @@ from grpo_cli.files.inputs import (
     Input,
     Pin,
     Suffixes,
+    file_of,
     is_arrow_data,
     is_note,
     is_passed_over,
@@ -42,26 +43,20 @@ SCHEMES: Final = (*WRITABLE, "http", "https", "hf")
 _URL: Final = re.compile(rf"({'|'.join(SCHEMES)})://")
 _LEAST: Final = 1 << 16  # bytes of a request,
 _MOST: Final = 1 << 23  # and of a request when an object is read sequentially
-_PART: Final = (
-    1 << 24
-)  # bytes of a part of an upload; twice as many after every thousand of the 10,000 that are allowed
+# Bytes of a part of an upload; twice as many after every thousand of the 10,000 that are allowed.
+_PART: Final = 1 << 24
 _MANY: Final = 1000
 _LEAST_COPY: Final = 5 << 20  # the smallest part that S3 accepts, except for the last
 _MOST_COPY: Final = 5 << 30
-_MOST_AT_ONCE: Final = (
-    320 << 20
-)  # bytes of an object that is sent in a single request, which can be made to replace nothing
+# Bytes of an object that is sent in a single request, which can be made to replace nothing.
+_MOST_AT_ONCE: Final = 320 << 20
 _MOST_PAGES: Final = 2000  # of a listing of the hub, each with a thousand files,
 _MOST_LISTED: Final = 64 << 20  # bytes of a page,
 _LISTING: Final = 600  # and seconds for all pages
 _RETRY: Final[Any] = {"max_retries": 5, "retry_timeout": timedelta(minutes=2)}
 _CLIENT: Final[Any] = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(minutes=2)}
-_OF_STORES: Final = (
-    FileNotFoundError,
-    PermissionError,
-    ConnectionError,
-    TimeoutError,
-)  # errors that obstore raises itself
+# Errors that obstore raises itself.
+_OF_STORES: Final = (FileNotFoundError, PermissionError, ConnectionError, TimeoutError)
 _MAGIC: Final = re.compile(r"[*?[]")
 
 
@@ -100,7 +95,7 @@ class Stored(Input):
 
     def open(self) -> BinaryIO:
         """Open at the first byte."""
-        return cast("BinaryIO", BufferedReader(_Ranges(self), _LEAST))
+        return file_of(_Ranges(self).into, self.pin.size, buffer=_LEAST)
 
     def check(self) -> None:
         """Stop the run if this is no longer the object that was pinned."""
@@ -129,42 +124,29 @@ def pinned(name: Path | str) -> Input:
     return Stored.at(str(name)) if is_url(str(name)) else pinned_file(Path(name))
 
 
-class _Ranges(RawIOBase):
-    """An object as a file. Requests grow while it is read sequentially, and stay small for random access."""
+class _Ranges:
+    """The bytes of an object. Requests grow while it is read sequentially, and stay small for random access."""
 
     def __init__(self, source: Stored) -> None:
-        self._source, self._at = source, 0
-        self._data, self._start, self._step = b"", 0, _LEAST
+        self._source, self._data, self._start, self._step = source, b"", 0, _LEAST
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = (0, self._at, self._source.pin.size)[whence] + offset
-        return self._at
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+    def into(self, buffer: memoryview, at: int) -> int:
+        """Fill a buffer with the bytes from an offset on."""
         size, end = self._source.pin.size, self._start + len(self._data)
-        if self._at >= size:
-            return 0
-        if not self._start <= self._at < end:
-            self._step = min(2 * self._step, _MOST) if self._data and self._at == end else _LEAST
+        if not self._start <= at < end and len(buffer):
+            self._step = min(2 * self._step, _MOST) if self._data and at == end else _LEAST
             # A little more than is wanted: a buffered reader asks separately for the rest of a block.
             want = max(len(buffer) + _LEAST if len(buffer) > _LEAST else 0, self._step)
             if size <= _MOST:
                 self._start, self._data = 0, _remembered(self._source, 0, size)
             elif want == _LEAST:
-                self._start = self._at - self._at % _LEAST
+                self._start = at - at % _LEAST
                 self._data = _remembered(self._source, self._start, min(self._start + _LEAST, size))
             else:
-                self._start = self._at
-                self._data = self._source.between(self._at, min(self._at + want, size))
-        piece = memoryview(self._data)[self._at - self._start :][: len(buffer)]
+                self._start = at
+                self._data = self._source.between(at, min(at + want, size))
+        piece = memoryview(self._data)[at - self._start :][: len(buffer)]
         buffer[: len(piece)] = piece
-        self._at += len(piece)
         return len(piece)
 
 
@@ -195,7 +177,7 @@ def find(url: str, suffixes: Suffixes) -> tuple[list[Stored], list[str]]:
     pattern = _as_pattern(key) if magic else re.compile(".*", re.DOTALL)
     files, skipped = list[Stored](), list[str]()
     with _explained(shown(url)):
-        objects = sorted(_listed(root, prefix), key=lambda item: natural_key(item["path"]))
+        objects = sorted(_listed(root, prefix), key=lambda item: natural(PurePosixPath(item["path"])))
     saved = _saved(root, objects, named=magic is None)
     with_data = {_folder(item["path"]) for item in objects if is_arrow_data(PurePosixPath(item["path"]).name)}
     for item in objects:
@@ -240,11 +222,6 @@ def _folder(name: str) -> str:
     return name[: name.rfind("/") + 1]
 
 
-def natural_key(name: str) -> tuple[Any, ...]:
-    """A sort key that puts step_2 before step_10."""
-    return natural(PurePosixPath(name))
-
-
 def _as_pattern(key: str) -> re.Pattern[str]:
     """A glob: `*` and `?` stop at a slash, `**/` is any number of folders."""
     words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
@@ -278,23 +255,12 @@ def _hub(root: str) -> tuple[str, str, dict[str, str]]:
 
 def _listed_on_hub(root: str, prefix: str) -> Iterator[Mapping[str, Any]]:
     """The files of a data set, page by page. The token is only sent to the address of the hub."""
-    from datetime import UTC, datetime
-    from urllib.error import HTTPError
-    from urllib.request import (  # slow to load
-        HTTPDefaultErrorHandler,
-        HTTPErrorProcessor,
-        HTTPHandler,
-        HTTPRedirectHandler,
-        HTTPSHandler,
-        OpenerDirector,
-        ProxyHandler,
-        Request,
-    )
+    from urllib import error, request  # slow to load
 
     address, revision, headers = _hub(root)
     home, name = _origin(address), shown(f"{root}/{prefix}".rstrip("/"))
 
-    class AtHome(HTTPRedirectHandler):
+    class AtHome(request.HTTPRedirectHandler):
         """Refuse redirects elsewhere: urllib would take the token along."""
 
         def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
@@ -303,27 +269,27 @@ def _listed_on_hub(root: str, prefix: str) -> Iterator[Mapping[str, Any]]:
                 raise _astray(name, newurl)
             return super().redirect_request(req, fp, code, msg, headers, newurl)
 
-    opener = OpenerDirector()  # not the default opener, which opens file:// as well
-    for handler in (ProxyHandler, HTTPHandler, HTTPSHandler, HTTPDefaultErrorHandler, HTTPErrorProcessor, AtHome):
+    opener = request.OpenerDirector()  # not the default opener, which opens file:// as well
+    of_web = (request.ProxyHandler, request.HTTPHandler, request.HTTPSHandler)
+    for handler in (*of_web, request.HTTPDefaultErrorHandler, request.HTTPErrorProcessor, AtHome):
         opener.add_handler(handler())
     page = f"{address % 'api'}/tree/{revision}/{quote(prefix)}?recursive=true"
     until = time.monotonic() + _LISTING
     for _ in range(_MOST_PAGES):
         try:
-            with opener.open(Request(page, headers=headers), timeout=60) as answer:  # noqa: S310 - http or https: `_origin`
+            with opener.open(request.Request(page, headers=headers), timeout=60) as answer:  # noqa: S310 - http or https: `_origin`
                 text, link = _all_of(answer, name, until), answer.headers.get("Link", "")
-        except HTTPError as error:
-            error.close()  # it is an answer, too, and holds its connection
+        except error.HTTPError as answered:
+            answered.close()  # it is an answer, too, and holds its connection
             raise
         try:
-            files = [(str(entry["path"]), int(entry["size"])) for entry in json.loads(text) if entry["type"] == "file"]
+            entries = [entry for entry in json.loads(text) if entry["type"] == "file"]
+            files = [{"path": str(entry["path"]), "size": int(entry["size"])} for entry in entries]
         except (ValueError, LookupError, TypeError, RecursionError):
             raise DataError(
                 f"{name}: the hub did not answer with a list of files", "does HF_ENDPOINT name a hub?"
             ) from None
-        for path, size in files:
-            # Only for sorting: a file that is read is pinned by a separate request.
-            yield {"path": path, "size": size, "e_tag": None, "last_modified": datetime.now(UTC)}
+        yield from files  # without ETag and time: a file that is read is pinned by a separate request
         following = re.search(r'<([^>]*)>; *rel="next"', link)
         if following is None:
             return

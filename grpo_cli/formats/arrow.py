@@ -47,11 +47,9 @@ class Arrow(Format):
     binary = True
 
     def columns(self, source: Input) -> list[str]:
-        """Names of the top-level columns."""
         return list(_schema(source).names)
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
-        """Read the columns of the fields, and nothing else of the file."""
         schema = _schema(source)
         ways = [steps(source, field, schema) for field in fields]
         names = sorted({way[0] for way in ways}, key=schema.names.index)
@@ -63,13 +61,11 @@ class Arrow(Format):
             return Scanned(pl.DataFrame(columns or None, height=table.num_rows))
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
-        """Read the whole file."""
         with _opened(source) as reader:
             frame = frame_of(reader.read_all())
         yield frame
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
-        """A made-up row with the types of the file, from its schema alone."""
         return [row_of(_schema(source))]
 
     def row_count(self, source: Input) -> int | None:
@@ -122,7 +118,6 @@ class Arrow(Format):
         return ()
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
-        """Write a new file in the file form."""
         table = plain_keys(pl.concat(list(parts))).to_arrow(compat_level=pl.CompatLevel.oldest())
         schema = joined_schema(table.schema, pa.schema([]), metadata)
         with ipc.new_file(sink, schema) as writer:

@@ -21,7 +21,6 @@ from grpo_cli.files.inputs import Input, Section
 BOM: Final = b"\xef\xbb\xbf"
 SIZE: Final = 2 << 20  # bytes of a block, unless a line is longer
 FAR: Final = 4  # factor for the size of blocks that are requests to a store
-_STEP: Final = 1 << 13  # bytes in which a line end is searched
 _OTHER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -50,13 +49,13 @@ def blocks(source: Input, size: int = SIZE) -> Iterator[Block]:
             yield Block(source.name, start, len(data), partial(BytesIO, data))
             start += len(data)
         return
-    whole = source.whole if isinstance(source, Section) and source.whole is not None else source
+    whole = source.whole if isinstance(source, Section) else source
     step = size if whole.is_local else FAR * size
     with source.open() as handle:
         refuse_other_encodings(source, handle)
         start, end_of_file = 0, source.pin.size
         while start < end_of_file:
-            end = _end_of_line(source, handle, start, min(start + step, end_of_file))
+            end = end_of_line(source, handle, min(start + step, end_of_file))
             yield Block(source.name, start, end - start, partial(_opened_at, source, start))
             start = end
 
@@ -94,23 +93,12 @@ def _opened_at(source: Input, start: int) -> BinaryIO:
     return handle
 
 
-def _end_of_line(source: Input, handle: BinaryIO, start: int, near: int) -> int:
-    """The last line end before an offset, or else the first line end after it."""
-    size = source.pin.size
-    if near == size:
-        return size
-    low, step = near, _STEP
-    while low > start:
-        high, low = low, max(start, low - step)
-        handle.seek(low)
-        cut = handle.read(high - low).rfind(b"\n")
-        if cut >= 0:
-            return low + cut + 1
-        step *= 8
+def end_of_line(source: Input, handle: BinaryIO, near: int) -> int:
+    """The end of the line that an offset is in."""
     handle.seek(near)
-    end = min(near + len(handle.readline(source.max_line)), size)
-    source.refuse_long_line(end - start)
-    return end
+    rest = len(handle.readline(source.max_line + 1))
+    source.refuse_long_line(rest)
+    return min(near + rest, source.pin.size)
 
 
 def _unpacked(source: Input, size: int) -> Iterator[bytes]:
@@ -149,10 +137,17 @@ def offsets(records: Iterable[tuple[bytes, bool]]) -> np.ndarray:
     return np.frombuffer(marks, dtype=np.int64).reshape(-1, 2) if marks else np.empty((0, 2), np.int64)
 
 
-def taken(handle: BinaryIO, spans: np.ndarray, take: np.ndarray, newline: bytes) -> Iterator[bytes]:
-    """The wanted rows, each with a line ending."""
-    with seekable(handle) as plain:
-        for start, end in spans[take]:
+def in_new_order(
+    source: Input, spans: np.ndarray, take: np.ndarray, newline: bytes, size: int = SIZE
+) -> Iterator[tuple[Block, int]]:
+    """The wanted rows in blocks, each row with a line ending, and the number of rows of each block."""
+    rows, bytes_there = list[bytes](), 0
+    with source.open() as handle, seekable(handle) as plain:
+        for number, (start, end) in enumerate(spans[take].tolist(), 1):
             plain.seek(start)
             raw = plain.read(end - start)
-            yield raw if ending(raw) else raw + newline
+            rows.append(raw if ending(raw) else raw + newline)
+            bytes_there += len(rows[-1])
+            if bytes_there >= size or number == len(take):
+                yield Block(source.name, 0, bytes_there, partial(BytesIO, b"".join(rows))), len(rows)
+                rows, bytes_there = [], 0

@@ -120,11 +120,6 @@ def cells_of(
     return pl.DataFrame(texts)
 
 
-def place(source: Input) -> Callable[[int], str]:
-    """A row in messages: by its number, from 1."""
-    return lambda row: f"{source.name} row {row + 1}"
-
-
 def arrow_columns(added: pl.DataFrame) -> pa.Table:
     """The new columns as Arrow arrays of types that every reader knows."""
     table = plain_keys(with_lists(added)).to_arrow(compat_level=pl.CompatLevel.oldest())

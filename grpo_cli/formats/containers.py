@@ -33,10 +33,9 @@ _METHODS: Final = {
     zipfile.ZIP_STORED,
     zipfile.ZIP_DEFLATED,
     _ZSTANDARD,
-}  # others may ask for gigabytes before their first byte
-_TIMES: Final = (
-    200  # the unpacked size may be this many times the file: more than any log or dump needs, far less than a bomb
-)
+}  # others may need gigabytes at their first byte
+# The unpacked size may be this many times the file: more than any log or dump needs, far less than a bomb.
+_TIMES: Final = 200
 _OF_LIST: Final = 64  # bytes that Python takes for a list or an object,
 _OF_ITEM: Final = 40  # and for what stands in it
 _TRIES: Final = 3  # to copy a database between two commits of its writer

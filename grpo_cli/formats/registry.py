@@ -88,7 +88,7 @@ _HEAD: Final = 1 << 16  # bytes by which a file without a known suffix is recogn
 def of(which: str | Input) -> Format:
     """The format by the suffix of a name, or by the name and the first bytes of an input."""
     name = which.name if isinstance(which, Input) else which
-    if isinstance(which, Input) and (which.fd is not None or _has_no_suffix(name)) and which.suffix not in _BY_SUFFIX:
+    if isinstance(which, Input) and (which.fd is not None or "." not in _bare(name)) and which.suffix not in _BY_SUFFIX:
         return sniff(which)
     suffix = _inner_suffix(name)
     row = _BY_SUFFIX.get(suffix)
@@ -120,14 +120,14 @@ def as_text(source: Input) -> Input:
     return replace(spooled(texts, source.name), max_line=source.max_line, written_as=suffix)
 
 
-def _has_no_suffix(name: str) -> bool:
-    """Whether a name has no suffix, except perhaps that of a compression."""
-    return "." not in name[: len(name) - len(suffix_of(name))].rpartition("/")[2]
+def _bare(name: str) -> str:
+    """The last part of a name without the suffix of a compression."""
+    return name[: len(name) - len(suffix_of(name))].rpartition("/")[2]
 
 
 def _inner_suffix(name: str) -> str:
     """The suffix of the format: for a compressed file the suffix before .gz or .zst."""
-    return f".{name[: len(name) - len(suffix_of(name))].rpartition('/')[2].lower().rpartition('.')[2]}"
+    return f".{_bare(name).lower().rpartition('.')[2]}"
 
 
 def _json_format(head: bytes, *, json_name: bool) -> Format | None:
@@ -188,8 +188,16 @@ def sniff(source: Input) -> Format:
         raise DataError(f"{source.name}: no rows", "nothing came in")
     if (binary := _binary_row(head)) is not None:
         return FORMATS[binary.name]
+    if (known := _json_format(head, json_name=True)) is not None:
+        return known
     text = head.removeprefix(BOM).lstrip()
-    return _json_format(head, json_name=True) or _text_format(source, text)
+    first = (text.splitlines() or [b""])[0]
+    name = "jsonl" if text.startswith(b"{") else "tsv" if b"\t" in first else "csv" if b"," in first else ""
+    if not name:
+        raise DataError(
+            f"{source.name}: the format cannot be told from the first bytes", "name a file instead of a pipe"
+        )
+    return FORMATS[name]
 
 
 def not_plain(head: bytes) -> str:
@@ -200,15 +208,3 @@ def not_plain(head: bytes) -> str:
 
 def _binary_row(head: bytes) -> _Row | None:
     return next((row for row in FORMATS.rows.values() if row.magic and head.startswith(row.magic)), None)
-
-
-def _text_format(source: Input, text: bytes) -> Format:
-    first = text.splitlines()[0] if text else b""
-    if text.startswith(b"{"):
-        return FORMATS["jsonl"]
-    if b"\t" in first:
-        return FORMATS["tsv"]
-    if b"," in first:
-        return FORMATS["csv"]
-    unclear = f"{source.name}: the format cannot be told from the first bytes"
-    raise DataError(unclear, "name a file instead of a pipe")

@@ -83,19 +83,10 @@ class _Tensors:
         return _Tensor(view) if shape else view.item()
 
 
-class _Ordered:
-    """A stand-in for `OrderedDict`: dictionaries are ordered."""
-
-    __slots__ = ()
-
-    def __call__(self, items: Any = ()) -> dict[Any, Any]:
-        return dict(items)
-
-
 _ADMITTED: Final[Mapping[tuple[str, str], Any]] = {
     ("torch._utils", "_rebuild_tensor_v2"): _Tensors(),
     ("torch._utils", "_rebuild_tensor"): _Tensors(),
-    ("collections", "OrderedDict"): _Ordered(),
+    ("collections", "OrderedDict"): dict,  # whose attributes cannot be set either
     **{("torch", name): dtype for name, dtype in _STORAGES.items()},
 }
 

@@ -28,6 +28,7 @@ from grpo_cli.write.token_lists import TokenColumns
 
 STDOUT: Final = "-"
 DTYPES: Final = {"f64": pl.Float64, "f32": pl.Float32}
+_NAME_A_FILE: Final = "give -o FILE.jsonl or FILE.parquet"
 FACTS: Final = ("mean", "std", "size", "status")
 
 
@@ -113,19 +114,18 @@ def choose_target(tables: Sequence[FileTable], output: Output) -> Target:
     if to is None:
         raise UsageError("-o is missing: the output is a separate file", "give -o FILE.jsonl, FILE.parquet or -o -")
     if is_folder(to):
-        raise UsageError(f"{to} is a directory, and one file is written", "give -o FILE.jsonl or FILE.parquet")
+        raise UsageError(f"{to} is a directory, and one file is written", _NAME_A_FILE)
     inputs = identities(tables)
     if to == STDOUT:
         _refuse_stdout(inputs)
         return Target(None, registry.lines())
     if is_url(to):
         refuse_url(to, {table.source.path for table in tables if not table.source.is_local}, force=output.force)
-        return _target(to, registry.of(to))
-    path = Path(to)
-    if path.exists() and not path.is_file():  # /dev/null and the like have no suffix
-        return Target(path, registry.lines())
-    refuse_path(path, inputs, force=output.force)
-    return Target(path, registry.of(to), suffix_of(to))
+    elif _is_device(to):
+        return Target(Path(to), registry.lines())
+    else:
+        refuse_path(Path(to), inputs, force=output.force)
+    return _target(to, registry.of(to))
 
 
 def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
@@ -139,17 +139,14 @@ def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Targe
         if value:
             raise UsageError(f"--in-place and {flag} exclude each other", "leave one of them out")
     for table in tables:
-        if table.left_out:
-            raise UsageError(f"{table.name} cannot be changed in place: it has lines to leave out", "give -o FILE")
-        if table.source.written_as:
-            raise UsageError(
-                f"{table.name} cannot be changed in place: its format is read-only",
-                "give -o FILE.jsonl or FILE.parquet",
-            )
-        if table.source.fd is not None:
-            raise UsageError(f"{table.name} is a pipe, which cannot be changed in place", "leave out --in-place")
-        if not table.source.is_local:
-            raise UsageError(f"{table.name} is an object, which cannot be changed in place", "give -o")
+        for wrong, why, cure in (
+            (table.left_out, "cannot be changed in place: it has lines to leave out", "give -o FILE"),
+            (table.source.written_as, "cannot be changed in place: its format is read-only", _NAME_A_FILE),
+            (table.source.fd is not None, "is a pipe, which cannot be changed in place", "leave out --in-place"),
+            (not table.source.is_local, "is an object, which cannot be changed in place", "give -o"),
+        ):
+            if wrong:
+                raise UsageError(f"{table.name} {why}", cure)
         refuse_checksums(Path(table.source.path), table.name, ELSEWHERE)
     return [Target(Path(table.source.path), table.format, suffix_of(table.name)) for table in tables]
 
@@ -157,6 +154,11 @@ def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Targe
 def is_folder(to: str | None) -> bool:
     """Whether `-o` names a directory: by a slash at its end, or because it is one."""
     return to is not None and (to.endswith("/") or (not is_url(to) and Path(to).is_dir()))
+
+
+def _is_device(to: str) -> bool:
+    """Whether a name is that of /dev/null or the like, which has no suffix."""
+    return not is_url(to) and Path(to).exists() and not Path(to).is_file()
 
 
 def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
@@ -175,12 +177,10 @@ def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
         names = _names_in_folder(to, tables)
     elif len(tables) > 1:
         raise UsageError(f"{len(tables)} inputs cannot share one file {to}", "give -o DIRECTORY/")
-    elif is_url(to):
-        return [_target(to, registry.like(tables[0].format, to))]
-    elif Path(to).exists() and not Path(to).is_file():  # /dev/null and the like have no suffix
+    elif _is_device(to):
         return [Target(Path(to), tables[0].format)]
     else:
-        return [Target(Path(to), registry.like(tables[0].format, to), suffix_of(to))]
+        return [_target(to, registry.like(tables[0].format, to))]
     return [
         _target(name, registry.like(table.format, Path(name).name, beside=True))
         for name, table in zip(names, tables, strict=True)
@@ -317,9 +317,7 @@ def refuse_token_lists(tables: Sequence[FileTable], targets: Sequence[Target], c
     columns.check(tables)
     for target in targets:
         if not target.format.holds_lists:
-            raise UsageError(
-                f"{target.format.name} cannot hold lists", "give -o FILE.jsonl or FILE.parquet", place=target.name
-            )
+            raise UsageError(f"{target.format.name} cannot hold lists", _NAME_A_FILE, place=target.name)
 
 
 def added(

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, Self, cast
 
 import numpy as np
 import polars as pl
@@ -242,55 +242,54 @@ def sink(
     `ready` is called with the whole file just before it gets its name. The directory is synced with the file, or added
     to `folders`.
     """
-    if target.url:
-        with (
-            uploading(target.url, force=force or retried) as upload,
-            packing(upload, target.packing) as packed,
-            _kept(packed) as kept,
-        ):
-            yield kept
-        return
-    if target.path is None:
-        if sys.stdout is None:
-            raise UsageError("standard output is closed", "give -o FILE")
-        if target.format.binary and sys.stdout.isatty():
-            raise UsageError(f"{target.format.name} cannot be shown on a terminal", "give -o FILE, or pipe it on")
-        with packing(sys.stdout.buffer, target.packing) as packed, _kept(packed) as kept:
-            yield kept
-        sys.stdout.buffer.flush()
-        return
     with (
-        replacing(target.path, force=force, retried=retried, ready=ready, unsynced=folders) as handle,
-        packing(handle, target.packing) as packed,
-        _kept(packed) as kept,
+        _plain_sink(target, force=force, ready=ready, folders=folders, retried=retried) as plain,
+        packing(plain, target.packing) as packed,
+        _KeepsError(packed) as kept,
     ):
-        yield kept
+        yield cast("BinaryIO", kept)
+
+
+def _plain_sink(
+    target: Target, *, force: bool, ready: Ready | None, folders: set[Path] | None, retried: bool
+) -> AbstractContextManager[BinaryIO]:
+    if target.url:
+        return uploading(target.url, force=force or retried)
+    if target.path is not None:
+        return replacing(target.path, force=force, retried=retried, ready=ready, unsynced=folders)
+    if sys.stdout is None:
+        raise UsageError("standard output is closed", "give -o FILE")
+    if target.format.binary and sys.stdout.isatty():
+        raise UsageError(f"{target.format.name} cannot be shown on a terminal", "give -o FILE, or pipe it on")
+    return _standard_output()
 
 
 @contextmanager
-def _kept(sink: BinaryIO) -> Iterator[BinaryIO]:
-    """The same sink, but with the system's error raised at its end: polars loses its number, or swallows it."""
-    watched = _KeepsError(sink)
-    try:
-        yield cast("BinaryIO", watched)
-    finally:
-        if watched.error is not None:
-            raise watched.error
+def _standard_output() -> Iterator[BinaryIO]:
+    yield sys.stdout.buffer
+    sys.stdout.buffer.flush()
 
 
 class _KeepsError:
-    """A sink that keeps the error of the system."""
+    """The same sink, but the system's error is raised at its end: polars loses its number, or swallows it."""
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
-        self.error: OSError | None = None
+        self._error: OSError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._error is not None:
+            raise self._error
 
     def write(self, data: bytes) -> int:
         """Write, and keep an error."""
         try:
             return self._sink.write(data)
         except OSError as error:
-            self.error = error
+            self._error = error
             raise
 
     def flush(self) -> None:
@@ -298,7 +297,7 @@ class _KeepsError:
         try:
             self._sink.flush()
         except OSError as error:
-            self.error = error
+            self._error = error
             raise
 
     def __getattr__(self, name: str) -> Any:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from io import BytesIO
 from itertools import islice
 from typing import BinaryIO, ClassVar, Final, NamedTuple
@@ -18,7 +16,7 @@ import polars as pl
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed, unpacked
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.blocks import SIZE, Block, again, ending, offsets, raw_lines, refuse_other_encodings, taken
+from grpo_cli.formats.blocks import SIZE, Block, again, ending, in_new_order, offsets, raw_lines, refuse_other_encodings
 from grpo_cli.formats.compare import Cell, Record, first_difference
 from grpo_cli.formats.delimited.positions import Unsure, blocks, positions
 from grpo_cli.formats.delimited.records import QUOTE, records, text_of
@@ -32,12 +30,9 @@ from grpo_cli.values.slices import Buffer, Gap, Ints, filled
 Place = Callable[[int], str]
 Columns = Callable[[list[pl.Series], Place], list[pl.Series]]  # converts the texts of some cells
 
-_LF, _CR = b"\n\r"
 _SAMPLE: Final = 20
 _FIRST: Final = 512  # rows of a packed file that are quickly reached
 _READ_AGAIN: Final = 16 << 20  # bytes of a file that may be read once more
-_FAR: Final = 1 << 32
-_AT_ONCE: Final = 16_384  # records in an order of their own that are put together at a time
 
 
 class _Header(NamedTuple):
@@ -56,17 +51,17 @@ class _Header(NamedTuple):
         return [text_of(cell) for cell in self.cells]
 
 
-class _RecordEnds(NamedTuple):
-    """A block that has been read: its size, and where each of its records ends, before the line ending."""
+class _Known(NamedTuple):
+    """A block that has been read: its size, and the number of its records."""
 
     size: int
-    ends: Ints
+    height: int
 
 
 class _ReadBlock(NamedTuple):
     """The content of a block: its records, and some of its columns."""
 
-    known: _RecordEnds
+    known: _Known
     columns: list[pl.Series]
 
 
@@ -83,7 +78,6 @@ class Delimited(Format):
     # --- reading -----------------------------------------------------------------------------------------------
 
     def columns(self, source: Input) -> list[str]:
-        """Names in the header."""
         with self._opened(source) as (header, _):
             return header.names
 
@@ -99,11 +93,11 @@ class Delimited(Format):
                 for field, text in pairs
             ]
 
-        index: list[_RecordEnds] = []
+        index: list[_Known] = []
         parts = list(self._parts(source, [field.name for field in fields], typed, index))
         names = [field.name for field in fields]
         columns = {name: pl.concat([part[at] for part in parts]) for at, name in enumerate(names)}
-        return Scanned(pl.DataFrame(columns or None, height=sum(len(block.ends) for block in index)), index)
+        return Scanned(pl.DataFrame(columns or None, height=sum(block.height for block in index)), index)
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
         """Every cell as text, block by block: numbers keep their text."""
@@ -112,7 +106,6 @@ class Delimited(Format):
             yield pl.DataFrame(texts, schema=names)
 
     def sample(self, source: Input) -> list[dict[str, str]]:
-        """The texts of the first few rows."""
         rows = ([text_of(cell) for cell in raw] for _, raw in self._records(source) if raw)
         header = next(rows, [])
         return [dict(zip(header, row, strict=False)) for row in islice(rows, _SAMPLE)]
@@ -163,7 +156,7 @@ class Delimited(Format):
         raise DataError(f"{source.name}: no rows", "the file has no header")
 
     def _parts(
-        self, source: Input, wanted: Sequence[str], columns: Columns, index: list[_RecordEnds] | None = None
+        self, source: Input, wanted: Sequence[str], columns: Columns, index: list[_Known] | None = None
     ) -> Generator[list[pl.Series]]:
         """Some columns of each block, made of their texts; at least one, without rows where the file has none.
 
@@ -180,15 +173,14 @@ class Delimited(Format):
                     made = columns([found.texts(cell) for cell in at], str)
                 except (Unsure, DataError, pl.exceptions.PolarsError):
                     return block
-                ends = found.ends.astype(np.uint32) if block.size < _FAR else found.ends
-                return _ReadBlock(_RecordEnds(block.size, ends), made)
+                return _ReadBlock(_Known(block.size, len(found.starts)), made)
 
-            index.append(_RecordEnds(header.size, np.zeros(0, np.int64)))
+            index.append(_Known(header.size, 0))
             row = 0
             for found in ahead(read, blocks(source, handle, self.separator, header.size, self.block_size)):
                 part = found if isinstance(found, _ReadBlock) else self._exact_part(found, row, len(names), at, columns)
                 index.append(part.known)
-                row += len(part.known.ends)
+                row += part.known.height
                 yield part.columns
             if not row:
                 yield columns([pl.Series([], dtype=pl.String) for _ in at], str)
@@ -196,29 +188,26 @@ class Delimited(Format):
     def _exact_part(self, block: Block, row: int, width: int, wanted: Sequence[int], columns: Columns) -> _ReadBlock:
         """A block that is read record by record; a record with another width than the header is refused."""
         texts: list[list[str | None]] = [[] for _ in wanted]
-        ends, at = array("q"), 0
+        height = 0
         for record, raw in records(BytesIO(block.read()), self.separator, block.name, row + 1):
-            at += len(record)
             if not raw:
                 continue
-            ends.append(at - len(ending(record)))
+            height += 1
             if len(raw) != width:
                 hint = "a cell that contains the separator needs quotes"
                 if len(raw) < width:
                     whole = ending(record)  # only the last record of a file may lack it
                     hint = "a row needs every cell, empty ones too" if whole else "is the file cut short?"
-                raise DataError(f"{block.name} row {row + len(ends)}: {len(raw)} cells, the header has {width}", hint)
+                raise DataError(f"{block.name} row {row + height}: {len(raw)} cells, the header has {width}", hint)
             for column, found in zip(wanted, texts, strict=True):
                 found.append(text_of(raw[column]) if raw[column] else None)
-        made = columns([pl.Series(found, dtype=pl.String) for found in texts], partial(_place, block.name, row))
-        return _ReadBlock(_RecordEnds(block.size, np.array(ends, np.int64)), made)
+        series = [pl.Series(found, dtype=pl.String) for found in texts]
+        made = columns(series, lambda at: f"{block.name} row {row + at + 1}")
+        return _ReadBlock(_Known(block.size, height), made)
 
     # --- writing -----------------------------------------------------------------------------------------------
 
-    def weave(
-        self, source: Input, index: Sequence[_RecordEnds] | None, sink: BinaryIO, weaving: Weaving
-    ) -> tuple[str, ...]:
-        """Copy every record with the new cells inserted."""
+    def weave(self, source: Input, index: Sequence[_Known] | None, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
         with self._opened(source) as (header, _):
             old, names = header.names, weaving.added.columns
         slots = [old.index(name) if weaving.replace and name in old else None for name in names]
@@ -231,8 +220,6 @@ class Delimited(Format):
             data = job.block.read()
             if not names and job.rows is None:
                 return [data]
-            if job.ends is not None and all(slot is None for slot in slots):
-                return self._behind(job, data, job.ends)
             if job.rows is not None and not data.endswith(b"\n"):
                 data += newline
             return self._woven(job, data, slots, width)
@@ -242,19 +229,19 @@ class Delimited(Format):
         return ()
 
     def _jobs(
-        self, source: Input, known: Sequence[_RecordEnds], weaving: Weaving, newline: bytes, width: int
+        self, source: Input, known: Sequence[_Known], weaving: Weaving, newline: bytes, width: int
     ) -> Iterator[_BlockToWeave]:
         """Blocks of the input, or of records of it, with the new cells of their rows."""
         added, take, row = weaving.added, weaving.take, 0
-        if take is None and sum(len(block.ends) for block in known) != added.height:
+        if take is None and sum(block.height for block in known) != added.height:
             raise InputChanged.between_readings(source.name)
         if take is not None and (take[1:] < take[:-1]).any():
             yield from self._in_new_order(source, known, added, take, newline, width)
             return
         for at, (block, part) in enumerate(zip(again(source, [part.size for part in known]), known, strict=True)):
-            after = row + len(part.ends)
+            after = row + part.height
             if at and take is None:  # the first is the header
-                yield _BlockToWeave(block, added[row:after], ends=part.ends)
+                yield _BlockToWeave(block, added[row:after])
             elif take is not None:
                 first, last = np.searchsorted(take, [row, after])
                 if first < last:
@@ -262,17 +249,15 @@ class Delimited(Format):
             row = after
 
     def _in_new_order(
-        self, source: Input, known: Sequence[_RecordEnds], added: pl.DataFrame, take: Ints, newline: bytes, width: int
+        self, source: Input, known: Sequence[_Known], added: pl.DataFrame, take: Ints, newline: bytes, width: int
     ) -> Iterator[_BlockToWeave]:
         """Blocks of records in another order than in the file: each record is fetched separately."""
         behind_header = islice(again(source, [block.size for block in known]), 1, None)
         spans = np.concatenate([self._spans(block.read(), width) + block.start for block in behind_header])
-        with source.open() as handle:
-            rows = taken(handle, spans, take, newline)
-            for start in range(0, len(take), _AT_ONCE):
-                data = b"".join(islice(rows, _AT_ONCE))
-                block = Block(source.name, 0, len(data), partial(BytesIO, data))
-                yield _BlockToWeave(block, added[start : start + _AT_ONCE])
+        row = 0
+        for block, height in in_new_order(source, spans, take, newline):
+            yield _BlockToWeave(block, added[row : row + height])
+            row += height
 
     def _spans(self, data: bytes, width: int) -> Ints:
         """Where each record begins, and where its line ending ends, in two columns."""
@@ -281,13 +266,6 @@ class Delimited(Format):
         except Unsure:
             return offsets((record, bool(raw)) for record, raw in records(BytesIO(data), self.separator, "", 1))
         return np.column_stack([found.starts, found.stops])
-
-    def _behind(self, job: _BlockToWeave, data: bytes, ends: Ints) -> list[Buffer]:
-        """The bytes of a block with the new cells after the last cell of each record, at known positions."""
-        after = np.frombuffer(data, np.uint8)[ends[ends < len(data)]]
-        if not ((after == _LF) | (after == _CR)).all():
-            raise InputChanged.between_readings(job.block.name)
-        return filled(data, [(ends, ends)], [self._cells(job.added.get_columns())])
 
     def _woven(self, job: _BlockToWeave, data: bytes, slots: Sequence[int | None], width: int) -> list[Buffer]:
         """The bytes of a block with the new cells in their slots, or after the last cell if they have none."""
@@ -300,7 +278,8 @@ class Delimited(Format):
             if not slots:
                 return [data]
             values = zip(*(map(self._cell_text, series.to_list()) for series in job.added), strict=True)
-            lines = records(BytesIO(data), self.separator, "", 1)
+            lines = list(records(BytesIO(data), self.separator, "", 1))
+            InputChanged.unless_same(sum(bool(raw) for _, raw in lines), job.added.height, job.block.name)
             return [self._put(record, raw, slots, next(values)) if raw else record for record, raw in lines]
         height = len(found.starts)
         if height != job.added.height if job.rows is None else job.rows[-1] >= height:
@@ -315,12 +294,9 @@ class Delimited(Format):
         texts += [[self._cell_texts(job.added.to_series(at))] for _, at in there]
         behind = [series for series, slot in zip(job.added, slots, strict=True) if slot is None]
         if behind:
-            gaps, texts = [*gaps, (found.ends, found.ends)], [*texts, self._cells(behind)]
+            gaps.append((found.ends, found.ends))
+            texts.append([part for series in behind for part in (self.separator.decode(), self._cell_texts(series))])
         return filled(found.data, gaps, texts)
-
-    def _cells(self, columns: Sequence[pl.Series]) -> list[str | pl.Series]:
-        """New cells to append, each after a separator."""
-        return [part for series in columns for part in (self.separator.decode(), self._cell_texts(series))]
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
         """Write a new file with a header; nested cells as JSON text."""
@@ -370,7 +346,6 @@ class Delimited(Format):
     # --- comparing ---------------------------------------------------------------------------------------------
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
-        """Compare by bytes: a new record is the old record with the added cells inserted."""
         if self._is_same(new, old, added):
             return "bytes", None
         return "bytes", first_difference(self._compared_records(new), self._compared_records(old), added, "record")
@@ -450,21 +425,16 @@ class Tsv(Delimited):
 
 
 class _BlockToWeave(NamedTuple):
-    """A block to weave, with the new cells of its records, and where its records end, or which records are kept."""
+    """A block to weave, with the new cells of its records, and which records are kept (None: all)."""
 
     block: Block
     added: pl.DataFrame
-    ends: Ints | None = None
     rows: Ints | None = None
 
 
 def _once_each(names: Sequence[str]) -> list[str]:
     """The names without duplicates: the first column with a name owns it."""
     return [f"{name} ({at + 1})" if name in names[:at] else name for at, name in enumerate(names)]
-
-
-def _place(name: str, before: int, row: int) -> str:
-    return f"{name} row {before + row + 1}"
 
 
 def _position(source: Input, names: Sequence[str], name: str) -> int:

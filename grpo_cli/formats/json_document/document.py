@@ -68,7 +68,6 @@ class Documents(Format):
 
     @property
     def nested(self) -> bool:
-        """Whether a document holds more than its rollouts."""
         return self.path not in {"", "[]"}
 
     @property
@@ -126,11 +125,9 @@ class Documents(Format):
         return _outline(self, source).outer
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
-        """The first few rollouts."""
         return _outline(self, source).sample
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
-        """A column per field, a row per rollout."""
         wanted = [field for field in fields if field.name != PARENT]
         found: list[list[tuple[int, Any]]] = [[] for _ in wanted]
         lines: list[int] = []
@@ -168,7 +165,6 @@ class Documents(Format):
         return f"{source.name}:{lines[row]}" if self.lined else f"{source.name} row {row + 1}"
 
     def place(self, source: Input, row: int, left_out: Sequence[int] = ()) -> str:
-        """A rollout in messages: by its line, or by its number in the file."""
         if not self.lined:
             return f"{source.name} row {row + 1}"
         lines = (document.line for document in self.texts(source) for _ in document.rows)
@@ -202,7 +198,6 @@ class Documents(Format):
         return range(height if source.pin.size <= _AGAIN or (self, source) in _AT_HAND else 0)
 
     def weave(self, source: Input, index: Index, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
-        """Insert the new fields into the rollouts; all other bytes stay."""
         take = None if weaving.take is None else _ordered(source, weaving.take)
         names, row, new = weaving.added.columns, 0, 0
         cells = json_text.row_texts(weaving.added) if names else repeat(())

@@ -22,9 +22,8 @@ from grpo_cli.values.chat import is_message
 from grpo_cli.values.column_types import series_of
 from grpo_cli.values.json_text import items_of
 from grpo_cli.values.paths import PARENT
+from grpo_cli.values.slices import Ints
 from grpo_cli.values.token_lists import with_lists
-
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 _LONG: Final = "this layout keeps the rows of a record together: add --long"
 
@@ -49,36 +48,28 @@ class Lists(Format):
 
     @property
     def binary(self) -> bool:
-        """As the records are written."""
         return self.base.binary
 
     @property
     def watches(self) -> bool:
-        """As the records are read."""
         return self.base.watches
 
     def columns(self, source: Input) -> list[str]:
-        """Names in the records."""
         return self.base.columns(source)
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
-        """The first few records."""
         return self.base.sample(source)
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
-        """A row per record, with its lists as lists."""
         yield self.base.read(source)
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
-        """Write a new file in the records' format."""
         self.base.write_parts(parts, sink, metadata)
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
-        """Compare as the records' format does."""
         return self.base.compared(new, old, added)
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
-        """A column per field, a row per rollout."""
         wanted = {field.name: replace(field, kind="numbers") if field.kind == "number" else field for field in fields}
         wanted |= {name: Field(name, "numbers") for name in self.items}
         wanted.pop(PARENT, None)
@@ -175,18 +166,15 @@ class Lists(Format):
             done += len(frame)
             first, last = np.searchsorted(record_of, [these[0], these[-1] + 1])
             at = np.searchsorted(these, record_of[first:last]).tolist()
-            texts = {}
+            found = []
             for name in columns:
                 record_cells = [
                     _items(text, int(sizes[record])) if name in apart else [text] * int(sizes[record])
                     for record, text in zip(these, frame[name], strict=True)
                 ]
                 each = [record_cells[record][k] for record, k in zip(at, inside[first:last].tolist(), strict=True)]
-                texts[name] = pl.Series(name, each, dtype=pl.String)
-                if not as_json:
-                    values = [None if text is None else json.loads(text) for text in each]
-                    texts[name] = pl.Series(name, values, dtype=pl.Object)
-            yield pl.DataFrame(texts)
+                found.append(each if as_json else [None if text is None else json.loads(text) for text in each])
+            yield cells.frame_of_rows(list(zip(*found, strict=True)), columns, as_json=as_json)
 
     def _apart(self, source: Input, known: _Records, columns: Sequence[str]) -> set[str]:
         """The columns with an item per rollout in every record: in a single record this may be chance."""
@@ -203,12 +191,10 @@ class Lists(Format):
         return self.base.weave(source, known.base, sink, self.records(source, known, weaving))
 
     def weave_in_place(self, source: Input, index: _Records | None, weaving: Weaving) -> Sequence[str] | None:
-        """The same, in the file itself, if the records' format can do that."""
         known = self._known(source, index)
         return self.base.weave_in_place(source, known.base, self.records(source, known, weaving))
 
     def records(self, source: Input, index: _Records | None, weaving: Weaving) -> Weaving:
-        """The new columns as lists, one row per record."""
         _, sizes, null = self._known(source, index)
         take = None
         if weaving.take is not None:
@@ -256,8 +242,6 @@ def _listed(series: pl.Series, sizes: Ints, null: np.ndarray) -> pl.Series:
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
     mask = pa.array(null) if null.any() else None
     values = series.to_arrow(compat_level=pl.CompatLevel.oldest())
-    if mask is None:
-        return pl.Series(series.name, pa.LargeListArray.from_arrays(offsets, values))
     return pl.Series(series.name, pa.LargeListArray.from_arrays(offsets, values, mask=mask))
 
 

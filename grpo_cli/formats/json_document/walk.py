@@ -51,9 +51,8 @@ class Rollouts(list[Rollout]):
     def __init__(self, path: tuple[str, ...]) -> None:
         super().__init__()
         lists = [at for at, step in enumerate(path) if step == EACH]
-        self.inside_record = (
-            path[lists[-2] + 1 :] if len(lists) > 1 else path
-        )  # the steps from a record to its rollouts
+        # The steps from a record to its rollouts.
+        self.inside_record = path[lists[-2] + 1 :] if len(lists) > 1 else path
         self.lists = self.empty = 0
 
 

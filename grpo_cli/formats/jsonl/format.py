@@ -15,13 +15,12 @@ import polars as pl
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed
 from grpo_cli.files.inputs import Input, spooled
-from grpo_cli.formats.blocks import BOM, SIZE, Block, blocks, raw_lines
+from grpo_cli.formats.blocks import BOM, SIZE, Block, again, blocks, end_of_line, raw_lines
 from grpo_cli.formats.interface import Compared, Format, Scanned, Weaving
 from grpo_cli.formats.jsonl.compare import first_difference
-from grpo_cli.formats.jsonl.exact import parsed, rows
-from grpo_cli.formats.jsonl.lines import is_blank, line_of, number_at, row_starts
+from grpo_cli.formats.jsonl.lines import is_blank, line_of, number_at, parsed, row_starts, rows
 from grpo_cli.formats.jsonl.reading import PIECE, BlockRows, ColumnPart, Piece, Reader
-from grpo_cli.formats.jsonl.weaving import weave, weave_in_new_order
+from grpo_cli.formats.jsonl.weaving import weave
 from grpo_cli.parallel import ahead
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
@@ -64,7 +63,6 @@ class Jsonl(Format):
         return list(names)
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
-        """The first few rows, fewer where they are long."""
         return list(_first_rows(source, raw_lines(source), _SAMPLE, _SAMPLE_BYTES))
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
@@ -116,13 +114,11 @@ class Jsonl(Format):
         return typed.parts(source, self.block_size, inner_texts=self.inner_texts)
 
     def parts_like_first(self, source: Input) -> Iterator[pl.DataFrame]:
-        """The same, with most blocks read once."""
         from grpo_cli.formats.jsonl import typed
 
         return typed.parts_like_first(source, self.block_size, inner_texts=self.inner_texts)
 
     def place(self, source: Input, row: int, left_out: Sequence[int] = ()) -> str:
-        """A row by the number of its line."""
         line = line_of(source, row)
         for gone in left_out:
             line += gone <= line
@@ -135,9 +131,7 @@ class Jsonl(Format):
         cuts = [0]
         with source.open() as handle:
             while cuts[-1] + size < source.pin.size:
-                handle.seek(cuts[-1] + size)
-                line = handle.readline(source.max_line)
-                cuts.append(min(cuts[-1] + size + len(line), source.pin.size))
+                cuts.append(end_of_line(source, handle, cuts[-1] + size))
         return list(pairwise([*cuts, source.pin.size] if cuts[-1] < source.pin.size else cuts))
 
     def rows(
@@ -177,30 +171,25 @@ class Jsonl(Format):
         if not word or not index or is_packed(source):
             yield from super().rows_perhaps_with(source, index, numbers, columns, word)
             return
-        offset = first = passed = 0
-        with source.open() as handle:
-            for block in index:
-                end = int(np.searchsorted(numbers, first + block.height))
-                if end > passed:
-                    handle.seek(offset)
-                    data = handle.read(block.size).lower()
-                    if len(data) < block.size:
-                        raise InputChanged.between_readings(source.name)
-                    found = np.intersect1d(numbers[passed:end], first + _rows_with(data, block.braces, word))
-                    at = 0
-                    for frame in self.rows(source, index, found, columns, as_json=True):
-                        yield passed, found[at : at + len(frame)], frame
-                        at += len(frame)
-                    passed = end
-                    yield passed, found[:0], pl.DataFrame()
-                offset, first = offset + block.size, first + block.height
+        first = passed = 0
+        for block, there in zip(again(source, [there.size for there in index]), index, strict=True):
+            end = int(np.searchsorted(numbers, first + there.height))
+            if end > passed:
+                with_word = first + _rows_with(block.read().lower(), there.braces, word)
+                found = np.intersect1d(numbers[passed:end], with_word)
+                at = 0
+                for frame in self.rows(source, index, found, columns, as_json=True):
+                    yield passed, found[at : at + len(frame)], frame
+                    at += len(frame)
+                passed = end
+                yield passed, found[:0], pl.DataFrame()
+            first += there.height
 
     def row_starts(self, data: bytes) -> Ints:
         """Where the line of each row begins in a part of a stream; blank lines are not rows."""
         return row_starts(data)
 
     def joined_index(self, parts: Sequence[Sequence[BlockRows]]) -> list[BlockRows]:
-        """The blocks of all sections."""
         return [rows for part in parts for rows in part]
 
     def cheap_rows(self, source: Input, index: Sequence[BlockRows] | None, height: int) -> range:
@@ -227,19 +216,14 @@ class Jsonl(Format):
         self, source: Input, index: Sequence[BlockRows] | None, sink: BinaryIO, weaving: Weaving
     ) -> Sequence[str]:
         """Insert the new fields before the last brace of every line; all other bytes stay."""
-        if weaving.take is None or (np.diff(weaving.take) > 0).all():
-            weave(source, index, sink, weaving, self.block_size)
-        else:
-            weave_in_new_order(source, sink, weaving.added, weaving.take, replace=weaving.replace)
+        weave(source, index, sink, weaving, self.block_size)
         return ()
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
-        """Write a new file, an object per line."""
         for frame in parts:
             cells.without_bytes(cells.plain_keys(frame)).write_ndjson(sink)
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
-        """Compare line by line, byte by byte."""
         return "bytes", first_difference(new, old, added, self.block_size)
 
 

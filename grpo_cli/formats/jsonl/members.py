@@ -1,4 +1,4 @@
-"""Insert new fields into the text of an object: before its last brace, or in the place of fields of that name."""
+"""Replace fields in the text of an object; those that it does not have are inserted before its last brace."""
 
 from __future__ import annotations
 
@@ -21,45 +21,42 @@ class Spot:
 
     names: tuple[str, ...]
     keys: tuple[str, ...]
-    replace: bool
     last: str | None  # these fields as they are inserted, after all others
     anywhere: str | None  # these names, anywhere
-    plain: (
-        re.Pattern[bytes] | None
-    )  # an object up to its only new member, with no escape and no object inside before it
+    # An object up to its only new member, with no escape and no object inside before it.
+    plain: re.Pattern[bytes] | None
 
     @classmethod
-    def of(cls, names: Sequence[str], *, replace: bool) -> Self:
+    def of(cls, names: Sequence[str]) -> Self:
         """Render the keys once for all lines."""
         keys = tuple(map(json.dumps, names))
         if not all(map(has_one_spelling, names)):
-            return cls(tuple(names), keys, replace, None, None, None)
+            return cls(tuple(names), keys, None, None, None)
         last = "".join(f",{re.escape(key)}:{VALUE}" for key in keys) + "$"
         anywhere = "|".join((*map(re.escape, keys), r"\\u00[2-7]"))
         plain = None
         if len(names) == 1:
             plain = re.compile(rf"\s*{{[^{{\\]*?{re.escape(keys[0])}[ \t]*:[ \t]*({VALUE})[ \t\r\n]*[,}}]".encode())
-        return cls(tuple(names), keys, replace, last, anywhere, plain)
+        return cls(tuple(names), keys, last, anywhere, plain)
 
     def put(self, line: bytes, values: Sequence[str]) -> bytes:
         """The line with the new fields, all other bytes as they were."""
-        if not self.replace:
-            return _inserted(line, self.keys, values)
         if self.plain is not None and line.count(self.keys[0].encode()) == 1:
             match = self.plain.match(line)
             if match is not None and line.find(b"\\u", match.end()) < 0:
                 start, end = match.span(1)
                 return b"".join((line[:start], values[0].encode(), line[end:]))
         if self.anywhere is not None and not re.search(self.anywhere.encode(), line):
-            return _inserted(line, self.keys, values)
+            return inserted(line, self.keys, values)
         text, names, left = rewritten(
             line.decode("utf-8", "surrogateescape"), dict(zip(self.names, values, strict=True))
         )
         line = text.encode("utf-8", "surrogateescape")
-        return _inserted(line, list(map(json.dumps, names)), left) if names else line
+        return inserted(line, list(map(json.dumps, names)), left) if names else line
 
 
-def _inserted(line: bytes, keys: Sequence[str], values: Sequence[str]) -> bytes:
+def inserted(line: bytes, keys: Sequence[str], values: Sequence[str]) -> bytes:
+    """The line with new fields before its last brace; the keys are JSON texts."""
     brace = line.rindex(b"}")
     before = brace - 1
     while line[before] in _BLANK_BYTES:

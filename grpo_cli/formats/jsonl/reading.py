@@ -26,8 +26,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats.blocks import BOM, Block
-from grpo_cli.formats.jsonl.exact import parsed, rows_at
-from grpo_cli.formats.jsonl.lines import last_braces
+from grpo_cli.formats.jsonl.lines import last_braces, parsed, rows_at
 from grpo_cli.formats.jsonl.members import has_one_spelling
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
@@ -50,20 +49,22 @@ class _Unsure(Exception):
 
 
 class BlockRows(NamedTuple):
-    """The rows of a block: its bytes, their number, their last braces, and which are empty objects."""
+    """The rows of a block: its bytes, their last braces, and which are empty objects."""
 
     size: int
-    height: int
     braces: Ints
     empty: Ints
 
+    @property
+    def height(self) -> int:
+        return len(self.braces)
+
 
 class Piece(NamedTuple):
-    """The content of a block or a piece: a part of each column, watched names, its rows; why it was read exactly."""
+    """The content of a block or a piece: a part of each column, watched names, and why it was read exactly."""
 
     columns: tuple[ColumnPart, ...]
     late: frozenset[str]
-    height: int
     why: str = ""
 
 
@@ -77,7 +78,6 @@ class Reader:
     seen: set[str] = field(
         default_factory=set
     )  # watched names that a block had: the next blocks need not look for them
-    common: set[Path] = field(default_factory=set)  # watched fields whose names are elsewhere in the lines
 
     def read(self, block: Block, place: Place) -> tuple[BlockRows, list[Piece]]:
         """Read a block, whole or in pieces. `place` names the line at an offset in the block."""
@@ -85,7 +85,7 @@ class Reader:
         braces, empty = last_braces(data)
         found = list(self._found(data, braces, place))
         small = braces.astype(np.uint32) if len(data) < _FAR else braces
-        return BlockRows(len(data), sum(part.height for part in found), small, empty), found
+        return BlockRows(len(data), small, empty), found
 
     def _found(self, data: bytes, braces: Ints, place: Place) -> Iterator[Piece]:
         if len(braces) <= SMALL and len(data) <= self.piece:
@@ -129,7 +129,7 @@ class Reader:
         self.seen.update(late)
         pairs = zip(self.fields, values, strict=True)
         columns = tuple(_typed(field, found, line) for field, found in pairs)
-        return Piece(columns, frozenset(late), len(where), why)
+        return Piece(columns, frozenset(late), why)
 
     def _fast(self, data: bytes, braces: Ints) -> Piece:
         sample = self._sample(data, braces)
@@ -137,27 +137,12 @@ class Reader:
         routes = [_Route.of(field, sample, text) for field in self.fields]
         watched = {path for route in routes for path in route.rivals()}
         watched |= {(name,) for name in self.watched - self.seen - {route.path[0] for route in routes}}
-        asked = watched & self.common  # other threads add names meanwhile
-        frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, asked))
-        if watched and self._is_there(data, watched) and watched != asked:
-            self.common.update(watched)
-            frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, watched))
+        frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, watched))
+        if watched:
+            _refuse_unseen(data, watched)
         if frame.height != len(braces):
             raise _Unsure("there are more or fewer rows than lines")
-        return Piece(tuple(route.column(frame) for route in routes), frozenset(), len(braces))
-
-    def _is_there(self, data: bytes, watched: Collection[Path]) -> bool:
-        """Whether a watched name may be in the block at any depth; with a null polars would not see it."""
-        names = {path[-1] for path in watched}
-        if not all(map(has_one_spelling, names)):
-            raise _Unsure("a name is looked for that can be written in several ways")
-        text = pl.Series([data], dtype=pl.Binary).cast(pl.String)
-        member = rf'(?:"(?:{"|".join(map(re.escape, sorted(names)))})"|\\u00[2-7][^"]*")[ \t\r\n]*:'
-        if not text.str.contains(member).any():
-            return False
-        if text.str.contains(rf"{member}[ \t\r\n]*null").any():
-            raise _Unsure("a watched name is null, or written with escapes")
-        return True
+        return Piece(tuple(route.column(frame) for route in routes), frozenset())
 
     def _sample(self, data: bytes, braces: Ints) -> list[Mapping[str, Any]]:
         """Some rows as Python's parser reads them: the first few, then every thousandth."""
@@ -173,6 +158,17 @@ class Reader:
         if not sample:
             raise _Unsure("there is no row in it")
         return sample
+
+
+def _refuse_unseen(data: bytes, watched: Collection[Path]) -> None:
+    """Refuse a block where a watched name may be before a null, or written with escapes: polars does not see it there."""
+    names = {path[-1] for path in watched}
+    if not all(map(has_one_spelling, names)):
+        raise _Unsure("a name is looked for that can be written in several ways")
+    text = pl.Series([data], dtype=pl.Binary).cast(pl.String)
+    name = rf'(?:"(?:{"|".join(map(re.escape, sorted(names)))})"|\\u00[2-7][^"]*")'
+    if text.str.contains(rf"{name}[ \t\r\n]*:[ \t\r\n]*null").any():
+        raise _Unsure("a watched name is null, or written with escapes")
 
 
 class _Route(NamedTuple):

@@ -20,8 +20,7 @@ import pyarrow.json as pj
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import BOM, Block, again, blocks
 from grpo_cli.formats.interface import TypesDiffer
-from grpo_cli.formats.jsonl.exact import rows_at
-from grpo_cli.formats.jsonl.lines import last_braces, number_at
+from grpo_cli.formats.jsonl.lines import last_braces, number_at, rows_at
 from grpo_cli.parallel import ahead
 from grpo_cli.values.column_types import EXACT, Contents, typed_series, with_inner_texts
 from grpo_cli.values.json_text import refuse_doubled

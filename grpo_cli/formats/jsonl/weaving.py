@@ -11,15 +11,15 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from io import BytesIO
-from itertools import chain, islice
-from typing import BinaryIO, Final, NamedTuple
+from itertools import chain
+from typing import BinaryIO, Final, NamedTuple, cast
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.errors import InputChanged
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.blocks import BOM, Block, again, blocks, ending, offsets, raw_lines, taken
+from grpo_cli.formats.blocks import BOM, Block, again, blocks, ending, in_new_order, raw_lines
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.jsonl.lines import is_blank, last_braces, line_ends
 from grpo_cli.formats.jsonl.members import Spot
@@ -30,7 +30,6 @@ from grpo_cli.values.slices import Buffer, Gap, Ints, Text, between, filled
 from grpo_cli.values.token_lists import is_on_tokens
 
 _CLOSE: Final = ord("}")
-_CHUNK: Final = 16_384  # rows in a new order whose cells are rendered at a time
 
 
 class _BlockToWeave(NamedTuple):
@@ -44,7 +43,7 @@ class _BlockToWeave(NamedTuple):
 
 
 def weave(source: Input, index: Sequence[BlockRows] | None, sink: BinaryIO, weaving: Weaving, size: int) -> None:
-    """Copy the file with the new fields inserted; with `take` (ascending) only the lines of these rows.
+    """Copy the file with the new fields inserted; with `take` only the lines of these rows, in its order.
 
     Without an index the file is read in blocks of about `size` bytes.
     """
@@ -57,34 +56,22 @@ def weave(source: Input, index: Sequence[BlockRows] | None, sink: BinaryIO, weav
         first = next(raw_lines(source))
         sink.write(BOM if first.startswith(BOM) else b"")
     newline = b"" if weaving.take is None else ending(first) or b"\n"
-    spot = Spot.of(weaving.added.columns, replace=True) if weaving.replace else None
+    spot = Spot.of(weaving.added.columns) if weaving.replace else None
+    has_order = weaving.take is None or (np.diff(weaving.take) > 0).all()
+    jobs = (_jobs if has_order else _jobs_in_new_order)(source, found, weaving, newline)
 
     def woven(job: _BlockToWeave) -> Iterable[Buffer]:
         return _woven(job, spot)
 
-    for parts in ahead(woven, _jobs(source, found, weaving, newline)):
+    for parts in ahead(woven, jobs):
         sink.writelines(parts)
-
-
-def weave_in_new_order(source: Input, sink: BinaryIO, added: pl.DataFrame, take: Ints, *, replace: bool) -> None:
-    """The lines of rows in any order, each fetched separately: for copies of groups, for example."""
-    spans = offsets((line, not is_blank(line)) for line in raw_lines(source))
-    first = next(raw_lines(source))
-    sink.write(BOM if first.startswith(BOM) else b"")
-    spot = Spot.of(added.columns, replace=replace)
-    with source.open() as handle:
-        # A mark stays before the first line, whichever that is now.
-        lines = (line.removeprefix(BOM) for line in taken(handle, spans, take, ending(first) or b"\n"))
-        for chunk in added.iter_slices(_CHUNK) if added.width else ():
-            sink.writelines(_line_by_line(islice(lines, len(chunk)), spot, chunk))
-        sink.writelines(lines)  # no new fields
 
 
 def _counted(block: Block) -> tuple[Block, BlockRows]:
     """The block with its bytes, which are read once, and its rows."""
     data = block.read()
     braces, empty = last_braces(data)
-    return block._replace(open=partial(BytesIO, data)), BlockRows(block.size, len(braces), braces, empty)
+    return block._replace(open=partial(BytesIO, data)), BlockRows(block.size, braces, empty)
 
 
 def _refuse_height(source: Input, height: int, weaving: Weaving) -> None:
@@ -111,12 +98,25 @@ def _jobs(
     _refuse_height(source, row, weaving)
 
 
+def _jobs_in_new_order(
+    source: Input, found: Iterable[tuple[Block, BlockRows]], weaving: Weaving, newline: bytes
+) -> Iterator[_BlockToWeave]:
+    """Blocks of lines that are fetched one by one: for copies of groups, for example."""
+    spans = [_spans(np.frombuffer(block.read(), np.uint8), rows.braces) + block.start for block, rows in found]
+    lines, row = np.concatenate(spans), 0
+    _refuse_height(source, len(lines), weaving)
+    for fetched, height in in_new_order(source, lines, cast("Ints", weaving.take), newline):
+        block, rows = _counted(fetched)
+        yield _BlockToWeave(block, rows, weaving.added[row : row + height], None, newline)
+        row += height
+
+
 def _woven(job: _BlockToWeave, spot: Spot | None) -> Iterable[Buffer]:
     """The bytes of a block with the new fields inserted."""
     block, rows, added, take, newline = job
     data, braces, empty = block.read(), rows.braces, rows.empty
     here = np.frombuffer(data, np.uint8)
-    if len(braces) != rows.height or not (np.take(here, braces, mode="clip") == _CLOSE).all():
+    if not (np.take(here, braces, mode="clip") == _CLOSE).all():
         raise InputChanged.between_readings(block.name)
     if not len(braces):
         return [data]
@@ -127,7 +127,7 @@ def _woven(job: _BlockToWeave, spot: Spot | None) -> Iterable[Buffer]:
     starts: Ints = np.append(0, braces[:-1])
     if take is not None:
         braces, empty = braces[take], np.flatnonzero(np.isin(take, empty))
-        starts, stops = _lines_of(here, braces)
+        starts, stops = _spans(here, braces).T
         gaps, texts, end = [(np.append(0, stops[:-1]), starts)], [[]], int(stops[-1])
         behind = b"" if end < len(data) or data.endswith(b"\n") else newline
     cuts: Ints = braces
@@ -146,13 +146,13 @@ def _woven(job: _BlockToWeave, spot: Spot | None) -> Iterable[Buffer]:
     return [*filled(memoryview(data)[:end], gaps, texts), behind]
 
 
-def _lines_of(here: np.ndarray, braces: Ints) -> tuple[Ints, Ints]:
+def _spans(here: np.ndarray, braces: Ints) -> np.ndarray:
     """Where the lines with these braces start, after a byte order mark, and end, including their line feeds."""
     feeds = line_ends(here)
     at = np.searchsorted(feeds, braces)
     starts = np.where(at, feeds[at - 1] + 1, 0)
     marked = np.all([np.take(here, starts + k, mode="clip") == byte for k, byte in enumerate(BOM)], axis=0)
-    return starts + len(BOM) * marked, np.minimum(feeds[at] + 1, len(here))
+    return np.column_stack([starts + len(BOM) * marked, np.minimum(feeds[at] + 1, len(here))])
 
 
 def _with_lists(

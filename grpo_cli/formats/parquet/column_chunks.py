@@ -7,14 +7,10 @@ data of the large file, and `moved` shifts their offsets.
 from __future__ import annotations
 
 import io
-import os
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby, pairwise
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +19,7 @@ from grpo_cli.formats.columnar import arrow_columns
 from grpo_cli.formats.parquet import footer, thrift
 from grpo_cli.formats.parquet.footer import Footer
 from grpo_cli.formats.parquet.thrift import ThriftField
+from grpo_cli.parallel import ahead
 from grpo_cli.values.token_lists import AT_ONCE, is_on_tokens, token_counts
 
 MOST_ROWS: Final = 1 << 26  # pyarrow cuts larger row groups
@@ -60,45 +57,33 @@ def blank(columns: pl.DataFrame) -> Footer:
 
 def encoded(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Iterator[Batch]:
     """The batches in order, encoded a few ahead of the writer; lists are long, so one batch of them is in memory."""
-    if tokens := sum(int(token_counts(series).sum()) for series in columns if is_on_tokens(series)):
-        start = 0
-        for part in _parts(sizes, max(1, AT_ONCE * len(columns) // tokens)):
-            yield _encode(columns[start : start + sum(part)], part, compression)
-            start += sum(part)
-        return
-    if sizes and sum(sizes) <= _BATCH_ROWS and len(sizes) <= _BATCH_GROUPS:
-        yield _encode(columns, sizes, compression)  # for a small file threads take longer to start than they save
-        return
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    waiting: deque[Future[Batch]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        start = 0
-        for part in _parts(sizes, _BATCH_ROWS):
-            rows = sum(part)
-            waiting.append(pool.submit(_encode, columns[start : start + rows], part, compression))
-            start += rows
-            if len(waiting) > 2 * threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    tokens = sum(int(token_counts(series).sum()) for series in columns if is_on_tokens(series))
+    most = max(1, AT_ONCE * len(columns) // tokens) if tokens else _BATCH_ROWS
+    parts = _parts(columns, sizes, most)
+
+    def made(part: tuple[pl.DataFrame, list[int]]) -> Batch:
+        return _encode(*part, compression)
+
+    return map(made, parts) if tokens else ahead(made, parts)
 
 
-def _parts(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
-    part, rows = [], 0
+def _parts(columns: pl.DataFrame, sizes: Sequence[int], most: int) -> Iterator[tuple[pl.DataFrame, list[int]]]:
+    """The rows and sizes of some row groups at a time."""
+    start, rows, part = 0, 0, list[int]()
     for size in sizes:
         part.append(size)
         rows += size
         if rows >= most or len(part) == _BATCH_GROUPS:
-            yield part
-            part, rows = [], 0
+            yield columns[start : start + rows], part
+            start, rows, part = start + rows, 0, []
     if part:
-        yield part
+        yield columns[start:], part
 
 
 def _encode(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Batch:
     # pyarrow ends a page where an array ends: how the columns came in pieces must not be seen in the file.
     table, sink = arrow_columns(columns).combine_chunks(), io.BytesIO()
-    first = table.slice(0, min(next(filter(None, sizes), 0), _SAMPLE))
+    first = columns.head(min(next(filter(None, sizes), 0), _SAMPLE))
     options: dict[str, Any] = {
         "compression": compression,
         "use_dictionary": leaf_paths(field for field in table.schema if _repeats(first[field.name])),
@@ -121,28 +106,16 @@ def _encode(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Ba
 
 
 def leaf_paths(fields: Iterable[pa.Field]) -> list[str]:
-    """The Parquet paths of columns, which may be lists or lists of lists."""
-    return [field.name + ".list.element" * str(field.type).count("list<") for field in fields]
+    """The Parquet paths of columns: a nested one has a path for each of its leaves, which only Parquet itself can name."""
+    pq.write_metadata(pa.schema(list(fields)), empty := io.BytesIO())
+    leaves = pq.read_metadata(empty).schema
+    return [leaves.column(at).path for at in range(len(leaves))]
 
 
-def _repeats(column: pa.ChunkedArray) -> bool:
-    if pa.types.is_list(column.type):  # it repeats one number
+def _repeats(column: pl.Series) -> bool:
+    if column.dtype.is_nested():  # a list repeats one number
         return True
-    if len(column) < _WORTH_IT or pa.types.is_boolean(column.type):
-        return False
-    # Counted by hand: pyarrow and polars would both load pyarrow.compute for it, which the shortest runs notice.
-    number = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
-    return 2 * (_distinct(column) if number and not column.null_count else len(set(column.to_pylist()))) <= len(column)
-
-
-def _distinct(column: pa.ChunkedArray) -> int:
-    """The number of distinct numbers in a column without nulls, compared by their bytes."""
-    # Not column.to_numpy(), which imports pandas where it is installed.
-    dtype = np.dtype(f"u{column.type.bit_width // 8}")
-    parts = [
-        np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * dtype.itemsize) for chunk in column.chunks
-    ]
-    return len(np.unique(np.concatenate(parts)))
+    return len(column) >= _WORTH_IT and column.dtype != pl.Boolean and 2 * column.n_unique() <= len(column)
 
 
 def moved(batch: Batch, group: int, to: int) -> list[bytes]:

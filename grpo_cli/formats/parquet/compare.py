@@ -60,22 +60,13 @@ def _side(handle: BinaryIO, source: Input, added: Collection[str]) -> _Side:
 
 def _have_same_chunks(left: _Side, right: _Side) -> bool:
     groups = range(len(left.footer.groups))
-    described = [(left.chunks(group), right.chunks(group)) for group in groups]
-    if all(ours == theirs for ours, theirs in described) and _same_start(left, right):
-        return True  # all chunks lie before the old footer, and there the files are the same
-    pairs = (pair for ours, theirs in described for pair in zip(ours, theirs, strict=True))
+    pairs = (pair for group in groups for pair in zip(left.chunks(group), right.chunks(group), strict=True))
     return all(_is_same(left, right, ours, theirs) for ours, theirs in pairs)
-
-
-def _same_start(left: _Side, right: _Side) -> bool:
-    starts = range(0, left.footer.start, _BLOCK)
-    sizes = [min(_BLOCK, left.footer.start - at) for at in starts]
-    return all(left.bytes(at, size) == right.bytes(at, size) for at, size in zip(starts, sizes, strict=True))
 
 
 def _is_same(left: _Side, right: _Side, ours: bytes, theirs: bytes) -> bool:
     """Whether two chunks have the same bytes and, except for offsets, the same metadata."""
-    if _without_offsets(ours) != _without_offsets(theirs):
+    if ours != theirs and _without_offsets(ours) != _without_offsets(theirs):
         return False
     blocks = (
         (here + at, there + at, min(_BLOCK, length - at))

@@ -28,18 +28,8 @@ SORTED_BY: Final = 1
 ELSEWHERE, CHUNK_AT, META, OFFSETS_AT, OFFSETS_SIZE, INDEX_AT, INDEX_SIZE = range(1, 8)
 CRYPTO: Final = (8, 9)
 # ColumnMetaData
-PATH, CODEC, VALUES, PLAIN, PACKED, PAGES_AT, LIST_AT, DICTIONARY_AT, BLOOM_AT, BLOOM_SIZE = (
-    3,
-    4,
-    5,
-    6,
-    7,
-    9,
-    10,
-    11,
-    14,
-    15,
-)
+CODEC, VALUES, PLAIN, PACKED = range(4, 8)
+PAGES_AT, LIST_AT, DICTIONARY_AT, BLOOM_AT, BLOOM_SIZE = 9, 10, 11, 14, 15
 
 TAIL: Final = 8  # the length of the footer in 4 bytes, and the magic
 MAGIC: Final = b"PAR1"
@@ -112,11 +102,9 @@ def is_encrypted(handle: BinaryIO, size: int) -> bool:
         if encrypted:
             return True
         # The first row group is enough: a footer can have thousands.
-        for field in thrift.walk(raw, 0, {ROW_GROUPS: lambda _, at: at}):
-            if field.id == ROW_GROUPS:
-                _, count, at = thrift.opened(raw, field.start)
-                chunks = thrift.items(raw, thrift.by_id(raw, at)[CHUNKS].start)[:-1] if count else []
-                return any(not thrift.by_id(raw, chunk).keys().isdisjoint(CRYPTO) for chunk in chunks)
+        _, count, at = thrift.opened(raw, _first_field(raw, ROW_GROUPS))
+        chunks = thrift.items(raw, thrift.by_id(raw, at)[CHUNKS].start)[:-1] if count else []
+        return any(not thrift.by_id(raw, chunk).keys().isdisjoint(CRYPTO) for chunk in chunks)
     return False
 
 
@@ -124,10 +112,16 @@ def height(handle: BinaryIO, size: int) -> int | None:
     """The number of rows, which stands before the row groups; None if the footer cannot be parsed."""
     with suppress(Unspliceable, *BROKEN):
         raw, _ = _last_bytes(handle, size)
-        for field in thrift.walk(raw, 0, {ROW_GROUPS: lambda _, at: at}):
-            if field.id == HEIGHT:
-                return thrift.number(raw, field.start)
+        return thrift.number(raw, _first_field(raw, HEIGHT))
     return None
+
+
+def _first_field(raw: bytes, name: int) -> int:
+    """The offset of the row groups or of a field before them."""
+    for field in thrift.walk(raw, 0, {ROW_GROUPS: lambda _, at: at}):
+        if field.id == name:
+            return field.start
+    raise KeyError(name)
 
 
 def _last_bytes(handle: BinaryIO, size: int) -> tuple[bytes, bool]:

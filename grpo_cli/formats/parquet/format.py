@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from io import BytesIO
+from functools import lru_cache, partial
 from itertools import chain, pairwise
 from typing import Any, BinaryIO, Final
 
@@ -22,7 +21,6 @@ from grpo_cli.formats.columnar import (
     cells_of,
     frame_of,
     panics_unprinted,
-    place,
     reach,
     readable,
     row_of,
@@ -31,6 +29,7 @@ from grpo_cli.formats.columnar import (
 )
 from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.parquet import footer, pages, rewrite, splice
+from grpo_cli.formats.parquet.column_chunks import leaf_paths
 from grpo_cli.formats.parquet.compare import same_chunks
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.values import cells
@@ -79,34 +78,27 @@ class Parquet(Format):
     binary = True
 
     def columns(self, source: Input) -> list[str]:
-        """Names of the top-level columns."""
         with _opened(source) as handle:
             return list(pq.read_schema(handle).names)
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
-        """Read the columns that the fields lie in."""
         with _opened(source) as handle:
             schema = pq.read_schema(handle)
             ways = [steps(source, field, schema) for field in fields]
             frame = _top_columns(source, handle, list(dict.fromkeys(way[0] for way in ways)))
-        pairs = zip(fields, ways, strict=True)
-        return Scanned(
-            pl.DataFrame({field.name: cells.typed(field, reach(frame, way), place(source)) for field, way in pairs})
-        )
+        pairs, place = zip(fields, ways, strict=True), partial(self.place, source)
+        return Scanned(pl.DataFrame({field.name: cells.typed(field, reach(frame, way), place) for field, way in pairs}))
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
-        """Read all columns."""
         with _opened(source) as handle:
             frame = _top_columns(source, handle, list(pq.read_schema(handle).names))
         yield frame
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
-        """A made-up row with the types of the file, from its schema alone."""
         with source.open() as handle:
             return [row_of(pq.read_schema(handle))]
 
     def row_count(self, source: Input) -> int | None:
-        """The number in the footer."""
         with source.open() as handle:
             return footer.height(handle, source.pin.size)
 
@@ -250,11 +242,7 @@ def _repeating(frame: pl.DataFrame, schema: pa.Schema) -> list[str]:
         for column in frame
         if (column.dtype.is_numeric() or column.dtype == pl.String) and 2 * column.n_unique() > len(column)
     }
-    # A nested column has a path for each of its leaves, which only Parquet itself can name.
-    pq.write_metadata(schema, empty := BytesIO())
-    leaves = pq.read_metadata(empty).schema
-    paths = [leaves.column(at).path for at in range(len(leaves))]
-    return [path for path in paths if path not in distinct]
+    return leaf_paths(field for field in schema if field.name not in distinct)
 
 
 def _row_groups(parts: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:

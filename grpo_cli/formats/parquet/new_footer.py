@@ -236,30 +236,13 @@ _DESCRIBING: Final[Mapping[str, Callable[[bytes, Change], bytes]]] = MappingProx
 })  # fmt: skip
 
 
-class Run(NamedTuple):
-    """Adjacent leaves of the new footer or of the old one."""
-
-    new: bool
-    first: int
-    last: int
-
-
-class Removed(NamedTuple):
-    """Plain and packed size of the chunks that a row group loses, and all bytes that stay in the file unread."""
-
-    plain: int
-    packed: int
-    unread: int
-
-
 @dataclass(frozen=True, slots=True)
 class MergedColumns:
-    """The columns of the new footer in order. `removed` are the leaves that only the old one has."""
+    """The columns of the new footer in order, each with whether it is new; `removed` are leaves of the old one alone."""
 
     old: Footer
     new: Footer
     columns: Sequence[tuple[bool, Column]]
-    leaves: Sequence[Run]
     removed: Sequence[int]
 
     @classmethod
@@ -268,9 +251,8 @@ class MergedColumns:
         fresh = {column.name: (True, column) for column in new.columns}
         order = dict.fromkeys(fresh.get(column.name, (False, column)) for column in old.columns)
         columns = list(order | dict.fromkeys(fresh.values()))
-        runs = [Run(is_new, column.first, column.last) for is_new, column in columns]
         removed = [leaf for column in old.columns if column.name in fresh for leaf in range(column.first, column.last)]
-        return cls(old, new, columns, runs, removed)
+        return cls(old, new, columns, removed)
 
     def schema(self) -> bytes:
         """The schema elements; of the old ones only the root changes."""
@@ -287,22 +269,22 @@ class MergedColumns:
         self, group: Mapping[int, ThriftField], sizes: tuple[int, int], new: Sequence[bytes]
     ) -> tuple[bytes, int]:
         """A row group with its new chunks (`sizes`: plain and packed), and the number of bytes that stay unread."""
-        raw, removed = self.old.raw, Removed(0, 0, 0)
+        raw, plain, packed, unread = self.old.raw, 0, 0, 0
         if self.removed:
             old = _cut(raw, self.old.chunks(group))
-            removed = _removed([old[leaf] for leaf in self.removed])
+            plain, packed, unread = _sizes([old[leaf] for leaf in self.removed])
             chunks = self._listed(old, new)
         else:  # after all others: the offsets of the old chunks are not needed
             _, count, at = thrift.opened(raw, group[footer.CHUNKS].start)
             chunks = thrift.listed(STRUCT, count + len(new), raw[at : group[footer.CHUNKS].end] + b"".join(new))
         values = {footer.CHUNKS: (LIST, chunks)}
-        for name, more, less in zip((footer.PLAIN_SIZE, footer.PACKED_SIZE), sizes, removed[:2], strict=True):
+        for name, more, less in zip((footer.PLAIN_SIZE, footer.PACKED_SIZE), sizes, (plain, packed), strict=True):
             if name in group:
                 values[name] = (I64, thrift.whole(thrift.number(raw, group[name].start) + more - less))
-        return thrift.changed(raw, self._sorted_by(group, values), values), removed.unread
+        return thrift.changed(raw, self._sorted_by(group, values), values), unread
 
     def _listed(self, old: Sequence[bytes], new: Sequence[bytes]) -> bytes:
-        found = [chunk for run in self.leaves for chunk in (new if run.new else old)[run.first : run.last]]
+        found = [item for is_new, at in self.columns for item in (new if is_new else old)[at.first : at.last]]
         return thrift.listed(STRUCT, len(found), b"".join(found))
 
     def _sorted_by(self, group: Mapping[int, ThriftField], values: dict[int, tuple[int, bytes]]) -> list[ThriftField]:
@@ -317,7 +299,7 @@ class MergedColumns:
     def _sorting(self, at: int) -> bytes:
         """Rows stay sorted by the columns before the first that was removed, under their new numbers."""
         raw, marks, columns = self.old.raw, thrift.items(self.old.raw, at), []
-        leaves = [(run.new, leaf) for run in self.leaves for leaf in range(run.first, run.last)]
+        leaves = [(is_new, leaf) for is_new, column in self.columns for leaf in range(column.first, column.last)]
         places = {leaf: to for to, (is_new, leaf) in enumerate(leaves) if not is_new}
         for start in marks[:-1]:
             found, _ = thrift.fields(raw, start)
@@ -328,7 +310,8 @@ class MergedColumns:
         return thrift.listed(STRUCT, len(columns), b"".join(columns)) if columns else b""
 
 
-def _removed(chunks: Sequence[bytes]) -> Removed:
+def _sizes(chunks: Sequence[bytes]) -> tuple[int, int, int]:
+    """Plain and packed size of chunks, and all bytes of a file that are theirs."""
     plain = packed = beside = 0
     for chunk in chunks:
         places = thrift.by_id(chunk, 0)
@@ -337,7 +320,7 @@ def _removed(chunks: Sequence[bytes]) -> Removed:
         packed += thrift.number(chunk, meta[footer.PACKED].start)
         indexes = [places.get(footer.OFFSETS_SIZE), places.get(footer.INDEX_SIZE), meta.get(footer.BLOOM_SIZE)]
         beside += sum(thrift.number(chunk, index.start) for index in indexes if index)
-    return Removed(plain, packed, packed + beside)
+    return plain, packed, packed + beside
 
 
 def _spans(side: Footer, fields: Mapping[int, ThriftField]) -> list[bytes]:

@@ -6,11 +6,10 @@ repeats what the old footer says.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from io import UnsupportedOperation
 from typing import BinaryIO, Final
 
 import polars as pl
@@ -29,10 +28,6 @@ MOST_IN_PLACE: Final = 0x7FFF_FFFF
 _KERNEL_STEP: Final = 1 << 30  # bytes for one call of copy_file_range
 _BLOCK: Final = 1 << 20
 _SIZES: Final = (footer.PLAIN_SIZE, footer.PACKED_SIZE)
-# Pipes, append mode, two file systems that do not know each other, kernels and sandboxes without the call.
-_CANNOT: Final = {
-    errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM, errno.ESPIPE, errno.EISDIR,
-}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -149,24 +144,14 @@ def copy_start(source: Input, handle: BinaryIO, sink: BinaryIO, length: int) -> 
 
 def _in_kernel(handle: BinaryIO, sink: BinaryIO, length: int) -> int:
     """Copy with `copy_file_range`, a reflink where the file system has it; return the number of bytes copied."""
-    try:
-        ends = handle.fileno(), sink.fileno()
-        sink.flush()
-    except (UnsupportedOperation, AttributeError):
-        return 0
     done = 0
-    try:
-        while done < length:
-            step = os.copy_file_range(*ends, min(_KERNEL_STEP, length - done), offset_src=done)
-            if not step:
-                break
+    # Not on this system; a pipe, append mode, a file system without it. A real error comes again for the bytes left.
+    with suppress(AttributeError, OSError):
+        sink.flush()
+        ends = handle.fileno(), sink.fileno()
+        while step := os.copy_file_range(*ends, min(_KERNEL_STEP, length - done), offset_src=done):
             done += step
-    except AttributeError:  # not on this system
-        return 0
-    except OSError as error:
-        if error.errno not in _CANNOT:
-            raise
     if done:
         # The sink does not know that its descriptor has moved.
-        sink.seek(os.lseek(ends[1], 0, os.SEEK_CUR))
+        sink.seek(os.lseek(sink.fileno(), 0, os.SEEK_CUR))
     return done

@@ -7,13 +7,14 @@ import io
 import os
 import re
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files.atomic import replacing
-from grpo_cli.files.inputs import Input, _Positioned, expand, pinned, spool
+from grpo_cli.files.inputs import Input, expand, pinned, spool
 from grpo_cli.formats.registry import SUFFIXES
 
 
@@ -148,7 +149,8 @@ def test_a_spool_is_read_twice_at_once_from_its_start() -> None:
 def test_a_shared_descriptor_can_be_read_with_positions_of_ones_own() -> None:
     source = spool(io.BytesIO(b"0123456789"))
     assert source.fd is not None
-    first, second = (io.BufferedReader(_Positioned(source.fd)) for _ in range(2))
+    shared = replace(source, path=f"/dev/fd/{source.fd}")
+    first, second = shared.open(), shared.open()
     assert (first.read(3), second.read(2), first.read(2)) == (b"012", b"01", b"34")
     assert first.seek(-2, os.SEEK_END) == len("01234567")
     assert first.read() == b"89"

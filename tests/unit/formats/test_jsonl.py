@@ -83,17 +83,6 @@ def test_a_late_name_is_found_in_any_line(line: bytes) -> None:
     assert found.frame.height == 6001
 
 
-def test_a_watched_name_is_found_while_another_block_has_the_same_doubt() -> None:
-    looks = reading.Reader._is_there
-
-    def as_another_thread_does(self: reading.Reader, data: bytes, watched: set[tuple[str, ...]]) -> bool:
-        self.common.update(watched)
-        return looks(self, data, watched)
-
-    with mock.patch.object(reading.Reader, "_is_there", as_another_thread_does):
-        assert outcome(b'{"reward": 1, "step": 3}\n' * 200, FIELDS[:1])[1] == {"step"}
-
-
 def test_names_come_from_the_first_lines_and_from_all_over_the_file() -> None:
     rows = [b'{"a":1}\n'] * 5000 + [b'{"a":1,"late":2}\n'] * 5000
     assert LINES.columns(in_memory(b"".join(rows))) == ["a", "late"]
@@ -118,10 +107,9 @@ def test_what_is_no_json_is_shown_before_a_word_that_stands_earlier() -> None:
 
 def by_line(data: bytes, added: pl.DataFrame) -> bytes:
     """What the weave by lines makes of it: the specification."""
-    spot = members.Spot.of(added.columns, replace=False)
-    values = iter(added.rows())
+    keys, values = list(map(json.dumps, added.columns)), iter(added.rows())
     return b"".join(
-        line if lines.is_blank(line) else spot.put(line, list(map(json_text.cell_text, next(values))))
+        line if lines.is_blank(line) else members.inserted(line, keys, list(map(json_text.cell_text, next(values))))
         for line in io.BytesIO(data)
     )
 
@@ -178,11 +166,12 @@ def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(data:
     replace = draw.draw(st.booleans())
     height = len(found) if take is None else len(take)
     added = pl.DataFrame({name: np.arange(height) / 7 for name in names}, schema=dict.fromkeys(names, pl.Float64))
-    spot = dataclasses.replace(members.Spot.of(names, replace=replace), plain=None)
-    rows = iter(added.rows())
+    spot = dataclasses.replace(members.Spot.of(names), plain=None)
+    keys, rows = list(map(json.dumps, names)), iter(added.rows())
 
     def put(line: bytes) -> bytes:
-        return spot.put(line, list(map(json_text.cell_text, next(rows))))
+        texts = list(map(json_text.cell_text, next(rows)))
+        return spot.put(line, texts) if replace else members.inserted(line, keys, texts)
 
     if take is None:
         wanted = b"".join(line if lines.is_blank(line) else put(line) for line in io.BytesIO(data))
@@ -375,8 +364,7 @@ def test_a_file_takes_many_pieces_as_it_takes_one(tmp_path: Path) -> None:
         sink.write(b"head")
         sink.writelines(memoryview(part) for part in parts)
         sink.write(b"between")
-        with mock.patch("os.writev", lambda fd, some: os.write(fd, b"".join(some)[:10])):
-            sink.writelines(parts[:1500])
+        sink.writelines(parts[:1500])
         assert sink.tell() == len(b"head" + b"".join(parts) + b"between" + b"".join(parts[:1500]))
         sink.write(b"tail")
     whole = b"head" + b"".join(parts) + b"between" + b"".join(parts[:1500]) + b"tail"
