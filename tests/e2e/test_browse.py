@@ -9,16 +9,13 @@ import re
 import struct
 import sys
 import termios
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from grpo_cli.files.installation import install
 from tests.support.command import adv
 from tests.support.samples import samples_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

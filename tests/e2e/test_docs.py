@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import tomllib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -29,9 +29,6 @@ from tests.support.documents import (
 from tests.support.goldens import cases
 from tests.support.samples import samples_in
 from tests.unit.test_rooms import PACKAGE, RULES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
 WRITTEN = {name: BLOCK.sub("", text) for name, text in TEXTS.items()}  # by people, not generated

@@ -7,16 +7,14 @@ import os
 import re
 import subprocess
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grpo_cli.files.installation import install
 from tests.support import ray_runs
 from tests.support.command import adv, process
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS = '{"prompt_id": 1, "reward": 0}\n{"prompt_id": 1, "reward": 1}\n'
 

@@ -49,8 +49,7 @@ MORE = [
     "audit parts.jsonl --plan-by env --column logged",
     "inspect steps.jsonl -g prompt_id,step --where 'mean < 0.5' --sort length --top 0",
     "inspect two_rewards.jsonl -r accuracy -r format --length-column sample --combine normalize",
-    "inspect tokens.jsonl",
-    "inspect now.jsonl --against before.jsonl",
+    "inspect tokens.jsonl", "inspect now.jsonl --against before.jsonl",
     "inspect graded.jsonl --against others.jsonl --config options.toml",
     "inspect steps.jsonl -g prompt_id,step --rescored steps.jsonl --rollout sample --config options.toml",
     "inspect two_rewards.jsonl -r accuracy -r format --rescored-column accuracy",
@@ -61,16 +60,11 @@ MORE = [
     "export chats.jsonl --to pairs --pairs all --max-pairs 1 -o out.jsonl --config options.toml",
     "export tokens.jsonl --to tokens --tokens ids -o out.jsonl",
     "export rewards.jsonl --to prompts --prompt prompt_id --solved-at 0.5 -o out.jsonl",
-    "audit shifted.jsonl --preset trl-grpo --config options.toml",
-    "audit tokens.jsonl --column reward",
+    "audit shifted.jsonl --preset trl-grpo --config options.toml", "audit tokens.jsonl --column reward",
     "compare rewards.jsonl --method rloo --method grpo --write -o out.jsonl",
     "compare graded.jsonl --method rloo --preset verl-grpo --config options.toml",
-    "verify scored.parquet --against rewards.parquet",
-    "methods",
-    "presets",
-    "presets trl",
-    "schemas",
-]
+    "verify scored.parquet --against rewards.parquet", "methods", "presets", "presets trl", "schemas",
+]  # fmt: skip
 
 
 def test_the_published_schemas_are_fresh() -> None:

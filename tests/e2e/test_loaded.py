@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import polars as pl
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOT_NEEDED = {"pandas", "pyarrow.compute", "pyarrow.dataset"}
 

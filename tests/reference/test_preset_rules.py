@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import mean, pstdev, stdev
-from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
@@ -16,9 +16,6 @@ from grpo_cli.options.resolve import plan_of
 from grpo_cli.render import plan_text
 from grpo_cli.render.presets import as_dict
 from grpo_cli.testing import Row, narrow
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 NAN = math.nan
 

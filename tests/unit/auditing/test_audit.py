@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -23,14 +25,9 @@ from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.read.tables import Binding, FrameTable
 from grpo_cli.runs.audit import Job, audited, run
 from tests.support.command import adv
-from tests.support.drawn import paired, some
+from tests.support.drawn import is_nightly, paired, some
 from tests.support.goldens import cases, commands, table
 from tests.support.jobs import write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
 
 Group = list[float]
 TABLE = "float_uniform8"
@@ -333,15 +330,11 @@ def one_of_each_form() -> list[tuple[str, str]]:
     return list(forms.values())
 
 
-def leads_back(case: str, preset: str) -> None:
+@pytest.mark.parametrize(("case", "preset"), golden_presets() if is_nightly() else one_of_each_form())
+def test_the_numbers_of_a_framework_lead_back_to_its_preset(case: str, preset: str) -> None:
     facts = found(table("tables", TABLE).with_columns(advantage=table("expected", TABLE)[case]))
     assert facts["match"]["mismatched_rows"] == 0
     assert preset in {*facts["match"]["preset_names"], *facts["ties"]}
-
-
-@pytest.mark.parametrize(("case", "preset"), one_of_each_form())
-def test_the_numbers_of_a_framework_lead_back_to_its_preset(case: str, preset: str) -> None:
-    leads_back(case, preset)
 
 
 def test_a_frame_is_audited_in_python() -> None:

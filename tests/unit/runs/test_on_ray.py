@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -18,9 +19,6 @@ from grpo_cli.runs import audit, compute_files, on_ray, ray_tasks
 from tests.support import ray_runs
 from tests.support.jobs import compute, job, write
 from tests.support.schema_files import WRITERS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

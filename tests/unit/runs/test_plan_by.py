@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -17,10 +19,6 @@ from grpo_cli.errors import DataError, GrpoError, UsageError
 from tests.support.command import adv
 from tests.support.jobs import rows_of, write
 from tests.support.schema_files import WRITERS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 Rows = list[dict[str, Any]]
 

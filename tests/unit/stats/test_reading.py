@@ -30,7 +30,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -44,9 +45,6 @@ from grpo_cli.stats.figures import figures
 from grpo_cli.stats.verdicts import verdicts
 from tests.support.command import adv
 from tests.support.jobs import inspected
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
