@@ -70,10 +70,7 @@ def test_it_starts_at_a_group_and_prints_the_commands_that_were_asked_for(place:
 
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
-    [
-        (["sample_data/chats.jsonl"], 2, "browse needs a terminal"),
-        (["-"], 2, "browse reads keys from standard input"),
-    ],
+    [(["sample_data/chats.jsonl"], 2, "browse needs a terminal"), (["-"], 2, "browse reads keys from standard input")],
 )
 def test_without_a_terminal_it_says_so(place: Path, arguments: list[str], status: int, message: str) -> None:
     done = adv("browse", *arguments, cwd=place)

@@ -46,7 +46,7 @@ LINES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("line", some(LINES, 2))
+@pytest.mark.parametrize("line", some(LINES, 4))
 def test_a_line_means_in_this_process_what_it_means_in_its_own(line: str, tmp_path: Path) -> None:
     facts = []
     for run, place in ((process, tmp_path / "own"), (adv, tmp_path / "this")):
@@ -117,11 +117,17 @@ def test_a_gate_that_holds_exits_3_and_writes_nothing(place: Path) -> None:
     assert files(place) == before
 
 
-@pytest.mark.parametrize(
-    "command",
-    [["presets"], ["methods"], ["presets", "--json"], ["inspect", "rewards.jsonl"], ["--help"], ["compute", "--help"]],
-    ids=" ".join,
-)
+LISTINGS = [
+    ["presets"],
+    ["methods"],
+    ["presets", "--json"],
+    ["inspect", "rewards.jsonl"],
+    ["--help"],
+    ["compute", "-h"],
+]
+
+
+@pytest.mark.parametrize("command", some(LISTINGS, 3), ids=" ".join)
 def test_a_reader_that_leaves_a_listing_early_is_no_error(command: list[str], place: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -246,13 +252,8 @@ def test_without_a_command_the_help_is_all_that_is_said(place: Path) -> None:
 
 
 def test_debug_shows_the_traceback(place: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "grpo_cli", "compute", "none.jsonl", "--debug"],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "grpo_cli", "compute", "none.jsonl", "--debug"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     assert "Traceback" in done.stderr
 
 

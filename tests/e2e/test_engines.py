@@ -24,10 +24,7 @@ def test_without_the_package_one_line_names_the_extra(tmp_path: Path, monkeypatc
     (tmp_path / "rows.jsonl").write_text(ROWS)
     (tmp_path / "ray.py").write_text("raise ImportError")  # `python -m` looks here first
     done = process("compute", "rows.jsonl", "--engine", "ray", cwd=tmp_path)
-    assert (done.status, done.err) == (
-        2,
-        f"error: --engine ray needs the package ray; {install('ray')}\n",
-    )
+    assert (done.status, done.err) == (2, f"error: --engine ray needs the package ray; {install('ray')}\n")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ TASKS = {
     "advantages by a method": "compute rewards.jsonl --method rloo -o scored.jsonl",
     "prompts that come back in every step": "compute steps.jsonl --group-within step -o scored.jsonl",
     "texts as rewards": "compute chats.jsonl --map pass=1,fail=0 --method dr-grpo -o scored.jsonl",
-    "the formula behind logged advantages": "audit rewards.jsonl --column length --json",
+    "the formula behind logged advantages": "audit logged.jsonl --json",
     "prompts neither too easy nor too hard": "select rewards.jsonl --where '0.1 <= mean <= 0.9' -o alive.jsonl",
     "pairs for DPO": "export chats.jsonl --to pairs -o pairs.jsonl",
     "solve rates of several draws": "export rewards.jsonl --to prompts --prompt prompt_id --pass-at 1,4 -o prompts.jsonl",
@@ -49,6 +49,7 @@ TASKS = {
 @pytest.mark.parametrize("task", TASKS)
 def test_a_task_needs_no_command_or_option_that_the_skill_does_not_name(task: str, tmp_path: Path) -> None:
     samples_in(tmp_path)
+    assert adv("compute", "rewards.jsonl", "-o", "logged.jsonl", cwd=tmp_path).status == 0
     name, *words = shlex.split(TASKS[task])
     assert f"grpo-adv {name}" in SKILL
     assert {word for word in words if word.startswith("-")} <= {*re.findall(r"--[a-z-]+", SKILL), "-o"}

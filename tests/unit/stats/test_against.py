@@ -53,10 +53,7 @@ def test_prompts_are_compared_one_by_one(tmp_path: Path) -> None:
     )
     assert {(round(one["value"], 9), one["kind"]): one["count"] for one in found["changes"]} == counted
     bands = {one["difficulty"]: (one["prompts"], one["change"]) for one in found["by_difficulty"]}
-    assert bands == {
-        "medium": (4, pytest.approx(fmean(changes[name] for name in "abce"))),
-        "always": (1, 0),
-    }
+    assert bands == {"medium": (4, pytest.approx(fmean(changes[name] for name in "abce"))), "always": (1, 0)}
 
 
 def test_the_interval_is_that_of_student(tmp_path: Path) -> None:

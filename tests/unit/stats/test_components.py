@@ -88,8 +88,7 @@ def test_two_combinations_are_modelled_as_two_rewards_are(tmp_path: Path) -> Non
     """Beyond the size of the groups a model says how often a constant group would vary."""
     rewards = [[1, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 1]]
     path = write(
-        tmp_path / "a.jsonl",
-        [{"uid": u, "a": a, "b": 1 - a} for u, group in enumerate(rewards) for a in group],
+        tmp_path / "a.jsonl", [{"uid": u, "a": a, "b": 1 - a} for u, group in enumerate(rewards) for a in group]
     )
     assert look(path, combine="normalize").facts["at_size"] == look(path, reward=["a"]).facts["at_size"]
 
