@@ -151,8 +151,8 @@ def test_a_broken_pipe_is_silent(place: Path) -> None:
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A place with a file that takes a while to pack."""
     place = tmp_path_factory.mktemp("large")
-    lines = (f'{{"prompt_id": "{i // 8}", "reward": {i % 3}}}\n' for i in range(1_000_000))
-    (place / "big.jsonl").write_text("".join(lines))
+    at = pl.int_range(1_000_000)
+    pl.select(prompt_id=(at // 8).cast(pl.String), reward=at % 3).write_ndjson(place / "big.jsonl")
     return place
 
 
