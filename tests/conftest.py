@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 # Where this is set, each command that a test starts would compile the package anew, which is most of its time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -24,6 +24,14 @@ PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthChe
 settings.register_profile("everyday", max_examples=20, **PATIENT)
 settings.register_profile("nightly", max_examples=800, **PATIENT)
 settings.load_profile("everyday")
+
+FOLDERS = count()
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a number of its own: for one of the test's name pytest looks at the folders of all tests before."""
+    return tmp_path_factory.mktemp(str(next(FOLDERS)), numbered=False)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,16 +9,13 @@ import re
 import struct
 import sys
 import termios
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from grpo_cli.files.installation import install
 from tests.support.command import adv
 from tests.support.samples import samples_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -73,10 +70,7 @@ def test_it_starts_at_a_group_and_prints_the_commands_that_were_asked_for(place:
 
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
-    [
-        (["sample_data/chats.jsonl"], 2, "browse needs a terminal"),
-        (["-"], 2, "browse reads keys from standard input"),
-    ],
+    [(["sample_data/chats.jsonl"], 2, "browse needs a terminal"), (["-"], 2, "browse reads keys from standard input")],
 )
 def test_without_a_terminal_it_says_so(place: Path, arguments: list[str], status: int, message: str) -> None:
     done = adv("browse", *arguments, cwd=place)

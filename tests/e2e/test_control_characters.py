@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import polars as pl
 import pytest
 
 from tests.support.command import adv
 from tests.support.drawn import paired
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Clear the screen, ring, C1's CSI, turn the direction of writing, end the line, return, half a surrogate pair's place.
 HOSTILE: Final = "k\x1b[2J\x07\x9b31m\u202e\u2066\nz\r\x00|"

@@ -7,16 +7,14 @@ import os
 import re
 import subprocess
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grpo_cli.files.installation import install
 from tests.support import ray_runs
 from tests.support.command import adv, process
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS = '{"prompt_id": 1, "reward": 0}\n{"prompt_id": 1, "reward": 1}\n'
 
@@ -26,10 +24,7 @@ def test_without_the_package_one_line_names_the_extra(tmp_path: Path, monkeypatc
     (tmp_path / "rows.jsonl").write_text(ROWS)
     (tmp_path / "ray.py").write_text("raise ImportError")  # `python -m` looks here first
     done = process("compute", "rows.jsonl", "--engine", "ray", cwd=tmp_path)
-    assert (done.status, done.err) == (
-        2,
-        f"error: --engine ray needs the package ray; {install('ray')}\n",
-    )
+    assert (done.status, done.err) == (2, f"error: --engine ray needs the package ray; {install('ray')}\n")
 
 
 @pytest.mark.parametrize(

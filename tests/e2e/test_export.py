@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -19,9 +20,6 @@ from hypothesis import strategies as st
 from tests.support.command import adv
 from tests.support.drawn import examples
 from tests.support.schema_files import WRITERS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 Row = dict[str, Any]
 ROWS: list[Row] = [

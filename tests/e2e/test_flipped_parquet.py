@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 
 from tests.support import flips
 from tests.support.command import adv, process
+from tests.support.drawn import is_nightly
 
-FLIPS = int(os.environ.get("FLIPS", "24"))
+FLIPS = int(os.environ.get("FLIPS", "3000" if is_nightly() else "24"))
 ROOT = Path(__file__).parents[2]
 
 

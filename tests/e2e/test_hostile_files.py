@@ -7,7 +7,8 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -17,9 +18,6 @@ from grpo_cli.errors import InputChanged
 from grpo_cli.files.inputs import pinned
 from tests.support.command import adv
 from tests.support.jobs import NAN, advantages, rows_of, selected, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS = [{"prompt_id": "a", "reward": float(reward), "text": "x"} for reward in (0, 1)]
 BEYOND = 10**9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -14,6 +15,7 @@ import grpo_cli
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.table import COMPARED, EVERY, OUTPUT, Option
 from tests.support.command import adv, process
+from tests.support.drawn import paired
 
 ROWS = "".join(
     json.dumps({"prompt_id": k // 4, "reward": k % 4, "prompt": "p", "completion": "c"}) + "\n" for k in range(12)
@@ -71,7 +73,8 @@ def as_variable(place: Path, text: str) -> dict[str, str]:
     return {"GRPO_ADV_CONFIG": str(place.parent / "mine.toml")}
 
 
-SOURCES = pytest.mark.parametrize("source", [as_file, as_section, as_variable], ids=lambda source: source.__name__)
+WAYS = [as_file, as_section, as_variable]
+SOURCES = pytest.mark.parametrize("source", WAYS, ids=lambda source: source.__name__)
 
 
 def files(place: Path) -> dict[str, bytes]:
@@ -85,11 +88,9 @@ def test_what_a_file_of_the_folder_may_not_set_is_written_down_here_as_well() ->
     assert {row.name for row in EVERY.values() if not row.in_folder} == NOT_ALLOWED
 
 
-@SOURCES
-@pytest.mark.parametrize("name", sorted(NOT_ALLOWED))
-@pytest.mark.parametrize("command", READERS)
-def test_it_cannot_overwrite_or_send_whatever_the_command(command: str, name: str, source: Any, place: Path) -> None:
-    row = EVERY[name]
+@pytest.mark.parametrize(("setting", "source"), paired(product(READERS, sorted(NOT_ALLOWED)), WAYS))
+def test_it_cannot_overwrite_or_send_whatever_the_command(setting: tuple[str, str], source: Any, place: Path) -> None:
+    command, row = setting[0], EVERY[setting[1]]
     (place / "in.advantages.jsonl").write_text("precious")
     env = source(place, toml(row))
     before = files(place)
@@ -209,14 +210,15 @@ def test_of_several_the_variable_comes_first_and_the_project_last(place: Path) -
     assert (json.loads(said.out)["config"], said.err) == ("own.toml", ""), "who names a file knows it"
 
 
-@SOURCES
-@pytest.mark.parametrize("formula", [["--preset", "trl-grpo"], ["--method", "dr-grpo"], ["--expr", "reward - mean"]])
-@pytest.mark.parametrize(
-    "text", ['method = "rloo"\n', 'preset = "verl-grpo"\n', 'expr = "reward"\n', 'method = "pkpo"\nparam = "k=3"\n']
-)
+FORMULAS = [["--preset", "trl-grpo"], ["--method", "dr-grpo"], ["--expr", "reward - mean"]]
+TEXTS = ['method = "rloo"\n', 'preset = "verl-grpo"\n', 'expr = "reward"\n', 'method = "pkpo"\nparam = "k=3"\n']
+
+
+@pytest.mark.parametrize(("formulas", "source"), paired(product(FORMULAS, TEXTS), WAYS))
 def test_a_formula_on_the_command_line_replaces_that_of_the_file(
-    source: Any, formula: list[str], text: str, place: Path
+    formulas: tuple[list[str], str], source: Any, place: Path
 ) -> None:
+    formula, text = formulas
     alone = numbers(*formula, "--no-config", place=place)
     env = source(place, f"{text}schema = 'none'\n")
     assert numbers(*formula, place=place, **env) == alone

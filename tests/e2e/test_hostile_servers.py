@@ -5,18 +5,16 @@ from __future__ import annotations
 import gc
 import json
 import re
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grpo_cli.files import stores
 from tests.support.command import Done, adv
 from tests.support.hostile_server import DRIPS, Answer, Request, hostile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 LINES = "".join(f'{{"prompt_id": "p{at // 4}", "reward": {float(at % 3 == 0)}}}\n' for at in range(24)).encode()
 TREE = "/api/datasets/owner/runs/tree/main/data?recursive=true"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import polars as pl
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.support.drawn import paired
 
 NOT_NEEDED = {"pandas", "pyarrow.compute", "pyarrow.dataset"}
 
@@ -58,13 +57,14 @@ def test_facts_and_nulls_load_no_pandas(path: Path) -> None:
     assert "pandas" not in loaded(["compute", str(path), "-o", str(target), "--quiet", *options])
 
 
-@pytest.mark.parametrize(("rows", "size"), [(2000, 10), (4000, 1100)], ids=["few", "long"])
-@pytest.mark.parametrize(
-    "command", [["compute"], ["inspect"], ["select", "--where", "std > 0"]], ids=lambda words: words[0]
-)
+READING = [["compute"], ["inspect"], ["select", "--where", "std > 0"]]
+
+
+@pytest.mark.parametrize(("command", "lines_of"), paired(READING, [(2000, 10), (4000, 1100)]))
 def test_json_lines_load_pyarrow_only_to_put_many_short_ones_together(
-    command: list[str], rows: int, size: int, tmp_path: Path
+    command: list[str], lines_of: tuple[int, int], tmp_path: Path
 ) -> None:
+    rows, size = lines_of
     lines = tmp_path / "in.jsonl"
     frame = pl.DataFrame({"prompt_id": [row // 8 for row in range(rows)], "reward": [row % 3 for row in range(rows)]})
     frame.with_columns(text=pl.lit("x" * size)).write_ndjson(lines)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.command import adv
 from tests.support.jobs import rows_of, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS = [{"prompt_id": i // 2, "reward": i % 2, "prompt": "p", "completion": "c"} for i in range(8)]
 WRITING = {

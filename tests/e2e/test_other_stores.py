@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -13,10 +15,6 @@ from grpo_cli.files import stores
 from grpo_cli.runs import compute_files
 from tests.support.command import adv
 from tests.support.other_stores import Azure, Google, Store, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 ROWS = [{"prompt_id": f"p{at // 4}", "reward": float(at % 3 == 0), "text": "x" * at} for at in range(24)]
 LINES = "".join(f"{json.dumps(row)}\n" for row in ROWS).encode()

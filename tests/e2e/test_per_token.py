@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -14,10 +16,6 @@ import pytest
 from grpo_cli.values import token_lists
 from grpo_cli.write.token_lists import TokenColumns, token_facts
 from tests.support.command import adv
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 Row = dict[str, Any]
 ROWS: list[Row] = [

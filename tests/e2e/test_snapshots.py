@@ -15,6 +15,7 @@ import pytest
 
 from grpo_cli.engine.presets import presets
 from tests.support.command import adv
+from tests.support.drawn import some
 
 HERE = Path(__file__).resolve().parent / "snapshots"
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_data"
@@ -63,9 +64,8 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_a_summary_without_a_warning_fits_a_terminal_whatever_the_preset(inputs: str, folder: Path) -> None:
     fitting = 0
-    for name, row in presets().items():
-        if row.refused or {*row.plan.needs} - {"length"}:
-            continue
+    computed = [(name, row) for name, row in presets().items() if not row.refused and {*row.plan.needs} <= {"length"}]
+    for name, row in (tried := some(computed, 4)):
         length = "--length-column length" if row.plan.needs else ""
         line = f"compute {inputs} --preset {name} {length} --force -o out.jsonl"
         done = adv(*shlex.split(line), cwd=folder, COLUMNS="80", NO_COLOR="1")
@@ -74,7 +74,7 @@ def test_a_summary_without_a_warning_fits_a_terminal_whatever_the_preset(inputs:
             fitting += 1
             assert 15 < len(done.out.splitlines()) <= 23, (line, done.out)  # the command itself is the 24th
             assert "written        out.jsonl" in done.out
-    assert fitting > 100
+    assert len(computed) > 100 and fitting > 0.6 * len(tried)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
@@ -19,10 +20,6 @@ import pytest
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from tests.support.command import adv, process, taken
 from tests.support.jobs import compute, rows_of, write
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 ROWS = [{"prompt_id": "a", "reward": reward} for reward in (0, 1)]
 

@@ -6,16 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 import polars as pl
 import pytest
 
 from tests.support.samples import samples_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS: Final = 300_000
 COMMANDS: Final = [

@@ -6,12 +6,14 @@ import csv
 import gzip
 import json
 import math
+import random
 import shutil
 import struct
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import duckdb
 import polars as pl
@@ -26,10 +28,6 @@ import grpo_cli
 from tests.support.command import adv
 from tests.support.drawn import examples
 from tests.support.keys import FLAT, FORMS, JSON, wrapped
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Sequence
 
 Row = dict[str, Any]
 Table = list[Row]
@@ -271,13 +269,8 @@ def test_two_keys_in_one_file_and_in_two_have_the_bits_of_their_groups(
 
 
 NESTED: Final = (
-    "jsonl",
-    "jsonl.gz",
-    "jsonl.zst",
-    "json",
-    "parquet",
-    "arrow",
-)  # formats that have fields in fields, and lists
+    "jsonl", "jsonl.gz", "jsonl.zst", "json", "parquet", "arrow",
+)  # formats that have fields in fields, and lists  # fmt: skip
 
 
 @given(table=tables(), plan=st.sampled_from(PLANS))

@@ -10,20 +10,16 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 import polars as pl
 import pytest
 
-from tests.support.faults import HALVED, KINDS, Ended, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.support.faults import Faults
+from tests.support.faults import HALVED, KINDS, Ended, Faults, serving
 
 POSITIONS: Final = int(os.environ.get("FAULT_POSITIONS", "0")) or None
 TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")

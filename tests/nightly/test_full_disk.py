@@ -9,20 +9,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from tests.nightly.test_faults import WRITING, Case, check, contents, fresh, large, repaired, spread
-from tests.support.faults import serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.faults import Faults
+from tests.support.faults import Faults, serving
 
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 ROOMY: Final = 1 << 30

@@ -13,36 +13,23 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pytest
 
 from tests.support.command import Done, adv
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 FILES = 40  # that one process reads
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "60"))
 TEXTS = [
-    "",
-    "x",
-    'a "quoted" one',
-    "\\",
-    "\n\t",
-    "é",
-    "漢字",
-    "\U0001f600",
-    "\u2028",
-    "}",
-    '{"reward": 9}',
-    ',"advantage":1}',
-    "\x7f",
-]
+    "", "x", 'a "quoted" one', "\\", "\n\t", "é", "漢字", "\U0001f600", "\u2028", "}", '{"reward": 9}',
+    ',"advantage":1}', "\x7f",
+]  # fmt: skip
 NAMES = ["text", "reward ", "Reward", "a.b", "messages", "ünïcode", 'q"', "reward\\", "extra"]
 
 
@@ -96,17 +83,8 @@ def test_any_lines_keep_every_byte_and_get_the_numbers_of_plain_python(tmp_path:
         ending = draw.choice(["\n", "\r\n"])
         path.write_bytes((ending.join(texts) + draw.choice(["", ending])).encode())
         options = [
-            "--scale",
-            "none",
-            "--singleton",
-            "zero",
-            "--group",
-            "prompt_id",
-            "--reward",
-            "reward",
-            "-q",
-            "--force",
-        ]
+            "--scale", "none", "--singleton", "zero", "--group", "prompt_id", "--reward", "reward", "-q", "--force",
+        ]  # fmt: skip
         done = adv("compute", str(path), "-o", str(out), *options)
         assert done.status == 0, done.err
         written = out.read_bytes().decode().split(ending)

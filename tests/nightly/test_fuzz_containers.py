@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -16,8 +17,10 @@ import sys
 import time
 import zipfile
 from base64 import b64encode
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
@@ -27,11 +30,6 @@ from tests.reference.test_bad_inputs import forget_peak, peak
 from tests.support.bad_files import pickled_text, tensor, torch_zip, zipped
 from tests.support.command import adv
 from tests.unit.formats.test_containers import with_zstandard
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
-    from pathlib import Path
 
 SECONDS: Final = 5  # of the processor, for one file
 ZSTANDARD: Final = 93  # the method of a member that `zipfile` may not read
@@ -248,16 +246,8 @@ def test_a_spoiled_saved_data_set_gives_all_of_its_rows_or_is_refused(tmp_path: 
     words = [
         "export",
         str(folder),
-        "--to",
-        "weights",
-        "--prompt",
-        "prompt_id",
-        "--response",
-        "text",
-        *OPTIONS,
-        "--group-within",
-        "input",
-    ]
+        "--to", "weights", "--prompt", "prompt_id", "--response", "text", *OPTIONS, "--group-within", "input",
+    ]  # fmt: skip
     expected = answer(out, *words)
     assert expected is not None and len(expected) == len(ROWS)
     refused = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,9 +15,6 @@ from grpo_cli.formats.parquet import column_chunks, footer, splice, thrift
 from grpo_cli.formats.registry import FORMATS
 from tests.support.command import adv
 from tests.unit.formats.test_splice import READERS, ROWS, TABLE, adding, check, start, values, wrote
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def far(data: bytes, path: Path, by: int) -> None:

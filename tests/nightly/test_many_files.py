@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import polars as pl
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.runs.compute_files import Job, run
 from grpo_cli.write.outputs import Output
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FEW, MANY = 300, 2400
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PARTS: Final = 20
 ROWS: Final = 5000  # of a part

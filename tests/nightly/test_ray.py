@@ -13,9 +13,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,6 @@ from tests.support import ray_runs
 from tests.support.command import process
 from tests.support.jobs import job
 from tests.support.raylets import INSTALLED, raylets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 pytestmark = [
     pytest.mark.skipif(not INSTALLED, reason="the extra ray is not installed"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from grpo_cli.runs import compute_files
 from tests.support import ray_runs
 from tests.support.jobs import job
 from tests.support.raylets import INSTALLED, raylets
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.skipif(not INSTALLED, reason="the extra ray is not installed"),

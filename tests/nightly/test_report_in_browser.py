@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grpo_cli.render.report import write_report
+from grpo_cli.stats.inspection import Inspection
 from tests.support.jobs import inspected, write
 from tests.unit.render.test_report import against_another, drawn, report_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from grpo_cli.stats.inspection import Inspection
 
 CHROMIUM = (
     os.environ.get("CHROMIUM")

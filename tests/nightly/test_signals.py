@@ -12,8 +12,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -21,10 +23,6 @@ import pytest
 
 from tests.nightly.test_faults import TEMPORARY
 from tests.support.command import adv
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 COUNT: Final = int(os.environ.get("SIGNALS", "200"))
 SEED: Final = int(os.environ.get("SIGNALS_SEED", "5"))

@@ -6,7 +6,9 @@ It needs Java 17.
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -17,10 +19,6 @@ from grpo_cli.files.inputs import Input
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.parquet import splice
 from tests.support.command import adv
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ROWS: Final = 1000
@@ -44,16 +42,12 @@ SMALL: Final = {
     "spark.sql.session.timeZone": "UTC",
 }
 COLUMNS: Final = (
-    "concat('p', int(id / 4)) as prompt_id",
-    "double(id * 7 % 5) as reward",
-    "array(id, null) as items",
+    "concat('p', int(id / 4)) as prompt_id", "double(id * 7 % 5) as reward", "array(id, null) as items",
     "struct(id as a, map('k', id, 'l', null) as m, array(struct(id as b)) as c) as nested",
-    "timestamp_seconds(id * 1001) as at",
-    "date_add(date'2024-02-28', int(id % 3)) as day",
-    "cast(id / 7 as decimal(20, 4)) as exact",
-    "if(id % 9 = 0, null, repeat('ü', int(id % 40))) as text",
+    "timestamp_seconds(id * 1001) as at", "date_add(date'2024-02-28', int(id % 3)) as day",
+    "cast(id / 7 as decimal(20, 4)) as exact", "if(id % 9 = 0, null, repeat('ü', int(id % 40))) as text",
     "binary(string(id)) as raw",
-)
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grpo_cli.errors import DataError
 from grpo_cli.twinkle import GRPOAdvantage
 from tests.support.jobs import compute, look, rows_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 grpo = GRPOAdvantage()
 DOCUMENTED = [0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
 from tests.support.command import adv
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the trainers warn of each other's old names
 PROMPTS = ["one two", "three four", "one two", "five", "three four", "six one"]  # some stand twice in a step

@@ -6,9 +6,11 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -37,10 +39,6 @@ from grpo_cli.testing import (
 )
 from tests.support.drawn import drawn_for, examples
 from tests.support.oracles import ORACLES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 OWN_FORMULA = "(reward - mean) / (std + epsilon)"
 METHODS = [name for name in ESTIMATORS if name != "expression"]
@@ -224,18 +222,10 @@ def test_a_constant_group_is_exactly_zero(method: str, value: float) -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        "grpo",
-        "rloo",
-        "dr-grpo",
-        "grpo-loo",
-        "lite-ppo",
-        "quantile",
-        "mc-grpo",
-        "entropic",
-        "james-stein",
+        "grpo", "rloo", "dr-grpo", "grpo-loo", "lite-ppo", "quantile", "mc-grpo", "entropic", "james-stein",
         "james-stein++",
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("offset", [1e9, 1e15])
 def test_a_large_offset_costs_no_digits(method: str, offset: float) -> None:
     pattern = [0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]

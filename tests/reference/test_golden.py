@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from grpo_cli.engine.presets import presets
 from tests.support.drawn import some
 from tests.support.goldens import Run, cases, commands, computed, computed_by_command, differences, runs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_every_case_has_a_command_or_the_reason_why_it_has_none() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pytest
 from hypothesis import assume
@@ -18,9 +19,6 @@ from grpo_cli.options.resolve import plan_of
 from grpo_cli.render import plan_text
 from grpo_cli.testing import Row, narrow
 from tests.support.jobs import near
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NAN = math.nan
 Values: TypeAlias = "list[float]"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grpo_cli.errors import DataError, UsageError
 from tests.support.jobs import compute
 from tests.support.readings import OUTCOMES, Reading, readings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 READINGS = readings()
 

@@ -30,15 +30,16 @@ def examples(count: int) -> settings:
 
 def some(cases: Iterable[T], every: int) -> list[T]:
     """One of so many cases that are slow and much the same; the nightly run takes all of them."""
-    return [*cases][:: 1 if _is_nightly() else every]
+    return [*cases][:: 1 if is_nightly() else every]
 
 
 def paired(these: Iterable[T], those: Collection[U]) -> list[tuple[T, U]]:
     """Each of these with the next of those, which begin anew at their end; the nightly run takes every pair."""
-    return [*(product(these, those) if _is_nightly() else zip(these, cycle(those), strict=False))]
+    return [*(product(these, those) if is_nightly() else zip(these, cycle(those), strict=False))]
 
 
-def _is_nightly() -> bool:
+def is_nightly() -> bool:
+    """Whether this is the nightly run."""
     return settings().max_examples > EVERYDAY
 
 

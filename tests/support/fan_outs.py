@@ -7,17 +7,15 @@ which rollout each row is of. Six groups of four rollouts, of which some have up
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tests.support.bad_files import torch_zip
 from tests.support.schema_files import chat, lines
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 GROUPS, ROLLOUTS = 6, 4
 ROWS = 34

@@ -45,23 +45,14 @@ COMMANDS: Final = [
     ["compute", "in.parquet", "-o", "out.parquet", "--force", "--zero-variance", "drop"],
     ["compare", "in.parquet", "--method", "grpo", "--method", "rloo"],
     [
-        "export",
-        "in.parquet",
-        "--to",
-        "sft",
-        "-o",
-        "out.jsonl",
-        "--force",
-        "--prompt",
-        "prompt_id",
-        "--response",
+        "export", "in.parquet", "--to", "sft", "-o", "out.jsonl", "--force", "--prompt", "prompt_id", "--response",
         "response",
     ],
     ["export", "in.parquet", "--to", "weights", "-o", "out.jsonl", "--force"],
     ["audit", "in.parquet"],
     ["verify", "in.parquet", "--against", "intact.parquet"],
     ["schemas", "in.parquet"],
-]
+]  # fmt: skip
 MOSTLY: Final = 0.6  # of the bits are those of the footer
 SECONDS: Final = 120
 

@@ -22,20 +22,10 @@ def browsed() -> str:
         return picture(
             driven(
                 browser(made),
-                "s",
-                "down",
-                "down",
-                "down",
-                "down",
-                "down",
-                "enter",
-                "down",
-                "c",
-                "tab",
-                "down",
+                "s", "down", "down", "down", "down", "down", "enter", "down", "c", "tab", "down",
                 size=SIZE,
             )
-        )
+        )  # fmt: skip
 
 
 def picture(text: str) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import pickle
 import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -17,15 +19,10 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import GrpoError
 from grpo_cli.runs import audit, compute_files, inspect, on_ray
+from grpo_cli.runs.compute_files import Job
 from grpo_cli.runs.on_ray import OnRay
 from grpo_cli.runs.workers import HERE
 from tests.support.jobs import inspect_job, job
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from grpo_cli.runs.compute_files import Job
 
 ROWS = 100
 

@@ -61,10 +61,7 @@ def test_of_a_lazy_frame_only_the_needed_columns_are_collected() -> None:
 def test_pandas_keeps_its_index(index: list[Any]) -> None:
     data = pd.DataFrame({"prompt_id": KEYS, "reward": REWARDS}, index=index)
     result = grpo_cli.compute(data, method="dr-grpo")
-    for series, values, name in (
-        (result.advantages, CENTRED, "advantage"),
-        (result.status, ["scored"] * 4, "status"),
-    ):
+    for series, values, name in ((result.advantages, CENTRED, "advantage"), (result.status, ["scored"] * 4, "status")):
         assert isinstance(series, pd.Series) and series.name == name
         assert series.index.equals(data.index) and series.tolist() == values
 

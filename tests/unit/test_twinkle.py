@@ -40,18 +40,10 @@ def _close(values: object, tol: float = 1e-7) -> Any:
     ("advantage", "scale", "expected"),
     [
         (grpo, "group", [-0.8660254, 0.8660254, -0.8660254, 0.8660254, 1.5, -0.5, -0.5, -0.5]),
-        (
-            grpo,
-            "batch",
-            [-0.966092, 0.966092, -0.966092, 0.966092, 1.449138, -0.483046, -0.483046, -0.483046],
-        ),
+        (grpo, "batch", [-0.966092, 0.966092, -0.966092, 0.966092, 1.449138, -0.483046, -0.483046, -0.483046]),
         (grpo, "none", [-0.5, 0.5, -0.5, 0.5, 0.75, -0.25, -0.25, -0.25]),
         (rloo, "group", [-1.1547005, 1.1547005, -1.1547005, 1.1547005, 2.0, -2 / 3, -2 / 3, -2 / 3]),
-        (
-            rloo,
-            "batch",
-            [-1.288122, 1.288122, -1.288122, 1.288122, 1.932184, -0.644061, -0.644061, -0.644061],
-        ),
+        (rloo, "batch", [-1.288122, 1.288122, -1.288122, 1.288122, 1.932184, -0.644061, -0.644061, -0.644061]),
         (rloo, "none", [-2 / 3, 2 / 3, -2 / 3, 2 / 3, 1.0, -1 / 3, -1 / 3, -1 / 3]),
     ],
 )
@@ -99,11 +91,7 @@ def test_a_constant_group_gives_exact_zeros_where_float32_gives_noise(advantage:
 
 @pytest.mark.parametrize(
     ("scale", "expected"),
-    [
-        ("group", [1.0, 2.0, 6.0]),
-        ("batch", [-2 / sqrt(7), -1 / sqrt(7), 3 / sqrt(7)]),
-        ("none", [-2.0, -1.0, 3.0]),
-    ],
+    [("group", [1.0, 2.0, 6.0]), ("batch", [-2 / sqrt(7), -1 / sqrt(7), 3 / sqrt(7)]), ("none", [-2.0, -1.0, 3.0])],
 )
 def test_one_generation_is_measured_against_the_batch_unless_the_scale_is_group(
     scale: str, expected: list[float]

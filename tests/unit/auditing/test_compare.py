@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pytest
@@ -12,9 +13,6 @@ import pytest
 import grpo_cli
 from tests.support.command import Done, adv
 from tests.support.jobs import rows_of, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GROUPS = {"a": [0.0, 1.0, 0.5], "b": [1.0, 1.0], "c": [0.0, 0.0, 0.25, 1.0]}
 ROWS = [{"prompt_id": key, "reward": r} for key, group in GROUPS.items() for r in group]

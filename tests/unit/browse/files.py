@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 import polars as pl
+from textual.pilot import Pilot
 from textual.widgets import Input
 
 from grpo_cli.browse.app import Browser, Start
@@ -14,12 +17,6 @@ from grpo_cli.browse.model import Model
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.runs.inspect import Job
 from grpo_cli.stats.inspection import View
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
-    from textual.pilot import Pilot
 
 ROUNDS = 8  # of messages: from a widget to the screen and back each goes through some
 REWARDS: dict[str, list[float]] = {

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from grpo_cli.browse.app import Browser
 from grpo_cli.browse.follow import Folder
 from grpo_cli.errors import DataError
 from tests.unit.browse.files import browser, driven, model, rollouts, screen, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from grpo_cli.browse.app import Browser
 
 LATER = [{**row, "prompt_id": f"later-{row['prompt_id']}"} for row in rollouts()]
 

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.unit.browse.files import browser, driven, model, rollouts, walked, write
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 SAID = "the file changed while it was being read"
 HOSTILE = [
-    "\x1b[2J\x1b[31m",
-    "\x00\x07\x08",
-    "\u202eright to left\u202c",
-    "[bold red]x[/]",
-    "[/]",
-    "[@click=app.quit]x[/]",
-    "\ud800",
-    "",
-    " ",
-    "\t",
-]
+    "\x1b[2J\x1b[31m", "\x00\x07\x08", "\u202eright to left\u202c", "[bold red]x[/]", "[/]", "[@click=app.quit]x[/]",
+    "\ud800", "", " ", "\t",
+]  # fmt: skip
 
 
 def test_whatever_keys_and_texts_are_the_screen_shows_them(tmp_path: Path) -> None:

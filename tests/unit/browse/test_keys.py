@@ -7,11 +7,13 @@ import os
 import shlex
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from grpo_cli.browse.app import Browser
 from grpo_cli.browse.keys import KEYS
+from grpo_cli.browse.model import Model
 from grpo_cli.cli.export import export
 from grpo_cli.cli.select import select
 from grpo_cli.engine.estimators.registry import ESTIMATORS
@@ -19,10 +21,6 @@ from grpo_cli.engine.presets import presets
 from grpo_cli.read.tables import Binding
 from tests.support.pictures import PICTURE, browsed
 from tests.unit.browse.files import browser, driven, model, rollouts, walked, write
-
-if TYPE_CHECKING:
-    from grpo_cli.browse.app import Browser
-    from grpo_cli.browse.model import Model
 
 SCREENS = Path(__file__).parent / "screens"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,9 +10,6 @@ from rich.cells import cell_len
 
 from grpo_cli.browse.layout import ENDS, Line, beside, differing, page, wrapped
 from grpo_cli.browse.record import Part
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 ANY_TEXT = st.text(st.characters(), max_size=200)
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grpo_cli.browse.record import Part, Reader, parts_of
 from grpo_cli.read.texts import TextColumns
 from tests.unit.browse.files import model, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CALL = {"name": "look", "arguments": '{"at": 1}'}
 

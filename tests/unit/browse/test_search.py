@@ -5,33 +5,25 @@ from __future__ import annotations
 import gzip
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grpo_cli.browse.model import Model
 from grpo_cli.browse.search import Search
 from grpo_cli.formats.jsonl.format import Jsonl
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.values.cells import Field
 from tests.unit.browse.files import model, write
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from grpo_cli.browse.model import Model
-
 TEXTS = [
-    "The quick brown fox",
-    'she said "Quick!" to C:\\dir/file',
-    "über alles, ÜBER ALLES",
-    "<b>bold</b> & more",
-    "line one\nline two",
-    "日本 and K",
-    "",
-]
+    "The quick brown fox", 'she said "Quick!" to C:\\dir/file', "über alles, ÜBER ALLES", "<b>bold</b> & more",
+    "line one\nline two", "日本 and K", "",
+]  # fmt: skip
 
 
 def found(made: Model, needle: str) -> list[int]:
@@ -76,24 +68,10 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize(
     "needle",
     [
-        "quick",
-        "QUICK BROWN",
-        '"quick!"',
-        "c:\\dir/f",
-        "\\",
-        "/b",
-        "über",
-        "Über Alles",
-        "<b>",
-        "& m",
-        "日本",
-        "日本 AND",
-        "e",
-        "ask",
-        "nowhere",
-        "prompt",
+        "quick", "QUICK BROWN", '"quick!"', "c:\\dir/f", "\\", "/b", "über", "Über Alles", "<b>", "& m", "日本",
+        "日本 AND", "e", "ask", "nowhere", "prompt",
     ],
-)
+)  # fmt: skip
 def test_a_row_is_found_by_what_its_texts_say(made: Model, needle: str) -> None:
     expected = [at for at, text in enumerate(TEXTS) if needle.lower() in f"ask\0{text}".lower()]
     assert found(made, needle) == expected

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from itertools import combinations
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +14,6 @@ from hypothesis import strategies as st
 import grpo_cli
 from grpo_cli.errors import UnknownName, UsageError
 from tests.support.jobs import frame
-
-if TYPE_CHECKING:
-    import polars as pl
 
 GROUPS = [[0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [1.0, 0.0], [3.0]]
 

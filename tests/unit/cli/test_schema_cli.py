@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from grpo_cli.schemas.table import schemas
 from tests.support.command import adv
 from tests.support.schema_files import REFUSED, WRITERS, lines
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_list_names_every_schema(tmp_path: Path) -> None:
@@ -58,20 +55,6 @@ def test_what_a_file_was_read_as_is_said(command: str, tmp_path: Path) -> None:
     done = adv(command, "12.jsonl", cwd=tmp_path)
     assert done.status == 0
     assert "schema         verl rollout dump" in done.out
-
-
-def test_the_summary_has_the_schema_and_the_first_note_says_how_it_was_read(tmp_path: Path) -> None:
-    WRITERS["reasoning-gym"](tmp_path)
-    facts = json.loads(adv("compute", "time_intervals.json", "--json", cwd=tmp_path).out)
-    assert facts["schema"] == "reasoning-gym results"
-    assert facts["notes"][0] == "read as reasoning-gym results: group = record within file, reward = score"
-
-
-def test_a_logged_advantage_is_never_overwritten_by_itself(tmp_path: Path) -> None:
-    path = WRITERS["trl"](tmp_path).path
-    done = adv("compute", str(path), cwd=tmp_path)
-    assert done.status == 1
-    assert "already has a column 'advantage'; --replace overwrites it, --column gives another name" in done.err
 
 
 def test_a_pipe_of_one_document_is_read_and_written_as_one(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from grpo_cli.formats.registry import FORMATS, lines, of, sniff
 from grpo_cli.values.cells import Field
 from grpo_cli.write.outputs import Target
 from grpo_cli.write.weave import sink
+from tests.support.drawn import paired
 from tests.support.weaving import in_memory, inserting
 
 LINES = b"".join(b'{"k":"p%d","reward":%d}\n' % (at // 4, at % 3) for at in range(3000))
@@ -146,11 +147,9 @@ def test_neither_the_cores_nor_the_pieces_change_a_packed_byte(
 ) -> None:
     text = LONG[:size]
     found = set[bytes]()
-    for workers in (1, 2, 4):
+    for piece, workers in paired((997, BLOCK - 1, BLOCK, 3 * BLOCK + 5, size or 1), (1, 2, 4)):
         monkeypatch.setattr(compression, "_WORKERS", workers)
-        for piece in (997, BLOCK - 1, BLOCK, 3 * BLOCK + 5, size or 1):
-            found.add(packed_in([text[at : at + piece] for at in range(0, size, piece)], suffix))
-        found.add(packed_in([b"", text, b""], suffix))
+        found.add(packed_in([b"", *(text[at : at + piece] for at in range(0, size, piece)), b""], suffix))
     assert len(found) == 1
     assert plain(found.pop()) == text
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -16,11 +17,11 @@ from grpo_cli.read import columns, memory
 from grpo_cli.read.tables import Binding
 from grpo_cli.runs import audit, compute_files, on_ray, ray_tasks
 from tests.support import ray_runs
+from tests.support.drawn import paired, some
 from tests.support.jobs import compute, job, write
 from tests.support.schema_files import WRITERS
 
-if TYPE_CHECKING:
-    from pathlib import Path
+SUFFIXES = ["parquet", "jsonl"]
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +40,8 @@ def test_every_extra_column_is_read(method: str, tmp_path: Path, folder: Path) -
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
+    ("options", "suffix"),
+    paired([
         {"reward": ["reward", "other=0.5"]},
         {"rollout": "rollout", "rollout_reward": "last"},
         {"rollout": "rollout", "rollout_reward": "mean"},
@@ -55,10 +56,9 @@ def test_every_extra_column_is_read(method: str, tmp_path: Path, folder: Path) -
         {"facts": True, "dtype": "f32"},
         {"reward": ["other"], "missing": "exclude"},
         {"kl_coef": 0.1, "kl_column": "kl"},
-    ],
+    ], SUFFIXES),
     ids=str,
-)
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+)  # fmt: skip
 def test_options_mean_the_same(options: dict[str, Any], suffix: str, tmp_path: Path) -> None:
     folder = ray_runs.shards(tmp_path / "in", ray_runs.rows(), suffix=suffix)
     ray_runs.both(tmp_path, folder, **{"group": "prompt_id", "reward": ["reward"], **options})
@@ -97,8 +97,8 @@ def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "options"),
-    [
+    ("case", "suffix"),
+    paired([
         ({"step": pl.int_range(pl.len()) % 3}, {"group_within": None}),
         ({"prompt_id": pl.when(pl.int_range(pl.len()) != 333).then("prompt_id")}, {}),
         ({"reward": pl.when(pl.int_range(pl.len()) % 100 != 77).then("reward")}, {}),
@@ -108,13 +108,13 @@ def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
         ({}, {"group": "nothing"}),
         ({"length": pl.when(pl.int_range(pl.len()) != 99).then("length")}, {"whiten": "token", "batch_by": "input", "length_column": "length"}),
         ({"advantage": pl.lit(1.0)}, {}),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, dict) else value,
+    ], SUFFIXES),
+    ids=lambda value: value if isinstance(value, str) else " ".join(key for one in value for key in one),
 )  # fmt: skip
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
 def test_what_one_process_refuses_is_refused(
-    change: dict[str, pl.Expr], options: dict[str, Any], suffix: str, tmp_path: Path
+    case: tuple[dict[str, pl.Expr], dict[str, Any]], suffix: str, tmp_path: Path
 ) -> None:
+    change, options = case
     folder = ray_runs.shards(tmp_path / "in", ray_runs.rows().with_columns(**change), suffix=suffix)
     ray_runs.errors(tmp_path, folder, **{"group": "prompt_id", "reward": ["reward"], **options})
 
@@ -135,7 +135,7 @@ def test_a_text_that_an_id_contradicts_is_no_key(tmp_path: Path) -> None:
     assert str(error) == "several columns could be the group key: prompt, id; choose with --group NAME"
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", some(WRITERS, 2))
 def test_the_layouts_of_known_tools_are_read_as_by_one_process(name: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     written = WRITERS[name](tmp_path / "in")
@@ -315,8 +315,8 @@ def test_a_run_stops_while_it_reads_when_the_memory_will_not_do(
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
+    ("options", "suffix"),
+    paired([
         {},
         {"by": "role"},
         {"by": "file"},
@@ -325,10 +325,9 @@ def test_a_run_stops_while_it_reads_when_the_memory_will_not_do(
         {"rollout": "rollout", "rollout_reward": "last"},
         {"group": None, "group_size": 3, "partial": "keep", "group_within": None},
         {"duplicates": True, "text_column": "text"},
-    ],
+    ], SUFFIXES),
     ids=str,
-)
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+)  # fmt: skip
 def test_an_inspection_has_the_facts_of_one_process(options: dict[str, Any], suffix: str, tmp_path: Path) -> None:
     frame = ray_runs.rows().with_columns(text=pl.format("response {}", pl.int_range(pl.len()) % 7))
     folder = ray_runs.shards(tmp_path / "in", frame, suffix=suffix)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -17,10 +19,6 @@ from grpo_cli.errors import DataError, GrpoError, UsageError
 from tests.support.command import adv
 from tests.support.jobs import rows_of, write
 from tests.support.schema_files import WRITERS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 Rows = list[dict[str, Any]]
 
@@ -328,13 +326,13 @@ def test_audit_finds_the_formula_of_each_part(tmp_path: Path) -> None:
     config = toml(tmp_path / "plans.toml", plans)
     done("compute", "all.jsonl", "--config", config.name, *SHARED, cwd=tmp_path)
     logged = "all.advantages.jsonl"
-    facts = json.loads(done("audit", logged, "--plan-by", "env_name", "--json", cwd=tmp_path))
+    facts = json.loads(done("audit", logged, "--plan-by", "env_name", *SHARED, "--json", cwd=tmp_path))
     matches = {part["value"]: part["match"] for part in facts["parts"]}
     assert {match["verdict"] for match in matches.values()} == {"match"}
     found = {value: (match["plan"]["method"], match["plan"]["divisor"]["level"]) for value, match in matches.items()}
     assert found == {"math": ("grpo", "group"), "code": ("rloo", "none"), "chat": ("grpo", "none")}
     wrong = toml(tmp_path / "wrong.toml", {**plans, "chat": {"method": "grpo"}})
-    gate = ["--fail-on", "mismatched_rows > 0"]
+    gate = [*SHARED, "--fail-on", "mismatched_rows > 0"]
     assert adv("audit", logged, "--config", config.name, *gate, cwd=tmp_path).status == 0
     failed = adv("audit", logged, "--config", wrong.name, *gate, cwd=tmp_path)
     assert failed.status == 3
@@ -616,7 +614,8 @@ def test_python_tells_of_each_part() -> None:
     assert "env_name = math" in str(look)
     with pytest.raises(UsageError, match="an inspection of its own"):
         look.chart("rewards")
-    audited = grpo_cli.audit(frame.with_columns(advantage=result.advantages), reward="reward", plan_by="env_name")
+    logged = frame.with_columns(advantage=result.advantages)
+    audited = grpo_cli.audit(logged, reward="reward", plan_by="env_name", group="prompt_id")
     assert {part["value"] for part in audited["parts"]} == {"math", "code", "chat"}
 
 

@@ -16,6 +16,7 @@ from grpo_cli.choosing.groups import Choice
 from grpo_cli.engine.plan import Plan
 from grpo_cli.options.conditions import Filter
 from grpo_cli.read.parts import Parts
+from grpo_cli.read.tables import Binding
 from grpo_cli.render.progress import _Bar
 from grpo_cli.runs import audit, compute_files, export, select
 from grpo_cli.write.outputs import Output
@@ -55,7 +56,7 @@ def exported(folder: Path, phase: Phase) -> None:
 
 
 def audited(folder: Path, phase: Phase) -> None:
-    audit.run(audit.Job(inputs=[str(folder / "in.jsonl")]), phase)
+    audit.run(audit.Job(inputs=[str(folder / "in.jsonl")], binding=Binding(group=("prompt_id",))), phase)
 
 
 @pytest.mark.parametrize(

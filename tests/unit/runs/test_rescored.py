@@ -6,8 +6,9 @@ import json
 import random
 from collections import Counter
 from itertools import product
+from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pytest
@@ -15,14 +16,9 @@ import pytest
 import grpo_cli
 from grpo_cli.engine.column_stats import PIECE, few
 from grpo_cli.stats.rescored import agreement, count_pairs
-from tests.support.command import adv
+from tests.support.command import Done, adv
 from tests.support.jobs import write
 from tests.support.schema_files import lines, verifiers_episode
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.command import Done
 
 
 def rollouts(

@@ -7,7 +7,9 @@ import gzip
 import itertools
 import json
 import statistics
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,10 +26,6 @@ from tests.support import jobs
 from tests.support.command import adv
 from tests.support.jobs import rows_of, write
 from tests.support.schema_files import WRITERS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 GROUPS = {"half": [0, 1, 0, 1], "never": [0, 0], "always": [1, 1, 1], "rare": [0, 0, 0, 0, 1], "alone": [1]}
 ROWS = [{"prompt_id": key, "i": i, "reward": r} for key, rewards in GROUPS.items() for i, r in enumerate(rewards)]
@@ -67,17 +65,11 @@ def quantities(key: str, rewards: list[float]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "where",
     [
-        "0.1 <= mean <= 0.9 and std > 0",
-        "mean == 1 or size > 4",
-        "not constant == 1",
-        "constant == 0 and solve_rate < 0.5",
-        "prompt_id == 'rare'",
-        "prompt_id != 'rare' and spread / size > 0.2",
-        "std / mean > 1",
-        "max - min == spread",
-        "size > 100",
+        "0.1 <= mean <= 0.9 and std > 0", "mean == 1 or size > 4", "not constant == 1",
+        "constant == 0 and solve_rate < 0.5", "prompt_id == 'rare'", "prompt_id != 'rare' and spread / size > 0.2",
+        "std / mean > 1", "max - min == spread", "size > 100",
     ],
-)
+)  # fmt: skip
 def test_the_groups_that_stay_are_those_for_which_the_condition_holds(tmp_path: Path, where: str) -> None:
     rows, facts = selected(tmp_path, where=where)
     wanted = [

@@ -6,8 +6,9 @@ import json
 import random
 from collections import Counter
 from itertools import permutations
+from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,6 @@ from grpo_cli.errors import DataError
 from grpo_cli.stats.against import against
 from tests.support.command import adv
 from tests.support.jobs import inspected, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOW = {"a": [1, 1, 0, 1], "b": [0, 0], "c": [1, 0], "d": [1, 1], "e": [0, 1], "new": [1]}
 BEFORE = {"a": [0, 0, 0, 1], "b": [1, 0], "c": [0, 0], "d": [1, 1], "e": [1, 0, 0, 1], "old": [0]}
@@ -55,10 +53,7 @@ def test_prompts_are_compared_one_by_one(tmp_path: Path) -> None:
     )
     assert {(round(one["value"], 9), one["kind"]): one["count"] for one in found["changes"]} == counted
     bands = {one["difficulty"]: (one["prompts"], one["change"]) for one in found["by_difficulty"]}
-    assert bands == {
-        "medium": (4, pytest.approx(fmean(changes[name] for name in "abce"))),
-        "always": (1, 0),
-    }
+    assert bands == {"medium": (4, pytest.approx(fmean(changes[name] for name in "abce"))), "always": (1, 0)}
 
 
 def test_the_interval_is_that_of_student(tmp_path: Path) -> None:

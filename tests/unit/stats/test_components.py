@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from itertools import combinations
+from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,13 +14,9 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.options.resolve import binding_fields, plan_of
 from grpo_cli.read.tables import Binding
 from grpo_cli.runs import inspect
+from grpo_cli.stats.inspection import Inspection
 from tests.support.command import adv
 from tests.support.jobs import compute, selected, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from grpo_cli.stats.inspection import Inspection
 
 # The sum is 1 in each row of the first two groups; only in the second no component varies.
 A = [1.0, 0.0, 0.5, 0.5, 1.0, 0.0]
@@ -91,8 +88,7 @@ def test_two_combinations_are_modelled_as_two_rewards_are(tmp_path: Path) -> Non
     """Beyond the size of the groups a model says how often a constant group would vary."""
     rewards = [[1, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 1]]
     path = write(
-        tmp_path / "a.jsonl",
-        [{"uid": u, "a": a, "b": 1 - a} for u, group in enumerate(rewards) for a in group],
+        tmp_path / "a.jsonl", [{"uid": u, "a": a, "b": 1 - a} for u, group in enumerate(rewards) for a in group]
     )
     assert look(path, combine="normalize").facts["at_size"] == look(path, reward=["a"]).facts["at_size"]
 

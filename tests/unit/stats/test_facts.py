@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,9 +19,6 @@ from grpo_cli.errors import GateError
 from grpo_cli.runs.compute_files import run
 from grpo_cli.stats.facts import BINS, distribution, sizes, worst_and_best
 from tests.support.jobs import job, look, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FEW = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0]), min_size=1, max_size=40)
 MANY = st.lists(st.integers(-1000, 1000).map(lambda i: i / 8), min_size=BINS + 1, max_size=80, unique=True)
