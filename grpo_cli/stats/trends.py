@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -81,3 +82,8 @@ def _mean_and_std(values: pl.Series, codes: Any, size: int) -> tuple[Vector, Vec
         mean = np.bincount(here, weights=numbers, minlength=size) / n
         squares = np.bincount(here, weights=(numbers - mean[here]) ** 2, minlength=size)
         return mean, np.sqrt(np.where(n > 1, squares / (n - 1), np.nan))
+
+
+def thinned(lines: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of the lines, from all over them, with the first and the last."""
+    return [lines[at] for at in sorted({round(k * (len(lines) - 1) / (most - 1)) for k in range(most)})]
