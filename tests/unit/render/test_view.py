@@ -28,7 +28,7 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding, FrameTable
 from grpo_cli.render import explain, methods, plan_text, summary
 from grpo_cli.render.progress import phases
-from grpo_cli.render.text import bars, cut, exact, number
+from grpo_cli.render.text import bars, cut, exact, markdown_table, number
 from grpo_cli.stats import facts
 
 if TYPE_CHECKING:
@@ -225,6 +225,11 @@ def test_bars_are_listed_when_few_and_drawn_on_one_line_when_many() -> None:
 )  # fmt: skip
 def test_numbers_are_short(value: float | None, text: str) -> None:
     assert number(value) == text
+
+
+def test_a_table_of_markdown_has_any_names_and_no_bar_inside_a_cell() -> None:
+    table = markdown_table(["changed", "changed", "n"], [["a|b", None, 1 / 3], ["c", "d\n", 12345678]], {"n"})
+    assert table == "| changed | changed | n |\n| --- | --- | --: |\n| a\\|b |  | 0.333333 |\n| c | d | 12345678 |\n"
 
 
 def test_a_long_key_loses_its_middle() -> None:
