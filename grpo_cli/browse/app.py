@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 from threading import Lock, Thread, current_thread
 from typing import Any, ClassVar, Final
@@ -38,22 +37,10 @@ from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import clean, count, file_list
 
 Given = Mapping[str, Any]
+Writers = Mapping[str, Callable[[dict[str, Any]], None]]  # by command
 EVERY: Final = 2.0  # seconds between two looks at a folder that is followed
 SAID: Final = 0.1  # seconds between two words on how far a search is
 NO_TEXT: Final = "no column has a text, these are all fields; --response COL names a column"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Start:
-    """What to show at first, and who writes files."""
-
-    given: Given
-    texts: TextColumns = field(default_factory=TextColumns)
-    where: str = ""
-    sort: str = ORDER
-    show: str | None = None
-    follow: bool = False
-    write: Mapping[str, Callable[[dict[str, Any]], None]] = field(default_factory=dict)  # select and export
 
 
 class Browser(App[list[str]]):
@@ -69,9 +56,8 @@ class Browser(App[list[str]]):
     #groups { height: 3fr; }
     #rollouts { height: 2fr; }
     #text { width: 1fr; border-left: solid ansi_default; }
-    #keys { height: 1; }
     #status { height: auto; min-height: 1; max-height: 4; }
-    #keys { text-style: dim; }
+    #keys { text-style: dim; height: 1; }
     #line { display: none; height: 1; border: none; padding: 0; }
     Listing, Page { scrollbar-size-vertical: 1; overflow-x: hidden; overflow-y: scroll;
         scrollbar-color: ansi_default; scrollbar-background: ansi_default; }
@@ -82,11 +68,13 @@ class Browser(App[list[str]]):
         Binding(key.key, key.action.removeprefix("app."), key.help, show=False) for key in KEYS
     ]
 
-    def __init__(self, model: Model, start: Start) -> None:
+    def __init__(self, model: Model, given: Given, writers: Writers | None = None) -> None:
+        """`given` are the options of the command; `writers` are select and export."""
         super().__init__(ansi_color=True)
-        self.model, self.start = model, start
-        self.given = dict(start.given)
-        self.where, self.sort, self.ascending = start.where, start.sort, False
+        self.model, self.given, self.writers = model, dict(given), writers or {}
+        texts = {name: given[name] for name in ("prompt", "response", "messages") if name in given}
+        self.texts = TextColumns(**texts)
+        self.where, self.sort, self.ascending = given.get("where", ""), given.get("sort", ORDER), False
         self.shown: Ints = np.zeros(0, np.int64)
         self.rollouts: list[dict[str, Any]] = []
         self.fields = False
@@ -105,7 +93,6 @@ class Browser(App[list[str]]):
     # --- the screen --------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        """Title, trend, lists and text, a line to type in, status and keys."""
         yield Static(id="title", markup=False)
         yield Static(id="trend", markup=False)
         with Horizontal():
@@ -118,15 +105,13 @@ class Browser(App[list[str]]):
         yield Static(" ".join(f"{key.shown} {key.short}" for key in KEYS if key.short), id="keys", markup=False)
 
     def on_mount(self) -> None:
-        """The first screen."""
         self.groups, self.rows = self.query_one("#groups", Listing), self.query_one("#rollouts", Listing)
         self.page = self.query_one("#text", Page)
         self.groups.focus()
-        code = None if self.start.show is None else self.model.code_of(self.start.show)
-        self.arrange(code)
+        self.arrange(self.model.code_of(self.given["show"]) if "show" in self.given else None)
         self.say(self.model.warnings[0] if self.model.warnings else "")
         self.aside(self._prepare, "prepare")
-        if self.start.follow:
+        if self.given.get("follow"):
             folder = Folder(self.model)
             self.set_interval(EVERY, lambda: self.aside(lambda: self._look(folder), "follow"))
 
@@ -244,7 +229,7 @@ class Browser(App[list[str]]):
         file, number = narrow.spot(row)
         head = f"{clean(file.rsplit('/', 1)[-1])} row {number:,}"
         try:
-            reader = Reader(narrow, self.start.texts, self.model.inspection.columns.get("text", ""))
+            reader = Reader(narrow, self.texts, self.model.inspection.columns.get("text", ""))
             parts = [] if self.fields else reader.parts(row)
             if not self.fields and not parts:
                 self.tell(self.say, NO_TEXT)
@@ -269,12 +254,10 @@ class Browser(App[list[str]]):
         self.page.fill(head, lines, 0 if hit is None else max(hit - 2, 0))
 
     def action_fields(self) -> None:
-        """Every field in the place of the text; again: the text."""
         self.fields = not self.fields
         self.read()
 
     def action_arithmetic(self) -> None:
-        """How the advantage of the row is computed."""
         if self.row is not None:
             self.aside(self._work_out, "arithmetic")
 
@@ -284,18 +267,15 @@ class Browser(App[list[str]]):
         self.tell(self.push_screen, Said(f"{plan.method}: {plan.estimator.summary}", lines))
 
     def action_whole(self) -> None:
-        """All of a long text, or its ends."""
         self.whole = not self.whole
         self.read()
 
     def action_compare(self) -> None:
-        """Keep this text on the left."""
         self.pinned = self.parts if self.pinned is None else None
         self.say("" if self.pinned is None else "this text stays on the left; c: one text again")
         self.read()
 
     def action_zoom(self) -> None:
-        """The text over the whole width."""
         lists = self.query_one("#lists")
         lists.display = not lists.display
         (self.groups if lists.display else self.page).focus()
@@ -310,7 +290,6 @@ class Browser(App[list[str]]):
     # --- moving ------------------------------------------------------------------------------------------------
 
     def action_inside(self) -> None:
-        """From the groups to the rollouts, from these to the text."""
         (self.rows if self.focused is self.groups else self.page).focus()
 
     def action_leave(self) -> None:
@@ -339,7 +318,6 @@ class Browser(App[list[str]]):
         self.rows.go(self.rows.place + by)
 
     def action_jump(self, kind: Jump) -> None:
-        """To a place worth a look."""
         turn = self.turns[1] + 1 if self.turns[0] == kind else 0
         try:
             code, row = self.model.jump(kind, self.shown, self.groups.place, turn)
@@ -374,8 +352,6 @@ class Browser(App[list[str]]):
         self.asked(event.value.strip())
 
     def action_where(self) -> None:
-        """Ask for a condition."""
-
         def then(text: str) -> None:
             before, self.where = self.where, text
             code = self.code
@@ -391,8 +367,6 @@ class Browser(App[list[str]]):
         self.ask("condition, such as 0 < mean < 1 and size == 8; nothing shows all groups", self.where, then)
 
     def action_sort(self) -> None:
-        """Choose the order."""
-
         def then(name: str | None) -> None:
             if name is not None:
                 self.sort, self.ascending = name, False
@@ -401,19 +375,16 @@ class Browser(App[list[str]]):
         self.push_screen(Choose("sort by", {name: FACTS[name] for name in self.model.facts}, self.sort), then)
 
     def action_reverse(self) -> None:
-        """Turn the order."""
         self.ascending = not self.ascending
         self.arrange(self.code)
 
     # --- the plan ----------------------------------------------------------------------------------------------
 
     def action_method(self) -> None:
-        """Choose a method."""
         names = {name: row.summary for name, row in ESTIMATORS.items() if name != "expression"}
         self._choose_plan("method", names, self.model.inspection.scored.plan.method)
 
     def action_preset(self) -> None:
-        """Choose a preset."""
         names = {name: str(row.source.get("title", row.plan.method)) for name, row in presets().items()}
         self._choose_plan("preset", names, self.given.get("preset", ""))
 
@@ -443,12 +414,10 @@ class Browser(App[list[str]]):
     # --- search ------------------------------------------------------------------------------------------------
 
     def action_search(self) -> None:
-        """Ask for words and look for them in the texts of the groups that are listed."""
-
         def then(text: str) -> None:
             if self.search is not None:
                 self.search.stop()
-            self.search = Search(self.model, self.shown, text, self.start.texts) if text else None
+            self.search = Search(self.model, self.shown, text, self.texts) if text else None
             if self.search is None:
                 self.read()
             else:
@@ -480,7 +449,6 @@ class Browser(App[list[str]]):
             self.to(int(self.model.codes[row]), row)
 
     def action_hit(self, by: int) -> None:
-        """To the next hit or the one before."""
         if self.search is None:
             self.say("nothing was searched for: / does")
             return
@@ -490,8 +458,6 @@ class Browser(App[list[str]]):
     # --- files -------------------------------------------------------------------------------------------------
 
     def action_write(self) -> None:
-        """Ask what to make of the groups that are shown, and for the name of the file."""
-
         def chosen(kind: str | None) -> None:
             if kind == "select" and not self.where:
                 self.say("select needs a condition: w gives one")
@@ -511,23 +477,20 @@ class Browser(App[list[str]]):
 
     def _write(self, command: str, given: dict[str, Any]) -> None:
         shown = count(len(self.shown), "group")
-        self.start.write[command]({**given, "quiet": True})
+        self.writers[command]({**given, "quiet": True})
         self.tell(self.say, f"{command}: wrote {shown} to {given['output']}")
 
     def action_command(self) -> None:
-        """The commands that show and write the same."""
         key = None if self.code is None else key_of(self.model.inspection.narrow, self.code)
         self.said = commands(self.given, self.kind, where=self.where, sort=self.sort, show=key)
         self.push_screen(Said("commands", [line for command in self.said for line in (command, "")]))
 
     def action_help(self) -> None:
-        """All keys."""
         marks = "status: = zero variance, 1 singleton, ? without a reward, < small group"
         lines = [f"{key.shown:<6} {key.help}" for key in KEYS]
         self.push_screen(Said("keys", [*lines, "", marks, *map(printable, self.model.warnings)]))
 
     async def action_quit(self) -> None:
-        """End, whatever is being read."""
         self.exit(self.said)
 
     def finish(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Final
 
 from grpo_cli.browse.model import ORDER
@@ -43,17 +44,5 @@ def options_for(kind: str, given: Mapping[str, Any], where: str, output: str) ->
 
 def written(command: str, given: Mapping[str, Any]) -> str:
     """A command line of options by their names."""
-    return shlex.join([PROGRAM, command, *given["inputs"], *(word for item in given.items() for word in _words(*item))])
-
-
-def _words(name: str, value: Any) -> Iterator[str]:
-    if name == "inputs":
-        return
-    option = EVERY[name]
-    for one in value if isinstance(value, list) else [value]:
-        if option.type is bool:
-            yield from [option.flag] if one else []
-        elif str(one).startswith("-"):
-            yield f"{option.flag}={one}"
-        else:
-            yield from (option.flag, str(one))
+    options = [EVERY[name].words(value) for name, value in given.items() if name != "inputs" and value is not False]
+    return shlex.join([PROGRAM, command, *given["inputs"], *chain.from_iterable(options)])

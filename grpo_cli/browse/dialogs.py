@@ -29,14 +29,12 @@ class Choose(ModalScreen[str]):
         self._lines = [f"{name:{wide}}  {about}" for name, about in names.items()]
 
     def compose(self) -> ComposeResult:
-        """The list."""
         box = Vertical(id="box")
         box.border_title = self._title
         with box:
             yield Listing()
 
     def on_mount(self) -> None:
-        """Begin at the present choice."""
         place = self._names.index(self._now) if self._now in self._names else 0
         listing = self.query_one(Listing)
         listing.fill(len(self._lines), lambda at, _: self._lines[at], lambda _: "Enter chooses, Esc goes back", place)
@@ -46,7 +44,6 @@ class Choose(ModalScreen[str]):
         event.stop()
 
     def action_choose(self) -> None:
-        """The choice is the answer."""
         self.dismiss(self._names[self.query_one(Listing).place])
 
 
@@ -60,7 +57,6 @@ class Said(ModalScreen[None]):
         self._title, self._lines = title, lines
 
     def compose(self) -> ComposeResult:
-        """The page."""
         box = Vertical(id="box")
         box.border_title = self._title
         with box:

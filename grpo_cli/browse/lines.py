@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,10 +9,11 @@ from rich.cells import cell_len, set_cell_size
 
 from grpo_cli.browse.model import Ints, Model
 from grpo_cli.read.labels import Labels
-from grpo_cli.render.text import BLOCKS, clean, column, number
+from grpo_cli.render.text import clean, column, number, strip
 from grpo_cli.stats.verdicts import percent
 
 Line = str
+Column = tuple[str, Callable[[Mapping[str, Any]], str]]  # its head, and its text for a group
 BLOCK: Final = 64  # groups whose lines are made at once
 CACHED: Final = 64  # such blocks
 DIGITS: Final = 3
@@ -58,11 +58,15 @@ class GroupLines:
         labels = self._labels(codes, max(room, 1))
         return [_fitted(label, line, width) for label, line in zip(labels, cells, strict=True)]
 
-    def _columns(self, width: int) -> list[tuple[str, Callable[[Mapping[str, Any]], str]]]:
+    def _columns(self, width: int) -> list[Column]:
         """The head of each column, as wide as the column, and its text for a group."""
-        wide, strip_width = width >= _WIDE, _STRIP[width >= _WIDE]
-        low, high = self._ends
-        columns: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = [
+        wide = width >= _WIDE
+        room = _STRIP[wide]
+
+        def rewards(facts: Mapping[str, Any]) -> str:
+            return strip(ordered(facts["rewards"]), room, self._ends, MISSING).ljust(room)
+
+        columns: list[Column] = [
             ("  n", lambda facts: str(facts["size"])),
             (" mean", lambda facts: number(facts["mean"], digits=DIGITS)),
         ]
@@ -72,47 +76,38 @@ class GroupLines:
                 ("   std", lambda facts: number(facts["std"], digits=DIGITS)),
             ]
             columns += [("  length", lambda facts: number(facts["length"]))] if "length" in self._model.facts else []
+            status: Column = ("status       ", lambda facts: facts["status"].ljust(13))
         else:
             columns.append(("  std", lambda facts: number(facts["std"], digits=2)))
-        rewards = "rewards".ljust(strip_width)[:strip_width]
-        columns.append(
-            (rewards, lambda facts: strip(ordered(facts["rewards"]), low, high, strip_width).ljust(strip_width))
-        )
-        if wide:
-            columns.append(("status       ", lambda facts: facts["status"].ljust(13)))
-        else:
-            columns.append((" ", lambda facts: SIGNS.get(facts["status"], "!")))
-        return columns
+            status = (" ", lambda facts: SIGNS.get(facts["status"], "!"))
+        return [*columns, ("rewards".ljust(room)[:room], rewards), status]
 
 
 def rollout_lines(
     rollouts: Sequence[Mapping[str, Any]], place: Callable[[int], str], width: int
 ) -> tuple[Line, list[Line]]:
     """The head and the lines of the rollouts of a group."""
-    wide = width >= _WIDE
-    names = [*rollouts[0]["rewards"]] if rollouts else []
-    columns: list[tuple[str, list[str]]] = [
-        ("reward", column([line["reward"] for line in rollouts])),
-        ("advantage", _signed([line["advantage"] for line in rollouts])),
+    advantages = [line["advantage"] for line in rollouts]
+    signs = ["+" if value is not None and value > 0 else "" for value in advantages]
+    columns = [
+        ["reward", *column([line["reward"] for line in rollouts])],
+        ["advantage", *map("".join, zip(signs, column(advantages), strict=True))],
     ]
     if any(line["length"] is not None for line in rollouts):
-        columns.append(("length", [number(line["length"]) for line in rollouts]))
-    if wide:
-        columns.append(("status", [line["status"] for line in rollouts]))
+        columns.append(["length", *(number(line["length"]) for line in rollouts)])
+    if width >= _WIDE:
+        columns.append(["status", *(line["status"] for line in rollouts)])
     else:
-        columns.append((" ", [SIGNS.get(line["status"], "!") for line in rollouts]))
-    columns.append(("row", [place(line["row"]) for line in rollouts]))
-    if len(names) > 1:
-        columns += [
-            (clean(name)[:12], [number(line["rewards"][name], digits=DIGITS) for line in rollouts]) for name in names
-        ]
-    widths = [max(map(cell_len, [head, *cells])) for head, cells in columns]
-    head = " ".join(_right(head, wide) for (head, _), wide in zip(columns, widths, strict=True))
-    lines = [
-        " ".join(_right(cells[at], wide) for (_, cells), wide in zip(columns, widths, strict=True))
-        for at in range(len(rollouts))
-    ]
-    return _clipped(head, width), [_clipped(line, width) for line in lines]
+        columns.append([" ", *(SIGNS.get(line["status"], "!") for line in rollouts)])
+    columns.append(["row", *(place(line["row"]) for line in rollouts)])
+    names = [*rollouts[0]["rewards"]] if rollouts else []
+    columns += [
+        [clean(name)[:12], *(number(line["rewards"][name], digits=DIGITS) for line in rollouts)]
+        for name in names if len(names) > 1
+    ]  # fmt: skip
+    widths = [max(map(cell_len, cells)) for cells in columns]
+    head, *lines = (_clipped(" ".join(map(_right, cells, widths)), width) for cells in zip(*columns, strict=True))
+    return head, lines
 
 
 def trend_line(trend: tuple[str, list[dict[str, Any]]], width: int) -> Line:
@@ -124,33 +119,14 @@ def trend_line(trend: tuple[str, list[dict[str, Any]]], width: int) -> Line:
         values = [line[key] for line in lines]
         known = [value for value in values if value is not None]
         if known:
-            drawn = strip(values, min(known), max(known), min(room, len(values)))
-            parts.append(f"{title} {drawn} {shown(known[0])} to {shown(known[-1])}")
+            parts.append(f"{title} {strip(values, room, missing=MISSING)} {shown(known[0])} to {shown(known[-1])}")
     return _clipped("  ".join(parts), width)
-
-
-def strip(values: Sequence[float | None], low: float, high: float, width: int) -> str:
-    """A block for each value (or the mean of a few), from the lowest to the highest; a dot where there is none."""
-    step = max(1, math.ceil(len(values) / width))
-    drawn = []
-    for at in range(0, len(values), step):
-        known = [value for value in values[at : at + step] if value is not None]
-        share = (sum(known) / len(known) - low) / (high - low) if known and high > low else 0.5
-        drawn.append(BLOCKS[round(min(max(share, 0), 1) * (len(BLOCKS) - 1))] if known else MISSING)
-    return "".join(drawn)
 
 
 def ordered(values: Sequence[float | None]) -> list[float | None]:
     """Rewards from the largest to the smallest, those that are missing last."""
     known = sorted((value for value in values if value is not None), reverse=True)
     return [*known, *[None] * (len(values) - len(known))]
-
-
-def _signed(values: Sequence[float | None]) -> list[str]:
-    return [
-        f"{'+' if value is not None and value > 0 else ''}{text}"
-        for value, text in zip(values, column(values), strict=True)
-    ]
 
 
 def _right(text: str, width: int) -> str:

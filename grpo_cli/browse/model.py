@@ -26,7 +26,7 @@ from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.inspect import Job, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.facts import plain, reward_range
-from grpo_cli.stats.inspection import Inspection, score_groups
+from grpo_cli.stats.inspection import Inspection, never_stopping, score_groups
 from grpo_cli.stats.trends import trend
 
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -74,7 +74,7 @@ class Model:
         narrow, old = self.inspection.narrow, self.inspection.narrow.request.plan
         there = {*plan.needs} <= {*narrow.table.columns} and (old.uses_batch or not plan.uses_batch)
         if there and plan.unit == old.unit:
-            inspection = score_groups(narrow, _never_stopping(plan), self.inspection.columns)
+            inspection = score_groups(narrow, never_stopping(plan), self.inspection.columns)
         else:
             inspection = scored(self.tables, self.job.binding, plan, self.job.view)
             for table in self.tables:
@@ -109,13 +109,10 @@ class Model:
         """A fact of every group; NaN where there is none."""
         if name not in self.facts:
             raise UnknownName.among("fact of a group", name, self.facts)
-        groups = self.inspection.groups
-        if name == "spread":
-            values = groups["max"] - groups["min"]
-        elif name == "advantage":
+        if name == "advantage":
             return self._largest_advantage
-        else:
-            values = groups[name]
+        groups = self.inspection.groups
+        values = groups["max"] - groups["min"] if name == "spread" else groups[name]
         found: Floats = values.cast(pl.Float64).fill_null(float("nan")).to_numpy()
         return found
 
@@ -146,17 +143,13 @@ class Model:
         """The facts of these groups and the rewards of each, for the lines of a list."""
         groups = self.inspection.groups[list(codes)]
         status = self.inspection.scored.groups[".status"].gather(list(codes)).cast(pl.String)
-        rewards = self._rewards_of(codes)
+        rows = self.rows_of(codes)
+        values = iter(self.inspection.raw.rows[".reward"].gather(np.concatenate(rows)).to_list())
+        rewards = [[plain(value) for value in islice(values, len(of_group))] for of_group in rows]
         return [
             {**facts, "status": "zero-variance" if facts["constant"] and word == "scored" else word, "rewards": values}
             for facts, word, values in zip(groups.iter_rows(named=True), status, rewards, strict=True)
         ]
-
-    def _rewards_of(self, codes: Sequence[int]) -> list[list[float | None]]:
-        """The rewards of each of these groups in row order."""
-        rows = self.rows_of(codes)
-        values = iter(self.inspection.raw.rows[".reward"].gather(np.concatenate(rows)).to_list())
-        return [[plain(value) for value in islice(values, len(of_group))] for of_group in rows]
 
     def rows_of(self, codes: Sequence[int]) -> list[Ints]:
         """The rows of each of these groups, in the order of the files."""
@@ -229,13 +222,10 @@ class Model:
         """The places of the list that a jump goes through, computed once for a list."""
         of, best = self._rankings.get(kind, (None, shown))
         if of is not shown:
-            match kind:
-                case "surprising":
-                    values = self._surprise
-                case "longest":
-                    values = self._longest
-                case _:
-                    values = self.fact("spread")
+            if kind == "longest":
+                values = self._longest
+            else:
+                values = self._surprise if kind == "surprising" else self.fact("spread")
             best = _largest(values[shown])
             self._rankings[kind] = (shown, best)
         return best
@@ -276,13 +266,6 @@ class Model:
         first, groups = inspection.narrow.groups.first.to_numpy(), inspection.groups
         lines = trend(by, inspection.rows, first, groups, reward_range(groups))
         return inspection.columns["by"], lines
-
-
-def _never_stopping(plan: Plan) -> Plan:
-    """The plan as `inspect` has it: no row stops it."""
-    if plan.rewards.missing != "error":
-        return plan
-    return replace(plan, rewards=replace(plan.rewards, missing="exclude"))
 
 
 def _in_order(values: Floats) -> Ints:

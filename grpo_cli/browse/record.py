@@ -20,9 +20,9 @@ from grpo_cli.values.paths import Absent
 
 _THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
 _TURN: Final = re.compile(
-    r"<\|im_start\|>(?P<a>[\w-]+)\n?(?P<b>.*?)(?:<\|im_end\|>\n?|(?=<\|im_start\|>)|\Z)"
-    r"|<\|start_header_id\|>(?P<c>[\w-]+)<\|end_header_id\|>\s*(?P<d>.*?)(?:<\|eot_id\|>|(?=<\|start_header_id\|>)|\Z)"
-    r"|<start_of_turn>(?P<e>[\w-]+)\n?(?P<f>.*?)(?:<end_of_turn>\n?|(?=<start_of_turn>)|\Z)",
+    r"<\|im_start\|>([\w-]+)\n?(.*?)(?:<\|im_end\|>\n?|(?=<\|im_start\|>)|\Z)"
+    r"|<\|start_header_id\|>([\w-]+)<\|end_header_id\|>\s*(.*?)(?:<\|eot_id\|>|(?=<\|start_header_id\|>)|\Z)"
+    r"|<start_of_turn>([\w-]+)\n?(.*?)(?:<end_of_turn>\n?|(?=<start_of_turn>)|\Z)",
     re.DOTALL,
 )
 # A chat whose marks were left out when it was decoded, as verl writes it: each speaker on a line.
@@ -159,15 +159,11 @@ def _of_text(text: str, speaker: str) -> Iterator[Part]:
     for turn in _TURN.finditer(text):
         if text[at : turn.start()].strip():
             yield from _with_thoughts(text[at : turn.start()], speaker)
-        who, said = (turn[name] for name in ("ab", "cd", "ef")[_alternative(turn)])
+        who, said = (part for part in turn.groups() if part is not None)
         yield from _with_thoughts(said, who)
         at = turn.end()
     if not at or text[at:].strip():
         yield from _with_thoughts(text[at:], speaker)
-
-
-def _alternative(turn: re.Match[str]) -> int:
-    return next(at for at, name in enumerate("ace") if turn[name] is not None)
 
 
 def _with_thoughts(text: str, speaker: str) -> Iterator[Part]:

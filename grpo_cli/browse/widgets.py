@@ -81,15 +81,12 @@ class _Lines(ScrollView, can_focus=True):
         return self.line(at, width) if at < self.count else Strip.blank(self.size.width)
 
     def action_move(self, by: int) -> None:
-        """Up and down."""
         self.go(self.place + by)
 
     def action_page(self, by: int) -> None:
-        """A screen up and down."""
         self.go(self.place + by * self.room)
 
     def action_end(self, last: int) -> None:
-        """To the first or the last line."""
         self.go(last * self.count)
 
 

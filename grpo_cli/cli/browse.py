@@ -9,10 +9,9 @@ from importlib.util import find_spec
 from threading import Thread
 from typing import Any
 
-from grpo_cli.cli.output import progress
+from grpo_cli.cli.output import job_fields, progress
 from grpo_cli.errors import UsageError
-from grpo_cli.files.inputs import MAX_LINE
-from grpo_cli.options.resolve import binding_fields, plan_of, view_fields
+from grpo_cli.options.resolve import plan_of, view_fields
 
 
 def browse(given: dict[str, Any]) -> None:
@@ -26,39 +25,23 @@ def browse(given: dict[str, Any]) -> None:
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
         raise UsageError("browse needs a terminal", "inspect --show KEY prints a group")
     Thread(target=import_module, args=["textual.app"]).start()  # takes 0.2 s, which reading leaves to it
-    from grpo_cli.browse.model import Model
+    from grpo_cli.browse.model import ORDER, Model
     from grpo_cli.cli.export import export
     from grpo_cli.cli.select import select
     from grpo_cli.read.known_names import STEP_LIKE
-    from grpo_cli.read.tables import Binding
-    from grpo_cli.read.texts import TextColumns
     from grpo_cli.runs.inspect import Job
     from grpo_cli.stats.inspection import View
 
     view = {name: value for name, value in view_fields(given).items() if name != "sort"}
-    job = Job(
-        inputs=given["inputs"],
-        plan=plan_of(given),
-        binding=Binding(**binding_fields(given)),
-        view=View(**view, by_steps=True, named=STEP_LIKE),
-        skip_broken=given.get("on_error") == "skip",
-        max_line=given.get("max_line", MAX_LINE),
-    )
+    job = Job(**job_fields(given), plan=plan_of(given), view=View(**view, by_steps=True, named=STEP_LIKE))
     with progress(given) as phase:
         model = Model.of(job, phase)
-    from grpo_cli.browse.app import Browser, Start
+    from grpo_cli.browse.app import Browser
 
-    texts = {name: given[name] for name in ("prompt", "response", "messages") if name in given}
-    start = Start(
-        given=given,
-        texts=TextColumns(**texts),
-        **{name: given[name] for name in ("where", "sort", "show", "follow") if name in given},
-        write={"select": select, "export": export},
-    )
-    model.shown(start.where, start.sort)
-    if start.show is not None:
-        model.code_of(start.show)
-    browser = Browser(model, start)
+    model.shown(given.get("where", ""), given.get("sort", ORDER))
+    if "show" in given:
+        model.code_of(given["show"])
+    browser = Browser(model, given, {"select": select, "export": export})
     for line in browser.run() or ():
         print(line)
     browser.finish()

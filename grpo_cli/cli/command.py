@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -57,16 +57,15 @@ class Line:
                 getattr(import_module(f"grpo_cli.cli.{self.command.name}"), self.command.name)(given)
         except DataError as error:
             if "on_error" not in self.command.takes:
-                error.options = _skipping_is_for_compute
+                flag = EVERY["on_error"].flag
+                error.options = lambda text: text.replace(flag, f"compute {flag}")
             raise
 
     def _name_file(self, given: Mapping[str, Any]) -> None:
         """Say what was found in the working folder, even with --quiet: it may not be the user's own."""
-        set_there = [
-            name for name in self.command.takes if name in given and name not in self.given and name != "config"
-        ]
-        words = " ".join(_in_words(EVERY[name], given[name]) for name in set_there)
-        said = words or f"nothing for {self.command.name}"
+        set_there = [name for name in self.command.takes if name in given and name not in {"config", *self.given}]
+        words = [word for name in set_there for word in EVERY[name].words(given[name])]
+        said = shlex.join(words) or f"nothing for {self.command.name}"
         if sys.stderr is not None:
             print(printable(f"note: {given['config']} sets {said}; --no-config leaves it out"), file=sys.stderr)
 
@@ -86,20 +85,6 @@ def _plugins_said(*, quiet: bool) -> Iterator[None]:
         warnings.simplefilter("ignore" if quiet else "default", PluginWarning)
         warnings.showwarning = shown  # type: ignore[assignment]
         yield
-
-
-def _in_words(row: Option, value: Any) -> str:
-    """An option as it would be given on the command line."""
-    if row.type is bool:
-        return row.flag if value else f"{row.flag}=false"
-    if isinstance(value, Mapping):
-        value = [f"{of}:{','.join(f'{name}={own[name]}' for name in own)}" for of, own in value.items()]
-    return " ".join(f"{row.flag} {shlex.quote(str(item))}" for item in (value if isinstance(value, list) else [value]))
-
-
-def _skipping_is_for_compute(text: str) -> str:
-    flag = EVERY["on_error"].flag
-    return text.replace(flag, f"compute {flag}")
 
 
 def read(words: Sequence[str]) -> Line | int:
@@ -151,10 +136,6 @@ class _Command(TyperCommand):
     def format_help(self, _: Any, formatter: Any) -> None:
         formatter.write(of_command(PROGRAM, self.row))
 
-    def show_all(self, ctx: Any) -> None:
-        """Print typer's own help, with every option and its whole text."""
-        super().format_help(ctx, ctx.make_formatter())
-
 
 class _Commands(TyperGroup):
     """All commands; an unknown name is answered with the most similar one."""
@@ -201,7 +182,7 @@ def _version(given: bool) -> None:  # noqa: FBT001 - typer's callback
 def _help_all(ctx: typer.Context, given: bool) -> None:  # noqa: FBT001 - typer's callback
     if given:
         command: Any = ctx.command
-        command.show_all(ctx)
+        TyperCommand.format_help(command, ctx, ctx.make_formatter())  # typer's own
         raise typer.Exit
 
 
@@ -230,13 +211,11 @@ def _parameters(row: Command) -> list[Any]:
 def _parameter(row: Option) -> inspect.Parameter:
     """An option or an argument in typer's words; None means that it is not given."""
     default = ... if row.required else None
-    choices = get_args(row.type) if get_origin(row.type) is Literal else ()
     common: dict[str, Any] = {"help": row.help, "show_default": False, "autocompletion": _names(row)}
     if row.is_argument:
         info = typer.Argument(default, metavar=row.flag, **common)
     else:
-        metavar = row.metavar or "|".join(choices)  # nothing for a flag, which takes nothing
-        info = typer.Option(default, *_flags(row), metavar=metavar, rich_help_panel=row.panel, **common)
+        info = typer.Option(default, *_flags(row), metavar=row.takes, rich_help_panel=row.panel, **common)
     return inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=row.type)
 
 
@@ -294,7 +273,7 @@ def _value(row: Option, value: Any) -> Any:
         return None
     if get_origin(row.type) is list:
         return list(value)
-    sentence = meant(row.name, value) if get_origin(row.type) is Literal else ""
-    if sentence and value not in get_args(row.type):
+    sentence = meant(row.name, value) if row.choices else ""
+    if sentence and value not in row.choices:
         raise UsageError(f"{row.flag} cannot be {value!r}", sentence)
     return typed(value, row.type, row.flag)

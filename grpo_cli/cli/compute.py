@@ -7,18 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from grpo_cli.cli.engine import refuse_engine, workers
-from grpo_cli.cli.output import file_of, is_silent, progress, screen, show
+from grpo_cli.cli.output import file_of, is_silent, job_fields, progress, screen, show
 from grpo_cli.errors import GateError, UsageError
-from grpo_cli.files.inputs import MAX_LINE
-from grpo_cli.options.resolve import (
-    binding_fields,
-    origin,
-    output_fields,
-    parts_fields,
-    parts_of,
-    plan_of,
-    token_fields,
-)
+from grpo_cli.options.resolve import origin, output_fields, parts_fields, parts_of, plan_of, token_fields
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,7 +49,6 @@ def compute(given: dict[str, Any]) -> None:
 def _job(given: dict[str, Any]) -> Job:
     from grpo_cli.options.conditions import Filter
     from grpo_cli.read.parts import Parts
-    from grpo_cli.read.tables import Binding
     from grpo_cli.runs.compute_files import Job
     from grpo_cli.stats.facts import GATES
     from grpo_cli.write.outputs import Output
@@ -69,17 +59,14 @@ def _job(given: dict[str, Any]) -> Job:
     plan = max(plans.values(), key=lambda one: "length" in one.needs)
     tokens = token_fields(given, plan)
     return Job(
-        inputs=given["inputs"],
+        **job_fields(given),
         plan=plan,
-        binding=Binding(**binding_fields(given)),
         parts=parts,
         output=Output(**output_fields(given), tokens=None if tokens is None else TokenColumns(**tokens)),
         gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
         summary=file_of(given, "summary"),
         dry_run=given.get("explain", False),
         silent=is_silent(given),
-        skip_broken=given.get("on_error") == "skip",
-        max_line=given.get("max_line", MAX_LINE),
         origins={name: origin(own, plans[name]) for name, own in (parts_of(given) or {"": given}).items()},
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.errors import UsageError
@@ -15,19 +15,16 @@ if TYPE_CHECKING:
 _STDOUT: Final = "-"
 
 
-@contextmanager
-def workers(given: Mapping[str, Any], phase: Phase) -> Iterator[Workers]:
+def workers(given: Mapping[str, Any], phase: Phase) -> AbstractContextManager[Workers]:
     """The workers that --engine means; `phase` is told how far they are."""
     refuse_engine(given)
     if given.get("engine") != "ray":
         from grpo_cli.runs.workers import HERE
 
-        yield HERE
-        return
+        return nullcontext(HERE)
     from grpo_cli.runs.on_ray import on_ray
 
-    with on_ray(given.get("ray_address"), phase, verbose=given.get("debug", False)) as tasks:
-        yield tasks
+    return on_ray(given.get("ray_address"), phase, verbose=given.get("debug", False))
 
 
 def refuse_engine(given: Mapping[str, Any]) -> None:
@@ -35,25 +32,14 @@ def refuse_engine(given: Mapping[str, Any]) -> None:
     on_ray = given.get("engine") == "ray"
     if "ray_address" in given and not on_ray:
         raise UsageError("--ray-address needs a run on Ray", "add --engine ray")
+    read = (*given["inputs"], given.get("before"), given.get("rescored"))
     away = "leave out --engine ray"
     refusals = (
         ("stream" in given, "--stream reads standard input, --engine ray reads files", "leave out one of them"),
-        (
-            _STDOUT in (*given["inputs"], given.get("before"), given.get("rescored")),
-            "--engine ray reads files, and this is standard input",
-            away,
-        ),
-        (
-            given.get("output") == _STDOUT,
-            "--engine ray writes files from several processes",
-            "give -o FILE or -o DIRECTORY/",
-        ),
-        (
-            given.get("on_error") == "skip",
-            "--on-error skip reads every line in this process to find the broken ones",
-            away,
-        ),
-    )
+        (_STDOUT in read, "--engine ray reads files, and this is standard input", away),
+        (given.get("output") == _STDOUT, "--engine ray writes files from several processes", "give -o FILE or -o DIRECTORY/"),
+        (given.get("on_error") == "skip", "--on-error skip reads every line in this process to find the broken ones", away),
+    )  # fmt: skip
     for holds, message, hint in refusals:
         if on_ray and holds:
             raise UsageError(message, hint)

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_cli.cli.output import file_of, progress, show
-from grpo_cli.files.inputs import MAX_LINE
-from grpo_cli.options.resolve import binding_fields, export_fields, output_fields, plan_of
+from grpo_cli.cli.output import file_of, job_fields, progress, show
+from grpo_cli.options.resolve import export_fields, output_fields, plan_of
 
 
 def export(given: dict[str, Any]) -> None:
     """Write records for supervised finetuning, preferences, a weighted loss, or a table of prompts."""
     from grpo_cli.choosing.exports import Wanted
-    from grpo_cli.read.tables import Binding
-    from grpo_cli.render import export as view
+    from grpo_cli.render import written
     from grpo_cli.runs.export import Job, run
     from grpo_cli.write.outputs import Output
 
     job = Job(
-        inputs=given["inputs"],
+        **job_fields(given),
         wanted=Wanted(**export_fields(given)),
         plan=plan_of({name: value for name, value in given.items() if name != "seed"}),  # which is for choosing
-        binding=Binding(**binding_fields(given)),
         output=Output(**output_fields(given)),
         summary=file_of(given, "summary"),
-        skip_broken=given.get("on_error") == "skip",
-        max_line=given.get("max_line", MAX_LINE),
     )
     with progress(given) as phase:
         facts = run(job, phase)
-    show(given, facts, view.render)
+    show(given, facts, written.export)

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Final, Literal, get_args, get_origin
+from typing import Final
 
 from grpo_cli.cli.terminal import has_colours
 from grpo_cli.options.commands import COMMANDS, Command
@@ -52,8 +52,7 @@ def of_program(program: str, text: str, options: Iterable[tuple[str, str]]) -> s
 
 def _line(row: Option) -> tuple[str, str]:
     flags = ", ".join(filter(None, (row.flag, row.short)))
-    takes = row.metavar or ("|".join(get_args(row.type)) if get_origin(row.type) is Literal else "")
-    return f"{flags} {takes}".rstrip(), row.brief or row.help.removesuffix(".")
+    return f"{flags} {row.takes}".rstrip(), row.brief or row.help.removesuffix(".")
 
 
 def _lines(rows: Iterable[tuple[str, str]], *, label: int = _LABEL) -> list[str]:

@@ -6,10 +6,9 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.cli.engine import workers
-from grpo_cli.cli.output import as_json, progress, screen, show
+from grpo_cli.cli.output import as_json, job_fields, progress, screen, show
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, of_other_reward, parts_fields, plan_of, view_fields
 from grpo_cli.options.table import EVERY
@@ -133,7 +132,6 @@ def inspected(given: dict[str, Any], **more: Any) -> Inspection:
 
 
 def _job(given: dict[str, Any], **more: Any) -> Job:
-    from grpo_cli.read.tables import Binding
     from grpo_cli.runs.inspect import Job
     from grpo_cli.stats.inspection import View
 
@@ -142,24 +140,21 @@ def _job(given: dict[str, Any], **more: Any) -> Job:
     for name in ("before", "rescored", "rescored_column"):
         if name in given:
             _refuse_beside(name, given, "plan_by", *(("rescored", "rescored_column") if name == "before" else ()))
-    other = None
-    if {"rescored", "rescored_column"} & {*given}:
-        other = _other_reward(given)
+    other = _other_reward(given)
     return Job(
-        inputs=given["inputs"],
+        **job_fields(given),
         plan=Plan() if "plan_by" in given else plan_of(given),
-        binding=Binding(**binding_fields(given)),
         view=View(**view_fields(given), by_steps="report" in more or other is not None),
         where=Filter.parse(given["where"]) if "where" in given else None,
-        skip_broken=given.get("on_error") == "skip",
-        max_line=given.get("max_line", MAX_LINE),
         other=other,
         **more,
     )
 
 
-def _other_reward(given: dict[str, Any]) -> Other:
+def _other_reward(given: dict[str, Any]) -> Other | None:
     """Where the other reward is: in the inputs of --rescored, else in the column of --rescored-column."""
+    if not {"rescored", "rescored_column"} & {*given}:
+        return None
     from grpo_cli.read.tables import Binding
     from grpo_cli.runs.rescored import Other
 

@@ -15,4 +15,4 @@ def methods(given: dict[str, Any]) -> None:
 
     if given.get("name", "grpo") not in ESTIMATORS:
         raise unknown_method(given["name"])
-    listing(given, view)
+    listing(given, view, ESTIMATORS)

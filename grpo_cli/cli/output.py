@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.files.stores import is_url
 from grpo_cli.options.table import EVERY
+from grpo_cli.plugins import Rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,14 +22,26 @@ Given = Mapping[str, Any]
 Facts = Mapping[str, Any]
 
 
+def job_fields(given: Given) -> dict[str, Any]:
+    """What the jobs of most commands have: the inputs, their columns, and how lines are read."""
+    from grpo_cli.options.resolve import binding_fields
+    from grpo_cli.read.tables import Binding
+
+    return {
+        "inputs": given["inputs"],
+        "binding": Binding(**binding_fields(given)),
+        "skip_broken": given.get("on_error") == "skip",
+        "max_line": given.get("max_line", MAX_LINE),
+    }
+
+
 def file_of(given: Given, name: str) -> Path | None:
     """The path of an option that names a file to write; None where it is not given. An object in a store will not do."""
     if name not in given:
         return None
     if is_url(given[name]):
-        raise UsageError(
-            f"{EVERY[name].flag} {given[name]}: only a local file can be written here", "give a local path"
-        )
+        wrong = f"{EVERY[name].flag} {given[name]}: only a local file can be written here"
+        raise UsageError(wrong, "give a local path")
     return Path(given[name])
 
 
@@ -64,30 +78,27 @@ def as_json(facts: Facts) -> str:
     return json.dumps(dict(facts), indent=2, default=str, allow_nan=False)
 
 
-def listing(given: Given, view: Any) -> None:
-    """Everything that a view lists, or the one entry that is named."""
+def listing(given: Given, view: Any, table: Rows[Any]) -> None:
+    """Everything that a view lists of a table, or the one row that is named."""
     name = given.get("name")
     if given.get("json"):
-        print(json.dumps(view.all_as_dict() if name is None else view.as_dict(name), indent=2))
-        return
-    if name is None:
+        facts = [view.as_dict(row.name) for row in table.values()] if name is None else view.as_dict(name)
+        print(json.dumps(facts, indent=2))
+    elif name is None:
         view.listing(screen(), **({"archive": True} if given.get("all") else {}))
     else:
         view.explain(name, screen())
 
 
-@contextmanager
-def progress(given: Given) -> Iterator[Callable[..., None]]:
+def progress(given: Given) -> AbstractContextManager[Callable[..., None]]:
     """Give a function that names the phase of a run; it shows them on a terminal, unless --quiet."""
     if given.get("quiet") or sys.stderr is None or not sys.stderr.isatty():
-        yield lambda *_: None
-        return
+        return nullcontext(lambda *_: None)
     from rich.console import Console
 
     from grpo_cli.render.progress import phases
 
-    with phases(Console(stderr=True)) as phase:
-        yield phase
+    return phases(Console(stderr=True))
 
 
 def _save(path: Path, text: str, *, force: bool) -> None:
@@ -97,9 +108,8 @@ def _save(path: Path, text: str, *, force: bool) -> None:
         with replacing(path, force=force) as handle:
             handle.write(f"{text}\n".encode())
     except UsageError:  # it was not there when the run began
-        raise UsageError(
-            f"--summary {path} exists, all other outputs are written", "add --force to replace it, or give another name"
-        ) from None
+        cure = "add --force to replace it, or give another name"
+        raise UsageError(f"--summary {path} exists, all other outputs are written", cure) from None
     except (DataError, OSError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
         why = (cause.strerror or str(cause)).lower() if isinstance(cause, OSError) else str(error)

@@ -16,7 +16,7 @@ def presets(given: dict[str, Any]) -> None:
 
     name = given.get("name")
     if name is None or name in known():
-        listing(given, view)
+        listing(given, view, known())
         return
     found = view.named_like(name)
     if not found:

@@ -37,15 +37,10 @@ def report(given: dict[str, Any]) -> None:
     inspection = looked_at(given, **written)
     if isinstance(inspection, Inspection) and "before" in given:
         changes, other = compared(inspection, given, **written)
-        run = {
-            "by": other.facts["by"],
-            "mean": other.facts["reward"]["mean"],
-            "zero_variance": other.facts["zero_variance"]["share"],
-        }
-        against = {**changes, "run": run}
-        inspection = replace(
-            inspection, facts={**inspection.facts, "against": against, "warnings": changes["warnings"]}
-        )
+        theirs = other.facts
+        run = {"by": theirs["by"], "mean": theirs["reward"]["mean"], "zero_variance": theirs["zero_variance"]["share"]}
+        against = {"against": {**changes, "run": run}, "warnings": changes["warnings"]}
+        inspection = replace(inspection, facts={**inspection.facts, **against})
     from grpo_cli.render.report import write_report
     from grpo_cli.render.text import count
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_cli.cli.output import listing, show
+from grpo_cli.errors import UnknownName
 from grpo_cli.files.stores import is_url
 
 
@@ -15,9 +16,11 @@ def schemas(given: dict[str, Any]) -> None:
     from grpo_cli.schemas.table import schemas as known
 
     name = given.get("name")
-    if name is None or name in known() or not (is_url(name) or Path(name).exists()):
-        listing(given, view)
+    if name is None or name in known():
+        listing(given, view, known())
         return
+    if not (is_url(name) or Path(name).exists()):
+        raise UnknownName.among("schema or file", name, known())
     from grpo_cli.read.detect_schema import explained
 
     show(given, explained(name), view.matched)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args, get_origin
 
 from grpo_cli.engine.extra_columns import ROLES
 
@@ -93,6 +93,25 @@ class Option:
     def is_argument(self) -> bool:
         """Whether it is positional."""
         return not self.flag.startswith("-")
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """The values it may have, where these are few."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def takes(self) -> str:
+        """What stands behind the flag; nothing for one that takes nothing."""
+        return self.metavar or "|".join(self.choices)
+
+    def words(self, value: Any) -> list[str]:
+        """The words of a command line that give it this value."""
+        if self.type is bool:
+            return [self.flag if value else f"{self.flag}=false"]
+        if isinstance(value, Mapping):  # of --plan
+            value = [f"{of}:{','.join(f'{name}={own[name]}' for name in own)}" for of, own in value.items()]
+        items = map(str, value if isinstance(value, list) else [value])
+        return [word for one in items for word in ([f"{self.flag}={one}"] if one[:1] == "-" else [self.flag, one])]
 
 
 NO_ROLLOUTS: Final = "none"  # of --rollout: rows are rollouts

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from grpo_cli.render.documents import AgainstDocument
-from grpo_cli.render.text import Sheet, aligned, clean, count, file_list, number
+from grpo_cli.render.text import Sheet, clean, count, file_list, number
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
 
@@ -29,34 +29,29 @@ def render(facts: AgainstDocument, console: Console) -> None:
             sheet.row("", f"{word} {part['prompts']:,}: {keys}{more}", hang=2)
     sheet.blank()
     chance, flips = facts["chance"], facts["flips"]
-    unknown = "no interval: only one prompt"
-    sheet.row(
-        "solve rate",
-        [
-            f"{number(rate['before'])} to {number(rate['now'])}: {rate['change']:+.4f}",
-            f"{percent(rate['level'])} interval {_interval(rate)}" if rate["low"] is not None else unknown,
-        ],
-    )
-    sheet.row(
-        "changes",
-        [
-            f"{facts['better']:,} better, {facts['worse']:,} worse, {facts['same']:,} the same",
-            f"(by chance {_many(chance['better'])}, {_many(chance['worse'])} and {_many(chance['same'])})",
-            f"newly solved {facts['solved_first']:,}, lost {facts['solved_no_more']:,}",
-            f"(by chance {_many(chance['solved_first'])} and {_many(chance['solved_no_more'])})",
-            f"solve rate 0.5 reached by {flips['up']:,}, lost by {flips['down']:,}",
-            f"(by chance {_many(chance['flips']['up'])} and {_many(chance['flips']['down'])})",
-        ],
-    )
+    level = f"{percent(rate['level'])} interval"
+    interval = "no interval: only one prompt" if rate["low"] is None else f"{level} {_interval(rate)}"
+    change = f"{number(rate['before'])} to {number(rate['now'])}: {rate['change']:+.4f}"
+    sheet.row("solve rate", [change, interval])
+    counts = [
+        f"{facts['better']:,} better, {facts['worse']:,} worse, {facts['same']:,} the same",
+        f"(by chance {_many(chance['better'])}, {_many(chance['worse'])} and {_many(chance['same'])})",
+        f"newly solved {facts['solved_first']:,}, lost {facts['solved_no_more']:,}",
+        f"(by chance {_many(chance['solved_first'])} and {_many(chance['solved_no_more'])})",
+        f"solve rate 0.5 reached by {flips['up']:,}, lost by {flips['down']:,}",
+        f"(by chance {_many(chance['flips']['up'])} and {_many(chance['flips']['down'])})",
+    ]
+    sheet.row("changes", counts)
     sheet.blank()
-    lines = facts["by_difficulty"]
-    columns: list[list[str]] = [[line["difficulty"] for line in lines], [f"{line['prompts']:,}" for line in lines]]
-    columns += [[number(line["before"]) for line in lines], [number(line["now"]) for line in lines]]
-    columns.append([f"{line['change']:+.4f}" for line in lines])
-    columns.append(["-" if line["low"] is None else _interval(line) for line in lines])
-    heads = ["difficulty", "prompts", "before", "now", "change", f"{percent(rate['level'])} interval"]
-    for line in aligned(heads, columns, frozenset({0})):
-        sheet.text(line)
+    heads = ["difficulty", "prompts", "before", "now", "change", level]
+    rows = [
+        [
+            line["difficulty"], f"{line['prompts']:,}", number(line["before"]), number(line["now"]), f"{line['change']:+.4f}",
+            "-" if line["low"] is None else _interval(line),
+        ]
+        for line in facts["by_difficulty"]
+    ]  # fmt: skip
+    sheet.table(heads, rows, style="")
     if not (facts["gained"] or facts["lost"]):
         why = "no single change is" if facts["beyond_chance"] else "the changes are not"
         sheet.row("gained, lost", f"no prompt is listed: {why} beyond chance")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from rich.console import Console
 
 from grpo_cli.render import plan_text
 from grpo_cli.render.documents import CompareDocument
-from grpo_cli.render.text import Sheet, aligned, clean, count, cut, listing, number
+from grpo_cli.render.text import Sheet, clean, count, cut, listing, number
 from grpo_cli.stats.verdicts import percent
 
 KEY: Final = 60
@@ -26,12 +26,12 @@ def render(facts: CompareDocument, console: Console) -> None:
     for plan in facts["plans"]:
         sheet.row(clean(plan["name"]), plan_text.describe(plan_text.plan_from_dict(plan["plan"])), hang=2)
     sheet.blank()
-    _table(sheet, ["", "mean", "rms", "min", "max", "zero", "none"], [_advantage(plan) for plan in facts["plans"]])
+    sheet.table(["", "mean", "rms", "min", "max", "zero", "none"], [_advantage(plan) for plan in facts["plans"]])
     sheet.blank()
     sheet.text(f"against {clean(facts['against'])}", style="bold")
     heads = ["", "changed", "flips", "rank corr.", "scale", "mean change"]
     differences = facts["differences"]
-    _table(sheet, heads, [[diff["name"], *_numbers(diff, number(diff["rank_correlation"]))] for diff in differences])
+    sheet.table(heads, [[diff["name"], *_numbers(diff, number(diff["rank_correlation"]))] for diff in differences])
     for difference in differences:
         if difference["changed"]:
             _where(sheet, facts["against"], difference)
@@ -70,7 +70,7 @@ def _where(sheet: Sheet, first: str, difference: Mapping[str, Any]) -> None:
     for name, parts in (("solve rate", by_rate), ("group size", by_size)):
         if len(parts) > 1:
             lines = [[label, f"{part['rows']:,}", *_numbers(part)] for label, part in parts[:SHOWN]]
-            _table(sheet, [name, *heads], lines)
+            sheet.table([name, *heads], lines)
             if len(parts) > SHOWN:
                 sheet.text(f"and {len(parts) - SHOWN} more sizes (--json has them)")
             sheet.blank()
@@ -80,9 +80,3 @@ def _where(sheet: Sheet, first: str, difference: Mapping[str, Any]) -> None:
 def _change(row: Mapping[str, Any]) -> str:
     values = f"{number(row['first'], digits=6)} becomes {number(row['other'], digits=6)}"
     return f"{cut(row['key'], KEY)}: reward {number(row['reward'])}, {values} ({clean(row['place'])})"
-
-
-def _table(sheet: Sheet, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    columns = [[row[i] for row in rows] for i in range(len(heads))]
-    for i, line in enumerate(aligned(heads, columns, frozenset({0}))):
-        sheet.text(line, style="dim" if not i else "")

@@ -1,18 +1,17 @@
 """What `--json` prints, as types: `docs/schemas/` is made of them, and renderers that ask for keys one by one read by them.
 
-A part of a plan stands for the dictionary that `Plan.as_dict` makes of it.
-
-Numbers are finite; None is a number that there is not. A key that is `NotRequired` is there only where it says something.
+A part of a plan stands for the dictionary that `Plan.as_dict` makes of it. Numbers are finite; None is a number that there is
+not. A key that is `NotRequired` is there only where it says something.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Final, Literal, NotRequired, TypedDict, final
 
 from grpo_cli.engine.plan_parts import Alone, Counting, Divisor, Groups, PostOp, Rewards, ShapeOp, Unit, Weight
 
+Number = float | None
 Scalar = str | int | float | bool | None
 Status = Literal["scored", "unscorable", "singleton", "zero-variance", "small-group"]
 
@@ -37,6 +36,15 @@ class PlanFields(TypedDict):
 # --- rewards and groups ------------------------------------------------------------------------------------
 
 
+class Moments(TypedDict):
+    """Of the finite values; without any, all is null."""
+
+    mean: Number
+    std: Number
+    min: Number
+    max: Number
+
+
 class ValueCounts(TypedDict):
     """A histogram of few values."""
 
@@ -51,15 +59,11 @@ class BinCounts(TypedDict):
     counts: list[int]
 
 
-class Distribution(TypedDict):
+class Distribution(Moments):
     """Finite values; without any, all but the count is null."""
 
     count: int
-    mean: float | None
-    std: float | None
-    min: float | None
-    max: float | None
-    quartiles: list[float | None]
+    quartiles: list[Number]
     histogram: ValueCounts | BinCounts | None
 
 
@@ -74,7 +78,7 @@ class RewardColumn(EndedDistribution):
     """A reward column by itself, without its weight."""
 
     unscorable: int
-    zero_variance_share: float | None
+    zero_variance_share: Number
     weight: float
 
 
@@ -92,7 +96,7 @@ class ZeroVariance(TypedDict):
 
     groups: int
     rows: int
-    share: float | None
+    share: Number
     all_best: int
     all_worst: int
     other: int
@@ -109,7 +113,7 @@ class Reading(TypedDict):
     notes: list[str]
 
 
-class Counted(Reading):
+class Counts(TypedDict):
     """Rows and groups, of a run or of a part of its rows."""
 
     rows: int
@@ -142,13 +146,9 @@ class RunOfParts(Run):
 # --- compute -----------------------------------------------------------------------------------------------
 
 
-class Advantages(TypedDict):
+class Advantages(Moments):
     """The finite advantages, and how many are null, NaN or 0."""
 
-    mean: float | None
-    std: float | None
-    min: float | None
-    max: float | None
     null: int
     nan: int
     zero: int
@@ -158,7 +158,7 @@ class SkippedGroup(TypedDict):
     """A group without an advantage of its own."""
 
     key: str
-    reward: float | None
+    reward: Number
 
 
 class Skipped(TypedDict):
@@ -177,11 +177,16 @@ class Overridden(TypedDict):
     plan: Any
 
 
-# The preset of a plan, where a file or a package has it, and what flags changed of it.
 Origin = TypedDict(
     "Origin",
-    {"name": str, "source": dict[str, str], "from": NotRequired[str], "overridden": dict[str, Overridden]},
+    {
+        "name": str,
+        "source": dict[str, str],
+        "from": NotRequired[str],
+        "overridden": dict[str, Overridden],
+    },
 )
+"""The preset of a plan, where a file or a package has it, and what flags changed of it."""
 
 
 class OnTokens(TypedDict):
@@ -192,7 +197,7 @@ class OnTokens(TypedDict):
     response_tokens: int
 
 
-class Computed(Counted):
+class Computed(TypedDict):
     """What was computed by a plan."""
 
     batches: int
@@ -218,11 +223,11 @@ class Written(TypedDict):
     seconds: NotRequired[float]
 
 
-class ComputeDocument(Run, Computed, Written):
+class ComputeDocument(Run, Reading, Counts, Computed, Written):
     """The summary of `compute`; `kept_outputs` and `seconds` are missing where a gate stopped it."""
 
 
-class ComputedPart(Computed):
+class ComputedPart(Reading, Counts, Computed):
     """What was computed of the rows with a value of --plan-by."""
 
     value: str
@@ -245,9 +250,9 @@ class ComputePartsDocument(RunOfParts, Written):
 class Components(TypedDict):
     """How several reward columns go together within groups; `decides` goes with the advantage most closely."""
 
-    correlation: dict[str, dict[str, float | None]]
-    length: NotRequired[dict[str, float | None]]
-    advantage: dict[str, float | None]
+    correlation: dict[str, dict[str, Number]]
+    length: NotRequired[dict[str, Number]]
+    advantage: dict[str, Number]
     decides: str | None
 
 
@@ -268,17 +273,17 @@ class Difficulty(TypedDict):
 class Spread(TypedDict):
     """The variance of the rewards within groups, between them, and the share of the latter."""
 
-    within: float | None
-    between: float | None
-    between_share: float | None
+    within: Number
+    between: Number
+    between_share: Number
 
 
 class Expected(TypedDict):
     """The share of zero-variance groups, and what chance would give."""
 
     observed: float
-    beta: float | None
-    one_rate: float | None
+    beta: Number
+    one_rate: Number
 
 
 class AtSize(TypedDict):
@@ -294,11 +299,11 @@ class Lengths(TypedDict):
 
     column: str
     rows: int
-    mean: float | None
-    correlation: float | None
-    within_groups: float | None
-    best: float | None
-    worst: float | None
+    mean: Number
+    correlation: Number
+    within_groups: Number
+    best: Number
+    worst: Number
 
 
 class Duplicates(TypedDict):
@@ -306,7 +311,7 @@ class Duplicates(TypedDict):
 
     column: str
     rows: int
-    share: float | None
+    share: Number
     groups: int
     all_the_same: int
 
@@ -318,12 +323,12 @@ class GroupLine(TypedDict):
     number: int
     size: int
     scored: int
-    mean: float | None
-    std: float | None
-    min: float | None
-    max: float | None
-    solve_rate: float | None
-    length: NotRequired[float | None]
+    mean: Number
+    std: Number
+    min: Number
+    max: Number
+    solve_rate: Number
+    length: NotRequired[Number]
 
 
 class Listed(TypedDict):
@@ -341,13 +346,13 @@ class TrendLine(TypedDict):
     groups: int
     rows: int
     unscorable: int
-    mean: float | None
-    std: float | None
-    group_std: float | None
-    zero_variance: float | None
-    all_best: float | None
-    all_worst: float | None
-    length: float | None
+    mean: Number
+    std: Number
+    group_std: Number
+    zero_variance: Number
+    all_best: Number
+    all_worst: Number
+    length: Number
 
 
 class Trend(TypedDict):
@@ -362,11 +367,11 @@ class RowLine(TypedDict):
 
     file: str
     row: int
-    rewards: dict[str, float | None]
-    reward: float | None
-    advantage: float | None
+    rewards: dict[str, Number]
+    reward: Number
+    advantage: Number
     status: Status
-    length: float | None
+    length: Number
     text: str | None
 
 
@@ -377,7 +382,7 @@ class ShownGroup(GroupLine):
     rows: list[RowLine]
 
 
-class Inspected(Counted):
+class Inspected(TypedDict):
     """What rewards look like."""
 
     reward: EndedDistribution
@@ -390,7 +395,7 @@ class Inspected(Counted):
     expected: Expected | None
     at_size: list[AtSize]
     live_rows: int
-    effective_rows: float | None
+    effective_rows: Number
     method: str
     length: Lengths | None
     duplicates: Duplicates | None
@@ -399,13 +404,13 @@ class Inspected(Counted):
     verdicts: list[str]
 
 
-class InspectDocument(Run, Inspected):
+class InspectDocument(Run, Reading, Counts, Inspected):
     """What `inspect` shows; `show` is there with --show."""
 
     show: NotRequired[ShownGroup]
 
 
-class InspectedPart(Inspected):
+class InspectedPart(Reading, Counts, Inspected):
     """What the rewards of the rows with a value of --plan-by look like."""
 
     version: Literal[1]
@@ -446,8 +451,8 @@ class Interval(TypedDict):
     now: float
     before: float
     change: float
-    low: float | None
-    high: float | None
+    low: Number
+    high: Number
     level: float
 
 
@@ -470,7 +475,6 @@ class Chance(TypedDict):
     deals: int
 
 
-# A change of so many prompts: of a value, or in a bin where there are many values.
 Change = TypedDict(
     "Change",
     {
@@ -481,6 +485,7 @@ Change = TypedDict(
         "count": int,
     },
 )
+"""A change of so many prompts or rows: of a value, or in a bin where there are many values."""
 
 
 class Band(TypedDict):
@@ -491,8 +496,8 @@ class Band(TypedDict):
     before: float
     now: float
     change: float
-    low: float | None
-    high: float | None
+    low: Number
+    high: Number
 
 
 class Prompt(TypedDict):
@@ -543,24 +548,22 @@ class AgainstDocument(TypedDict):
 class Sides(TypedDict):
     """A number for each of the two rewards."""
 
-    now: float | None
-    before: float | None
+    now: Number
+    before: Number
 
 
-class Moved(Sides):
+class Moved(TypedDict):
     """The same with the relative change."""
 
-    change: float | None
+    now: Number
+    before: Number
+    change: Number
 
 
-class OneReward(TypedDict):
+class OneReward(Moments):
     """One of the two rewards."""
 
     columns: list[str]
-    mean: float | None
-    std: float | None
-    min: float | None
-    max: float | None
 
 
 class TwoRewards(TypedDict):
@@ -580,8 +583,8 @@ class Agreement(TypedDict):
 
     same: int
     share: float
-    kappa: float | None
-    rank_correlation: float | None
+    kappa: Number
+    rank_correlation: Number
 
 
 class Flip(TypedDict):
@@ -620,34 +623,34 @@ class MovedAdvantages(TypedDict):
     method: str
 
 
-class ChangesAt(TypedDict):
-    """Rollouts of a step, and how many of them changed."""
+class SomeChanges(TypedDict):
+    """Rollouts, and how many of them changed."""
 
-    value: Any
     rows: int
     changed: int
     up: int
     down: int
-    mean_change: float | None
+    mean_change: Number
 
 
-class ChangesBetween(TypedDict):
+class ChangesAt(SomeChanges):
+    """Rollouts of a step, and how many of them changed."""
+
+    value: Any
+
+
+class ChangesBetween(SomeChanges):
     """The same of lengths from `low` to `high`."""
 
     low: float
     high: float
-    rows: int
-    changed: int
-    up: int
-    down: int
-    mean_change: float | None
 
 
 class ByLength(TypedDict):
     """How changes go with the length."""
 
     column: str
-    correlation: float | None
+    correlation: Number
     bands: list[ChangesBetween]
 
 
@@ -663,7 +666,7 @@ class ByComponent(TypedDict):
 
     column: str
     differs: int | None
-    correlation: float | None
+    correlation: Number
 
 
 class DependsOn(TypedDict):
@@ -731,58 +734,58 @@ class Dropped(TypedDict):
     keys: NotRequired[list[str]]
 
 
-class SelectDocument(Reading):
-    """The summary of `select`."""
+class Chosen(TypedDict):
+    """What a command wrote that chooses rows."""
 
-    version: Literal[1]
-    inputs: list[str]
     where: str | None
-    seed: int | None
     rows: int
-    kept_rows: int
-    rollouts: int
-    kept_rollouts: int
     groups: int
-    kept_groups: int
-    zero_variance_share: float | None
-    kept_zero_variance_share: float | None
     dropped: list[Dropped]
     outputs: list[str]
     warnings: list[str]
     seconds: float
-    config: NotRequired[str]
+
+
+class Kept(TypedDict):
+    """What is kept of the rows."""
+
+    seed: int | None
+    kept_rows: int
+    rollouts: int
+    kept_rollouts: int
+    kept_groups: int
+    zero_variance_share: Number
+    kept_zero_variance_share: Number
+
+
+class SelectDocument(Run, Reading, Chosen, Kept):
+    """The summary of `select`."""
 
 
 class Scale(TypedDict):
     """The rewards with the solve rates 0 and 1."""
 
-    worst: float | None
-    best: float | None
+    worst: Number
+    best: Number
 
 
-class ExportDocument(Reading):
-    """The summary of `export`; numbers of pairs with --to pairs, `solved_at` and `scale` with --to prompts."""
+class Exported(TypedDict):
+    """Records; numbers of pairs with --to pairs, `solved_at` and `scale` with --to prompts."""
 
-    version: Literal[1]
     to: Literal["sft", "pairs", "weights", "prompts", "tokens"]
-    inputs: list[str]
-    where: str | None
-    rows: int
-    groups: int
     texts: str
     plan: PlanFields | None
     records: int
     columns: list[str]
-    dropped: list[Dropped]
     narrow_pairs: NotRequired[int]
     pairs_over_limit: NotRequired[int]
     groups_without_pair: NotRequired[int]
-    solved_at: NotRequired[float | None]
+    solved_at: NotRequired[Number]
     scale: NotRequired[Scale | None]
-    outputs: list[str]
-    warnings: list[str]
-    seconds: float
-    config: NotRequired[str]
+
+
+class ExportDocument(Run, Reading, Chosen, Exported):
+    """The summary of `export`; numbers of pairs with --to pairs, `solved_at` and `scale` with --to prompts."""
 
 
 # --- audit and compare -------------------------------------------------------------------------------------
@@ -793,15 +796,15 @@ class Ranked(TypedDict):
 
     name: str
     mismatched_rows: int
-    typical_difference: float | None
+    typical_difference: Number
     plan: PlanFields
 
 
-class Match(Ranked):
-    """The best of them, and what it rests on."""
+class Evidence(TypedDict):
+    """What an answer rests on."""
 
     mismatched_groups: int
-    max_difference: float | None
+    max_difference: Number
     tolerance: float
     near: bool
     decisive_rows: int
@@ -814,14 +817,18 @@ class Match(Ranked):
     factor: float
 
 
+class Match(Ranked, Evidence):
+    """The best of them, and what it rests on."""
+
+
 class Disagreement(TypedDict):
     """A group that disagrees, by the first of its rows that does."""
 
     key: str
     place: str
     rows: int
-    expected: float | None
-    logged: float | None
+    expected: Number
+    logged: Number
 
 
 class Cause(TypedDict):
@@ -845,7 +852,7 @@ class Claim(TypedDict):
 
     mismatched_rows: int
     mismatched_groups: int
-    max_difference: float | None
+    max_difference: Number
     disagreements: list[Disagreement]
     differs: dict[str, Differing]
 
@@ -891,15 +898,11 @@ class AuditPartsDocument(RunOfParts):
     parts: list[AuditedPart]
 
 
-class PlanAdvantages(TypedDict):
+class PlanAdvantages(Moments):
     """The advantages of a plan."""
 
-    mean: float | None
-    std: float | None
-    min: float | None
-    max: float | None
-    rms: float | None
-    zero_share: float | None
+    rms: Number
+    zero_share: Number
     missing: int
 
 
@@ -917,9 +920,9 @@ class Changes(TypedDict):
     rows: int
     changed: int
     sign_flips: int
-    scale_ratio: float | None
-    mean_change: float | None
-    largest_change: float | None
+    scale_ratio: Number
+    mean_change: Number
+    largest_change: Number
 
 
 class OfSize(Changes):
@@ -939,7 +942,7 @@ class ChangedRow(TypedDict):
 
     key: str
     place: str
-    reward: float | None
+    reward: Number
     first: float
     other: float
 
@@ -949,8 +952,8 @@ class Difference(Changes):
 
     name: str
     lost: int
-    rank_correlation: float | None
-    correlation: float | None
+    rank_correlation: Number
+    correlation: Number
     largest: list[ChangedRow]
     by_size: list[OfSize]
     by_solve_rate: list[OfSolveRate] | None
@@ -973,7 +976,7 @@ class CompareDocument(TypedDict):
     config: NotRequired[str]
 
 
-# --- verify, and the listings ------------------------------------------------------------------------------
+# --- verify, add, and the listings -------------------------------------------------------------------------
 
 
 class VerifyDocument(TypedDict):
@@ -988,10 +991,19 @@ class VerifyDocument(TypedDict):
 AddDocument = TypedDict(
     "AddDocument",
     {
-        "version": Literal[1], "inputs": list[str], "from": str, "schema": str | None, "rows": int, "columns": dict[str, str],
-        "outputs": list[str], "warnings": list[str], "seconds": float, "config": NotRequired[str],
+        "version": Literal[1],
+        "inputs": list[str],
+        "from": str,
+        "schema": str | None,
+        "rows": int,
+        "columns": dict[str, str],
+        "outputs": list[str],
+        "warnings": list[str],
+        "seconds": float,
+        "config": NotRequired[str],
     },
-)  # fmt: skip
+)
+"""The summary of `add`."""
 
 
 class Need(TypedDict):
@@ -1001,9 +1013,11 @@ class Need(TypedDict):
     flag: str
 
 
-class NeedInWords(Need):
+class NeedInWords(TypedDict):
     """The same with what the column is."""
 
+    column: str
+    flag: str
     meaning: str
 
 
@@ -1015,9 +1029,9 @@ class Parameter(TypedDict):
     default: Scalar
     help: str
     field: str
-    least: float | None
-    above: float | None
-    most: float | None
+    least: Number
+    above: Number
+    most: Number
     choices: list[Scalar]
 
 
@@ -1070,11 +1084,25 @@ class Preset(TypedDict):
 Schema = TypedDict(
     "Schema",
     {
-        "name": str, "origin": str, "title": str, "tool": str, "layout": str, "written by": str, "recognised": list[str], "read as": str,
-        "batch": str, "rollout": str, "length": str, "logged": str, "no reward": list[str], "passed over": list[str], "note": str,
+        "name": str,
+        "origin": str,
+        "title": str,
+        "tool": str,
+        "layout": str,
+        "written by": str,
+        "recognised": list[str],
+        "read as": str,
+        "batch": str,
+        "rollout": str,
+        "length": str,
+        "logged": str,
+        "no reward": list[str],
+        "passed over": list[str],
+        "note": str,
         "source": str,
     },
-)  # fmt: skip
+)
+"""A schema; `origin` is `built in`, or the package that brings it."""
 
 
 class Fit(TypedDict):
@@ -1097,23 +1125,19 @@ class SchemaMatch(TypedDict):
 
 
 # The documents of each command with --json, each by the name of its schema.
-DOCUMENTS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
-    {
-        "compute": {"compute": ComputeDocument, "compute-parts": ComputePartsDocument},
-        "inspect": {
-            "inspect": InspectDocument,
-            "inspect-parts": InspectPartsDocument,
-            "inspect-against": AgainstDocument,
-            "inspect-rescored": RescoredDocument,
-        },
-        "select": {"select": SelectDocument},
-        "export": {"export": ExportDocument},
-        "audit": {"audit": AuditDocument, "audit-parts": AuditPartsDocument},
-        "compare": {"compare": CompareDocument},
-        "methods": {"methods": list[Method], "methods-one": Method},
-        "presets": {"presets": list[Preset], "presets-one": Preset},
-        "schemas": {"schemas": list[Schema], "schemas-one": Schema, "schemas-file": SchemaMatch},
-        "verify": {"verify": VerifyDocument},
-        "add": {"add": AddDocument},
-    }
-)
+DOCUMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "compute": {"compute": ComputeDocument, "compute-parts": ComputePartsDocument},
+    "inspect": {
+        "inspect": InspectDocument, "inspect-parts": InspectPartsDocument, "inspect-against": AgainstDocument,
+        "inspect-rescored": RescoredDocument,
+    },
+    "select": {"select": SelectDocument},
+    "export": {"export": ExportDocument},
+    "audit": {"audit": AuditDocument, "audit-parts": AuditPartsDocument},
+    "compare": {"compare": CompareDocument},
+    "methods": {"methods": list[Method], "methods-one": Method},
+    "presets": {"presets": list[Preset], "presets-one": Preset},
+    "schemas": {"schemas": list[Schema], "schemas-one": Schema, "schemas-file": SchemaMatch},
+    "verify": {"verify": VerifyDocument},
+    "add": {"add": AddDocument},
+}  # fmt: skip

@@ -44,7 +44,7 @@ def render(plan: Plan, facts: Mapping[str, Any], scored: Scored, narrow: Narrow,
     for part, lines in plan_text.full(plan, facts["reward_columns"]):
         sheet.row(f"  {part}", lines, hang=2)
     sheet.blank()
-    _example(worked_example(plan, scored, narrow, SHOWN), facts["group_key"], sheet)
+    _example(worked_example(plan, scored, narrow), facts["group_key"], sheet)
     sheet.blank()
     sheet.warnings(facts["warnings"])
     sheet.text("nothing was written")
@@ -95,14 +95,14 @@ class Example:
     whitenings: list[tuple[Whiten, float, float]]  # what each whitening subtracts and divides by in this batch
 
 
-def worked_example(plan: Plan, scored: Scored, narrow: Narrow, places: int) -> Example:
+def worked_example(plan: Plan, scored: Scored, narrow: Narrow) -> Example:
     """The first group with a non-zero residual; else the first group."""
     frame = scored.frame
     moved = pl.any_horizontal(pl.col("^.*\\.residual$").fill_nan(0.0) != 0).fill_null(value=False)
     moving = frame.filter((pl.col(".n") > 1) & ~pl.col(".constant").fill_null(value=True) & moved)
     code = int((moving if len(moving) else frame)["group"][0])
     group = frame.with_row_index(".row").filter(pl.col("group") == code)
-    rows = group[".row"].head(places).to_list()
+    rows = group[".row"].head(SHOWN).to_list()
     spots = [(narrow.spot(row)[0], narrow.place(row)) for row in rows]
     first_places = [(file, place.removeprefix(file).removeprefix(":").removeprefix(" row ")) for file, place in spots]
     return _example_of(plan, frame, group, narrow, first_places)
@@ -186,10 +186,7 @@ def _tables(example: Example, width: int) -> list[tuple[str, list[str]]]:
     more = len(example.group) - SHOWN
     rest = [f"... {count(more, 'more row')}"] if more > 0 else []
     scale = max((abs(v) for v in example.batch[".advantage"].drop_nulls() if math.isfinite(v)), default=0.0)
-    result = {
-        "advantage": column(group[".advantage"].to_list(), scale),
-        "status": group[".status"].cast(str).to_list(),
-    }
+    result = {"advantage": column(group[".advantage"].to_list(), scale), "status": group[".status"].cast(str).to_list()}
     if plan.rewards.combine == "normalize":
         parts = [
             (f"z({clean(name)})", _steps(example, f".component.{k}")) for k, name in enumerate(example.reward_names)

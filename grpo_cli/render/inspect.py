@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import polars as pl
@@ -11,7 +11,6 @@ from rich.console import Console
 from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.errors import UnknownName
 from grpo_cli.render.text import (
-    BLOCKS,
     Sheet,
     aligned,
     bar_lines,
@@ -22,14 +21,18 @@ from grpo_cli.render.text import (
     cut,
     distribution_lines,
     file_list,
+    markdown_table,
     number,
     rescaled,
+    row_count,
+    strip,
     text_outcomes,
 )
 from grpo_cli.schemas.table import words
 from grpo_cli.stats.group_rows import component_heads, show_group
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, Parted, key_columns, with_value
-from grpo_cli.stats.verdicts import key_note, percent, verdicts
+from grpo_cli.stats.trends import thinned
+from grpo_cli.stats.verdicts import EQUAL_AT, key_note, percent, verdicts
 from grpo_cli.values.cells import canonical
 from grpo_cli.values.key_text import labels_of, plain
 
@@ -41,7 +44,6 @@ NARROWEST: Final = 12  # a text beside its numbers is at least this many charact
 NAMED: Final = 3  # the names of up to this many reward columns fit over a matrix
 RATES: Final = 9  # up to this many solve rates have a line each
 WIDEST: Final = 60  # a histogram of up to this many bars fits on one line
-DIGITS: Final = 6  # a number in Markdown has this many digits
 HEADS: Final = {
     "unscorable": "missing",
     "zero_variance": "constant",
@@ -94,20 +96,15 @@ def render_group(group: Mapping[str, Any], console: Console) -> None:
     numbers = ("scored", "mean", "std", "min", "max", "solve_rate")
     sheet.row("facts", "  ".join(f"{name.replace('_', ' ')} {number(group[name])}" for name in numbers), hang=2)
     sheet.blank()
-    heads, cells = ["row"], [[str(row["row"]) for row in rows]]
-    for name in rows[0]["rewards"] if len(rows[0]["rewards"]) > 1 else ():
-        heads.append(clean(name))
-        cells.append([number(row["rewards"][name]) for row in rows])
-    for name in ("reward", "advantage"):
-        heads.append(name)
-        cells.append(column([row[name] for row in rows]))
+    columns = [("row", [str(row["row"]) for row in rows])]
+    names = rows[0]["rewards"] if len(rows[0]["rewards"]) > 1 else ()
+    columns += [(clean(name), [number(row["rewards"][name]) for row in rows]) for name in names]
+    columns += [(name, column([row[name] for row in rows])) for name in ("reward", "advantage")]
     if any(row["length"] is not None for row in rows):
-        heads.append("length")
-        cells.append([number(row["length"]) for row in rows])
+        columns.append(("length", [number(row["length"]) for row in rows]))
     if any(row["status"] != "scored" for row in rows):
-        heads.append("status")
-        cells.append([row["status"] for row in rows])
-    lines = aligned(heads, cells)
+        columns.append(("status", [row["status"] for row in rows]))
+    lines = aligned([head for head, _ in columns], [cells for _, cells in columns])
     wide = max(map(len, lines))
     room = console.width - wide - 2
     texts = ["text", *(clean(row["text"] or "") for row in rows)]
@@ -128,8 +125,10 @@ def _trend(by: Mapping[str, Any], sheet: Sheet) -> None:
     for key in SPARKED:
         values = [line[key] for line in lines]
         if len(lines) > 1 and any(value is not None for value in values):
-            sheet.row(HEADS.get(key, key), f"{_spark(values)}  {_cell(key, values[0])} to {_cell(key, values[-1])}")
-    shown = [lines[round(i * (len(lines) - 1) / (LINES - 1))] for i in range(LINES)] if len(lines) > LINES else lines
+            sheet.row(
+                HEADS.get(key, key), f"{strip(values, SPARKS)}  {_cell(key, values[0])} to {_cell(key, values[-1])}"
+            )
+    shown = thinned(lines, LINES)
     for spare in ("", *SPARE):
         keys = [key for key in keys if key != spare]
         heads = [name, *(HEADS.get(key, key) for key in keys[1:])]
@@ -151,20 +150,6 @@ def _cell(key: str, value: Any) -> str:
     if isinstance(value, float):
         return number(value)
     return cut(clean(str(value)), KEY) if key == "value" else f"{value:,}"
-
-
-def _spark(values: Sequence[float | None]) -> str:
-    """One block for each value (or for each few), from the lowest to the highest; a gap where there is none."""
-    step = -(-len(values) // SPARKS)
-    parts = [[v for v in values[i : i + step] if v is not None] for i in range(0, len(values), step)]
-    means = [sum(part) / len(part) if part else None for part in parts]
-    known = [mean for mean in means if mean is not None]
-    low, high = min(known), max(known)
-    # Equal values are drawn at half height.
-    heights = [
-        (mean - low) / (high - low) * (len(BLOCKS) - 1) if mean is not None and high > low else 3 for mean in means
-    ]
-    return "".join(" " if mean is None else BLOCKS[round(height)] for mean, height in zip(means, heights, strict=True))
 
 
 def _most_and_least(listed: Mapping[str, Any], sheet: Sheet) -> None:
@@ -193,10 +178,8 @@ def _inputs(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
         yield "input", [file_list(facts["inputs"])]
     if facts["schema"]:
         yield "schema", [clean(str(facts["schema"]))]
-    rollouts = f"{count(facts['rollouts'], 'rollout')} in " if facts["rollouts"] != facts["rows"] else ""
     missing = f", {facts['unscorable']:,} without a finite reward" if facts["unscorable"] else ""
-    rows = count(facts["rows"], "row") if rollouts else f"{facts['rows']:,}"
-    yield "rows", [f"{rollouts}{rows}{missing}"]
+    yield "rows", [f"{row_count(facts)}{missing}"]
 
 
 def _groups(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
@@ -216,12 +199,9 @@ def _groups(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
 def _rewards(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     columns, components = facts["rewards"], facts["components"]
     name = clean(weighted_sum([*columns], [column["weight"] for column in columns.values()]))
-    each = (
-        ["(their sum; the plan estimates each column separately)"]
-        if facts["combine"] == "normalize" and len(columns) > 1
-        else []
-    )
-    yield "rewards", [name, *each, *text_outcomes(facts), *_distribution(facts["reward"])]
+    each = facts["combine"] == "normalize" and len(columns) > 1
+    said = ["(their sum; the plan estimates each column separately)"] if each else []
+    yield "rewards", [name, *said, *text_outcomes(facts), *_distribution(facts["reward"])]
     for name, reward in columns.items() if len(columns) > 1 else ():
         share = reward["zero_variance_share"]
         notes = [f"{reward['unscorable']:,} missing"] if reward["unscorable"] else []
@@ -256,13 +236,12 @@ def _distribution(reward: Mapping[str, Any]) -> list[str]:
     """Mean, std, quartiles and histogram; and the shares of the two extremes where other values occur, too, if they read differently."""
     if not reward["count"]:
         return ["no finite reward"]
-    scale = max(abs(reward["min"]), abs(reward["max"]))
     shares = ""
     low, high = number(reward["min"]), number(reward["max"])
     if low != high and reward["at_min"] + reward["at_max"] != reward["count"]:
         ends = ((low, reward["at_min"]), (high, reward["at_max"]))
         shares = "".join(f"  {percent(times / reward['count'])} at {value}" for value, times in ends)
-    return distribution_lines(reward, scale, shares)
+    return distribution_lines(reward, shares)
 
 
 def _difficulty(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
@@ -294,13 +273,8 @@ def _zero_variance(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     if expected is None:
         yield "zero variance", ["no group has two rewards to compare"]
         return
-    kinds = (
-        ("always solved", "all_best"),
-        ("never solved", "all_worst"),
-        ("equal at another reward", "other"),
-        ("nearly constant", "nearly"),
-    )
-    split = [f"{constant[name]:,} {word}" for word, name in kinds if constant[name]]
+    kinds = {**EQUAL_AT, "nearly": "nearly constant"}
+    split = [f"{constant[name]:,} {word}" for name, word in kinds.items() if constant[name]]
     some = f"{percent(expected['observed'])} of the groups: {', '.join(split)}"
     lines = [some if constant["groups"] else "none: rewards differ in every group"]
     words = {"beta": "if solve rates follow a Beta distribution", "one_rate": "if all prompts were equally hard"}
@@ -415,22 +389,8 @@ def _table_of_groups(inspection: Inspection, sort: str | None, top: int | None) 
     return frame if top is None else frame.head(top)
 
 
-def markdown(frame: pl.DataFrame) -> str:
-    """A table as Markdown has it; numbers to the right."""
-    lines = [
-        [_markdown_cell(name) for name in frame.columns],
-        ["--:" if dtype.is_numeric() else "---" for dtype in frame.dtypes],
-    ]
-    lines += [[_markdown_cell(value) for value in row] for row in frame.iter_rows()]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+def _markdown(frame: pl.DataFrame) -> str:
+    return markdown_table(frame.columns, frame.iter_rows(), frame.select(pl.selectors.numeric()).columns)
 
 
-def _markdown_cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return number(value, digits=DIGITS)
-    return clean(str(value)).replace("|", "\\|")
-
-
-WRITERS: Final[Mapping[str, Callable[[pl.DataFrame], str]]] = {"md": markdown, "csv": lambda frame: frame.write_csv()}
+WRITERS: Final[Mapping[str, Callable[[pl.DataFrame], str]]] = {"md": _markdown, "csv": lambda frame: frame.write_csv()}

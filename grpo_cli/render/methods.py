@@ -16,7 +16,6 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS, Estimator
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets
-from grpo_cli.errors import UnknownName
 from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, count, exact, marked
 
@@ -35,12 +34,13 @@ def listing(console: Console, *, archive: bool = False) -> None:
     sheet = Sheet(console, NAME)
     shipped = {preset.plan.estimator.build for preset in presets().at_hand.values() if not preset.archive}
     every = ESTIMATORS.values()
-    rows = [row for row in every if archive or row.build in shipped or row.name == "expression" or _origin(row)]
+    origins = {row.name: ESTIMATORS.origin(row.name) for row in every}
+    rows = [row for row in every if archive or row.build in shipped or row.name == "expression" or origins[row.name]]
     for row in rows:
         sheet.row(row.name, _clauses(_formula(row), sheet.width), hang=2)
         scales = f"scale {', '.join(_scales(row))}" if len(row.scales) > 1 else ""
         needs = " ".join(ROLES[need].flag for need in _plan(row).needs)
-        facts = [f"from {_origin(row)}" if _origin(row) else "", needs, scales, row.source]
+        facts = [f"from {origins[row.name]}" if origins[row.name] else "", needs, scales, row.source]
         sheet.row("", " · ".join(fact for fact in facts if fact), style="dim", hang=2)
     sheet.blank()
     more = "" if archive else f" --all lists {len(every) - len(rows)} more, which no trainer ships."
@@ -49,8 +49,8 @@ def listing(console: Console, *, archive: bool = False) -> None:
 
 def explain(name: str, console: Console) -> None:
     """One method: its own words, then what can be set and what it needs."""
-    row, sheet = _row(name), Sheet(console, LABEL)
-    sheet.text(marked(row.name, _origin(row)), style="bold")
+    row, sheet = ESTIMATORS[name], Sheet(console, LABEL)
+    sheet.text(marked(name, ESTIMATORS.origin(name)), style="bold")
     for line in row.doc.splitlines():
         sheet.text(line)
     sheet.blank()
@@ -70,45 +70,29 @@ def explain(name: str, console: Console) -> None:
 
 def as_dict(name: str) -> dict[str, Any]:
     """One method as plain data."""
-    row = _row(name)
+    row = ESTIMATORS[name]
+    plan = _plan(row)
     plain = {key: getattr(row, key) for key in ("name", "summary", "formula", "doc", "source", "scale", "min_group")}
     return plain | {
-        "origin": _origin(row) or "built in",
+        "origin": ESTIMATORS.origin(name) or "built in",
         "scales": _scales(row),
         "levels": _levels(row),
-        "needs": [
-            {"column": need, "flag": ROLES[need].flag, "meaning": ROLES[need].meaning} for need in _plan(row).needs
-        ],
+        "needs": [{"column": need, "flag": ROLES[need].flag, "meaning": ROLES[need].meaning} for need in plan.needs],
         "params": [
             asdict(p) | {"type": "choice" if _choices(p.type) else TYPES[p.type], "choices": list(_choices(p.type))}
             for p in row.params
         ],
         "sets": dict(row.sets),
-        "computes": plan_text.describe(_plan(row)),
+        "computes": plan_text.describe(plan),
         "centred": row.centred,
         "order_free": row.order_free,
-        "uses_batch": _plan(row).uses_batch,
+        "uses_batch": plan.uses_batch,
         "spans_batches": row.spans_batches,
         "example": _example(row),
     }
 
 
-def all_as_dict() -> list[dict[str, Any]]:
-    """All methods as plain data, in the order of the table."""
-    return [as_dict(row.name) for row in ESTIMATORS.values()]
-
-
 # --- pieces ------------------------------------------------------------------------------------------------
-
-
-def _row(name: str) -> Estimator:
-    if name not in ESTIMATORS:
-        raise UnknownName.among("method", name, ESTIMATORS)
-    return ESTIMATORS[name]
-
-
-def _origin(row: Estimator) -> str:
-    return ESTIMATORS.origin(row.name)
 
 
 def _plan(row: Estimator) -> Plan:

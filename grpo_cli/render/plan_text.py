@@ -19,17 +19,11 @@ from grpo_cli.engine.plan_parts import (
     ORDERED,
     PARTS,
     Affine,
-    Binary,
-    ByLength,
     Clip,
-    Discount,
     Divisor,
-    Kl,
     Length,
-    NanToZero,
     Overlong,
     Rank,
-    Truncated,
     Whiten,
     weighted_sum,
 )
@@ -106,13 +100,13 @@ def parts(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]
     return [
         ("unit", [f"one reward per rollout: {ROLLOUT_REWARD[plan.unit.take]}"] if plan.unit.take != "each" else []),
         ("rewards", _rewards(plan, rewards)),
-        ("shape", [_SHAPE[type(op)](op) for op in plan.shape]),
+        ("shape", [_SHAPE[op.name](op) for op in plan.shape]),
         ("estimator", _estimator(plan, rewards)),
         ("divisor", _divides(plan)),
         ("alone", singletons(plan)),
         ("groups", _groups(plan)),
         ("weight", _weight(plan)),
-        ("post", [_POST[type(op)](op) for op in plan.post] + _rollout(plan)),
+        ("post", [_POST[op.name](op) for op in plan.post] + _rollout(plan)),
         ("not used", _without_effect(plan)),
     ]
 
@@ -235,22 +229,22 @@ def _whiten(op: Whiten) -> str:
     return f"then (A - mu)/{_bracketed(_root(op, ''))} {over}, ddof {op.ddof}"
 
 
-_SHAPE: Final[Mapping[type, Callable[[Any], str]]] = {
-    Affine: _affine,
-    Clip: lambda op: _clipped("r", op),
-    Kl: lambda op: f"r becomes r {'+' if op.coef < 0 else '-'} {exact(abs(op.coef))} kl",
-    Overlong: _overlong,
-    Truncated: lambda op: f"r becomes {exact(op.factor)} r where the response was cut off",
-    Length: _length,
-    Rank: _rank,
-    Binary: lambda op: f"r becomes 1 where r > {exact(op.threshold)}, else 0",
+_SHAPE: Final[Mapping[str, Callable[[Any], str]]] = {
+    "affine": _affine,
+    "clip": lambda op: _clipped("r", op),
+    "kl": lambda op: f"r becomes r {'+' if op.coef < 0 else '-'} {exact(abs(op.coef))} kl",
+    "overlong": _overlong,
+    "truncated": lambda op: f"r becomes {exact(op.factor)} r where the response was cut off",
+    "length": _length,
+    "rank": _rank,
+    "binary": lambda op: f"r becomes 1 where r > {exact(op.threshold)}, else 0",
 }
-_POST: Final[Mapping[type, Callable[[Any], str]]] = {
-    ByLength: lambda op: f"then A * L/{exact(op.max)}, L the length of the response",
-    Clip: lambda op: _clipped("A", op),
-    Whiten: _whiten,
-    Discount: lambda op: f"then A + {exact(op.gamma)} A of the next row of the rollout, from the last row backwards",
-    NanToZero: lambda _: "NaN and null become 0",
+_POST: Final[Mapping[str, Callable[[Any], str]]] = {
+    "length": lambda op: f"then A * L/{exact(op.max)}, L the length of the response",
+    "clip": lambda op: _clipped("A", op),
+    "whiten": _whiten,
+    "discount": lambda op: f"then A + {exact(op.gamma)} A of the next row of the rollout, from the last row backwards",
+    "nan_to_zero": lambda _: "NaN and null become 0",
 }
 
 
@@ -308,11 +302,8 @@ def singletons(plan: Plan) -> list[str]:
         return [SINGLETONS["nan"]]
     if rule.baseline == "own":
         return [SINGLETONS["zero"]]
-    divided = (
-        f", {STD_OF_SINGLETON[plan.divisor.level]} taken as {STD_TAKEN[rule.sd]}"
-        if plan.divisor.level in STD_OF_SINGLETON
-        else ""
-    )
+    std = STD_OF_SINGLETON.get(plan.divisor.level)
+    divided = f", {std} taken as {STD_TAKEN[rule.sd]}" if std else ""
     residual = SINGLETON_BASELINE[rule.baseline]
     if rule.baseline == "zero" and plan.estimator.singleton is not outcome.raw:
         residual = "the formula with a mean of 0"
@@ -380,9 +371,8 @@ def _divides(plan: Plan) -> list[str]:
     word = "var" if rule.inside or rule.floor else "std"
     if rule.measure == "mad":
         word = "mad, the mean absolute deviation"
-    line = f"{word}{DIVISOR_OF[rule.level, rule.of].removeprefix('std')}" + (
-        f", ddof {rule.ddof}" if rule.measure == "std" else ""
-    )
+    line = f"{word}{DIVISOR_OF[rule.level, rule.of].removeprefix('std')}"
+    line += f", ddof {rule.ddof}" if rule.measure == "std" else ""
     if plan.raw_rank is not None and (rule.level, rule.of) == ("batch", "reward"):
         line += ", before the rank penalty"
     if rule.level == "batch" and plan.groups.statistics == "kept":

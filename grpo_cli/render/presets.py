@@ -15,7 +15,6 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.engine.presets import Preset, differing
 from grpo_cli.engine.presets import presets as known
-from grpo_cli.errors import UnknownName
 from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, clean, exact, marked
 
@@ -63,7 +62,7 @@ def listing(console: Console, names: Collection[str] = (), *, archive: bool = Fa
 
 def explain(name: str, console: Console) -> None:
     """One preset: what it computes, its rules, the framework's options, its source and equivalent presets."""
-    row, sheet = _row(name), Sheet(console, LABEL)
+    row, sheet = known()[name], Sheet(console, LABEL)
     sheet.text(f"{marked(row.name, known().origin(row.name))}: {row.framework} {row.estimator}", style="bold")
     sheet.blank()
     if row.refused:
@@ -79,28 +78,22 @@ def explain(name: str, console: Console) -> None:
 
 def as_dict(name: str) -> dict[str, Any]:
     """One preset as plain data."""
-    row = _row(name)
+    row = known()[name]
     plain: dict[str, Any] = {
-        "name": row.name, "origin": known().origin(row.name) or "built in", "framework": row.framework, "estimator": row.estimator, "options": dict(row.options),
+        "name": name, "origin": known().origin(name) or "built in", "framework": row.framework, "estimator": row.estimator, "options": dict(row.options),
         "source": dict(row.source), "unequal_groups": row.unequal, "rollouts": row.rollouts, "oddities": list(row.oddities),
         "refused": row.refused or None, "archive": row.archive,
     }  # fmt: skip
     if row.refused:
         return plain
-    plan = row.plan
     return plain | {
         "formula": _line(row),
         "rules": _rules(row),
-        "needs": [{"column": need, "flag": ROLES[need].flag} for need in plan.needs],
+        "needs": [{"column": need, "flag": ROLES[need].flag} for need in row.plan.needs],
         "equal": equal(row),
         "equal_up_to_epsilon": equal_up_to_epsilon(row),
-        "plan": plan.as_dict(),
+        "plan": row.plan.as_dict(),
     }
-
-
-def all_as_dict() -> list[dict[str, Any]]:
-    """All presets as plain data, in the order of the file."""
-    return [as_dict(row.name) for row in known().values()]
 
 
 def equal(row: Preset) -> list[str]:
@@ -114,12 +107,6 @@ def equal_up_to_epsilon(row: Preset) -> list[str]:
 
 
 # --- pieces ------------------------------------------------------------------------------------------------
-
-
-def _row(name: str) -> Preset:
-    if name not in known():
-        raise UnknownName.among("preset", name, known(), lost="grpo-adv presets lists them")
-    return known()[name]
 
 
 def _others(row: Preset) -> list[Preset]:

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from grpo_cli.errors import UnknownName
 from grpo_cli.render.text import Sheet, clean, marked
 from grpo_cli.schemas.table import LAYOUTS, REFUSED, Schema
 from grpo_cli.schemas.table import schemas as known
@@ -31,7 +30,7 @@ def listing(console: Console) -> None:
 
 def explain(name: str, console: Console) -> None:
     """One schema: how it is recognised, and which columns it names."""
-    row, sheet = _row(name), Sheet(console, LABEL)
+    row, sheet = known()[name], Sheet(console, LABEL)
     sheet.text(f"{marked(row.name, known().origin(row.name))}: {row.title}", style="bold")
     sheet.blank()
     sheet.rows(_facts(row).items())
@@ -56,21 +55,8 @@ def matched(match: Mapping[str, Any], console: Console) -> None:
 
 def as_dict(name: str) -> dict[str, Any]:
     """One schema as plain data."""
-    row = _row(name)
-    origin = known().origin(row.name) or "built in"
-    return {
-        "name": row.name,
-        "origin": origin,
-        "title": row.title,
-        "tool": row.tool,
-        "layout": row.layout,
-        **_facts(row),
-    }
-
-
-def all_as_dict() -> list[dict[str, Any]]:
-    """All schemas as plain data."""
-    return [as_dict(row.name) for row in known().values()]
+    row, origin = known()[name], known().origin(name) or "built in"
+    return {"name": name, "origin": origin, "title": row.title, "tool": row.tool, "layout": row.layout, **_facts(row)}
 
 
 def reward_of(row: Schema) -> str:
@@ -89,12 +75,6 @@ def _read(row: Schema) -> str:
     if row.layout in REFUSED:
         return f"refused: {row.refusal}"
     return f"group = {row.grouping}, reward = {reward_of(row)}"
-
-
-def _row(name: str) -> Schema:
-    if name not in known():
-        raise UnknownName.among("schema or file", name, known())
-    return known()[name]
 
 
 def _facts(row: Schema) -> dict[str, Sequence[str] | str]:

@@ -21,12 +21,14 @@ from grpo_cli.render.text import (
     duration,
     exact,
     file_list,
+    largest,
     listing,
     marked,
     number,
+    row_count,
     text_outcomes,
 )
-from grpo_cli.stats.verdicts import key_note, percent
+from grpo_cli.stats.verdicts import EQUAL_AT, key_note, percent
 from grpo_cli.values.key_text import labels_of
 
 Section = Callable[[Mapping[str, Any], Plan], Iterator[tuple[str, list[str]]]]
@@ -102,20 +104,15 @@ def show(sections: Iterable[Section], facts: Mapping[str, Any], plan: Plan, shee
 def _rows(
     sections: Iterable[Section], facts: Mapping[str, Any], plan: Plan, sheet: Sheet
 ) -> list[tuple[str, list[str]]]:
-    facts = {**facts, "skipped": [_labelled(skip, sheet.width) for skip in facts["skipped"]]}
+    facts = {**facts, "skipped": {skip["reason"]: _labelled(skip, sheet.width) for skip in facts["skipped"]}}
     return [row for section in sections for row in section(facts, plan)]
 
 
 def method(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
     """The formula with its constants."""
     yield from preset(facts, plan)
-    yield (
-        "method",
-        [
-            marked(plan.method, facts["plan"].get("package", "")),
-            *(f"  {line}" for line in plan_text.describe(plan, facts["reward_columns"])),
-        ],
-    )
+    lines = [f"  {line}" for line in plan_text.describe(plan, facts["reward_columns"])]
+    yield "method", [marked(plan.method, facts["plan"].get("package", "")), *lines]
 
 
 def preset(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
@@ -123,13 +120,8 @@ def preset(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]
     named = facts.get("preset")
     if named is not None:
         overridden = [f"{k} {exact(v['plan'])}, not {exact(v['preset'])}" for k, v in named["overridden"].items()]
-        yield (
-            "preset",
-            [
-                marked(named["name"], named.get("from", "")),
-                *([f"overridden: {'; '.join(overridden)}"] if overridden else []),
-            ],
-        )
+        said = [f"overridden: {'; '.join(overridden)}"] if overridden else []
+        yield "preset", [marked(named["name"], named.get("from", "")), *said]
 
 
 def inputs(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
@@ -140,12 +132,10 @@ def inputs(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]
         first, *others = facts["notes"]
         notes = [first.removeprefix("read as "), *(note for note in others if " = " not in note)]
         yield "schema", [clean(note) for note in notes]
-    rollouts = f"{count(facts['rollouts'], 'rollout')} in " if facts["rollouts"] != facts["rows"] else ""
     dropped = f"; {facts['dropped_rows']:,} not written" if facts.get("dropped_rows") else ""
     dropped += f"; {facts['copied_rows']:,} copies added" if facts.get("copied_rows") else ""
     status = [f"{size:,} {name}" for name, size in facts["status"].items() if size]
-    rows = count(facts["rows"], "row") if rollouts else f"{facts['rows']:,}"
-    yield "rows", [f"{rollouts}{rows}: {', '.join(status)}{dropped}"]
+    yield "rows", [f"{row_count(facts)}: {', '.join(status)}{dropped}"]
 
 
 def groups(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
@@ -163,9 +153,8 @@ def batches(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[st
     if not plan.uses_batch and facts["batches"] == 1:
         return
     key = facts["batch_key"]
-    by = {"input": "all rows of the part" if "value" in facts else "the whole input", "file": "each file"}.get(
-        key, f"each value of {clean(key)}"
-    )
+    whole = "all rows of the part" if "value" in facts else "the whole input"
+    by = {"input": whole, "file": "each file"}.get(key, f"each value of {clean(key)}")
     unused = "" if plan.uses_batch else ", not used by this plan"
     yield "batches", [f"{facts['batches']:,}: {by}{unused}"]
 
@@ -178,7 +167,7 @@ def reward(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str
         yield "rewards", [name, *outcomes, "no finite reward"]
         return
     name = f"{name} (before shaping)" if plan.shape else name
-    yield "rewards", [name, *outcomes, *distribution_lines(rewards, _largest(rewards))]
+    yield "rewards", [name, *outcomes, *distribution_lines(rewards)]
 
 
 def zero_variance(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
@@ -202,12 +191,7 @@ def zero_variance(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, l
 
 def _constant(constant: Mapping[str, Any], plan: Plan) -> str:
     """A centred formula gives such a group 0; other formulas do not, so the line only counts them."""
-    kinds = (
-        ("always solved", constant["all_best"]),
-        ("never solved", constant["all_worst"]),
-        ("equal at another reward", constant["other"]),
-    )
-    split = ", ".join(f"{size:,} {kind}" for kind, size in kinds if size)
+    split = ", ".join(f"{constant[name]:,} {kind}" for name, kind in EQUAL_AT.items() if constant[name])
     groups, share = constant["groups"], constant["share"]
     meaning = f"{'has' if groups == 1 else 'have'} zero variance"
     if plan_text.gives_constant_groups_0(plan):
@@ -236,7 +220,7 @@ def others(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str
 def advantage(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
     """The distribution of the advantages."""
     values = facts["advantage"]
-    scale = _largest(values)
+    scale = largest(values)
     lines = ["  ".join(f"{name} {number(values[name], scale)}" for name in ("mean", "std", "min", "max"))]
     if values["min"] is None:
         lines = ["no finite advantage"]
@@ -289,26 +273,20 @@ def _labelled(skip: Mapping[str, Any], width: int) -> dict[str, Any]:
 
 
 def _skipped_groups(facts: Mapping[str, Any], reason: str) -> int:
-    return next((skip["groups"] for skip in facts["skipped"] if skip["reason"] == reason), 0)
+    return facts["skipped"][reason]["groups"] if reason in facts["skipped"] else 0
 
 
 def _skipped_keys(facts: Mapping[str, Any], reason: str, word: str) -> list[str]:
     """The first groups that were skipped for a reason, each with its reward after `word`."""
-    lines = []
-    for skip in facts["skipped"]:
-        if skip["reason"] == reason:
-            keys = [
-                group["key"] + (f" ({word} {number(group['reward'])})" if word and group["reward"] is not None else "")
-                for group in skip["keys"]
-            ]
-            rest = skip["groups"] - len(keys)
-            lines.append("; ".join(keys) + (f"; ... {rest:,} more" if rest else ""))
-    return lines
-
-
-def _largest(distribution: Mapping[str, Any]) -> float:
-    """The largest magnitude of a distribution; values far below it are rounding errors."""
-    return max((abs(distribution[key]) for key in ("min", "max") if distribution[key] is not None), default=0.0)
+    if reason not in facts["skipped"]:
+        return []
+    skip = facts["skipped"][reason]
+    rest = skip["groups"] - len(skip["keys"])
+    keys = [
+        group["key"] + (f" ({word} {number(group['reward'])})" if word and group["reward"] is not None else "")
+        for group in skip["keys"]
+    ]
+    return ["; ".join(keys) + (f"; ... {rest:,} more" if rest else "")]
 
 
 def _are(size: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from rich.cells import cell_len
@@ -19,6 +19,8 @@ UNITS: Final = 1e15  # larger numbers are shown with an exponent: a float cannot
 SMALLEST: Final = 1e-3  # smaller numbers need more than four decimals
 LARGEST: Final = 1e4  # larger numbers need fewer than four decimals
 MINUTE: Final = 60
+MARKDOWN_DIGITS: Final = 6
+HALF: Final = 0.4  # of the height of a block, rounded
 ELLIPSIS: Final = "..."
 
 
@@ -63,6 +65,12 @@ def column(values: Sequence[float | None], scale: float = 0.0) -> list[str]:
 def count(size: int, noun: str) -> str:
     """`1 group`, `3,000 groups`."""
     return f"{size:,} {noun}" if size == 1 else f"{size:,} {noun}s"
+
+
+def row_count(facts: Mapping[str, Any]) -> str:
+    """`1,000`, or `500 rollouts in 1,000 rows`."""
+    rows, rollouts = facts["rows"], facts["rollouts"]
+    return f"{rows:,}" if rows == rollouts else f"{count(rollouts, 'rollout')} in {count(rows, 'row')}"
 
 
 def clean(text: str) -> str:
@@ -175,6 +183,11 @@ class Sheet:
         for piece in self._wrap(line, self.console.width, 0):
             self._print(Text(piece, style=style))
 
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], style: str = "dim") -> None:
+        """Rows under their heads, the first column to the left."""
+        for i, line in enumerate(aligned(heads, [[row[i] for row in rows] for i in range(len(heads))], frozenset({0}))):
+            self.text(line, "" if i else style)
+
     def blank(self) -> None:
         """An empty line between two blocks."""
         self.console.print()
@@ -192,10 +205,7 @@ class Sheet:
         start = len(text) - len(text.lstrip())
         room = max(width - start - hang, 1)
         first, *rest = Text(text[start:]).wrap(self.console, room, overflow="fold")
-        return [
-            " " * start + first.plain.rstrip(),
-            *(" " * (start + hang) + piece.plain.rstrip() for piece in rest),
-        ]
+        return [" " * start + first.plain.rstrip(), *(" " * (start + hang) + piece.plain.rstrip() for piece in rest)]
 
     def _print(self, text: Text) -> None:
         text.rstrip()
@@ -214,6 +224,20 @@ def aligned(heads: Sequence[str], columns: Sequence[Sequence[str]], left: frozen
         ]
         lines.append("  ".join(padded).rstrip())
     return lines
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Collection[str] = ()) -> str:
+    """A table as Markdown has it; the columns of numbers to the right."""
+    lines = [heads, ["--:" if head in numbers else "---" for head in heads], *rows]
+    return "".join(f"| {' | '.join(map(_markdown_cell, cells))} |\n" for cells in lines)
+
+
+def _markdown_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return number(value, digits=MARKDOWN_DIGITS)
+    return clean(str(value)).replace("|", "\\|")
 
 
 def text_outcomes(facts: Mapping[str, Any]) -> list[str]:
@@ -245,8 +269,9 @@ def bars(histogram: Mapping[str, Any] | None) -> list[str]:
     return [f"{number(ends[0])} |{blocks(counts)}| {number(ends[-1])}{note}"]
 
 
-def distribution_lines(distribution: Mapping[str, Any], scale: float, shares: str = "") -> list[str]:
+def distribution_lines(distribution: Mapping[str, Any], shares: str = "") -> list[str]:
     """Mean, std, quartiles and histogram of `facts.distribution`."""
+    scale = largest(distribution)
     values = (distribution["min"], *distribution["quartiles"], distribution["max"])
     named = zip(("min", "25%", "median", "75%", "max"), values, strict=True)
     return [
@@ -254,6 +279,11 @@ def distribution_lines(distribution: Mapping[str, Any], scale: float, shares: st
         "  ".join(f"{name} {number(value, scale)}" for name, value in named),
         *bars(distribution["histogram"]),
     ]
+
+
+def largest(distribution: Mapping[str, Any]) -> float:
+    """The largest magnitude of a distribution; values far below it are rounding errors."""
+    return max((abs(distribution[key]) for key in ("min", "max") if distribution[key] is not None), default=0.0)
 
 
 def bar_lines(names: Sequence[str], counts: Sequence[int], *, left: bool = False) -> list[str]:
@@ -270,6 +300,20 @@ def blocks(counts: Sequence[int]) -> str:
     """One character each, as high as the count: a space for none, at least the lowest block for any."""
     top = max(counts)
     return "".join(BLOCKS[_height(count, top, len(BLOCKS)) - 1] if count else " " for count in counts)
+
+
+def strip(
+    values: Sequence[float | None], width: int, ends: tuple[float, float] | None = None, missing: str = " "
+) -> str:
+    """A block for each value (or the mean of a few), from the lowest to the highest that is drawn or that `ends` has."""
+    step = max(1, -(-len(values) // width))
+    parts = [[v for v in values[i : i + step] if v is not None] for i in range(0, len(values), step)]
+    means = [sum(part) / len(part) if part else None for part in parts]
+    known = [mean for mean in means if mean is not None]
+    low, high = ends or (min(known), max(known))
+    heights = [(mean - low) / (high - low) if mean is not None and high > low else HALF for mean in means]
+    drawn = [BLOCKS[round(min(max(height, 0), 1) * (len(BLOCKS) - 1))] for height in heights]
+    return "".join(missing if mean is None else block for mean, block in zip(means, drawn, strict=True))
 
 
 def _height(count: int, top: int, most: int) -> int:

@@ -19,6 +19,7 @@ from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.stats.facts import even_bins, reward_range
 from grpo_cli.stats.inspection import Inspection
+from grpo_cli.stats.trends import thinned
 from grpo_cli.values.key_text import labels_of
 
 METHODS: Final = ("grpo", "rloo", "dr-grpo")
@@ -226,7 +227,7 @@ def _trends(inspection: Inspection) -> list[Figure]:
     by, lines = inspection.facts["by"]["column"], inspection.facts["by"]["lines"]
     if len(lines) < 2:  # noqa: PLR2004 - a line needs two points
         return []
-    lines = _thinned(lines)
+    lines = thinned(lines, POINTS)
     shares = []
     for line in lines:
         total, best, worst = (line[name] or 0.0 for name in ("zero_variance", "all_best", "all_worst"))
@@ -235,7 +236,7 @@ def _trends(inspection: Inspection) -> list[Figure]:
     means = [{"value": _axis_value(line["value"]), "mean": line["mean"]} for line in lines if line["mean"] is not None]
     other = inspection.facts.get("against", {}).get("run", {}).get("by")
     if other is not None and other["column"] == by:
-        before = [line for line in _thinned(other["lines"]) if line["mean"] is not None]
+        before = [line for line in thinned(other["lines"], POINTS) if line["mean"] is not None]
         means = [{**line, "kind": RUNS[1]} for line in means]
         means += [{"value": _axis_value(line["value"]), "mean": line["mean"], "kind": RUNS[0]} for line in before]
     return [
@@ -244,10 +245,6 @@ def _trends(inspection: Inspection) -> list[Figure]:
         Figure(name="mean_reward", kind="line", title=f"Mean reward over {by}", lines=means,
                caption="The mean reward of all rows.", axes={"x": by, "y": "mean reward"}),
     ]  # fmt: skip
-
-
-def _thinned(lines: Lines) -> Lines:
-    return [lines[i] for i in sorted({round(k * (len(lines) - 1) / (POINTS - 1)) for k in range(POINTS)})]
 
 
 def _axis_value(value: Any) -> Any:
@@ -353,7 +350,9 @@ def _rescored(inspection: Inspection) -> list[Figure]:
     ]  # fmt: skip
     bands = (depends["length"] or {"bands": ()})["bands"]
     named = {"length": [(f"{band['low']:g} to {band['high']:g}", band) for band in bands]}
-    named["by"] = [(str(line["value"]), line) for line in _thinned(depends["by"]["lines"])] if depends["by"] else []
+    named["by"] = (
+        [(str(line["value"]), line) for line in thinned(depends["by"]["lines"], POINTS)] if depends["by"] else []
+    )
     for name, parts in named.items():
         if parts:
             by = depends[name]["column"]

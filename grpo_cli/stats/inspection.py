@@ -134,11 +134,16 @@ def what_is_read(
     names: Sequence[str], binding: Binding, plan: Plan, view: View
 ) -> tuple[Binding, Plan, dict[str, str]]:
     """Of columns with these names the binding that carries along what the view shows, a plan that stops for no row, and the column of each part."""
-    if plan.rewards.missing == "error":
-        plan = replace(plan, rewards=replace(plan.rewards, missing="exclude"))
+    plan = never_stopping(plan)
     columns = _columns(names, view, binding)
     steps = [name for name in known_names.STEP_LIKE if name in names and name in view.named]
     return _with_columns(binding, plan, columns, view, steps), plan, columns
+
+
+def never_stopping(plan: Plan) -> Plan:
+    """The plan as an inspection has it: no row stops it."""
+    rule = plan.rewards
+    return replace(plan, rewards=replace(rule, missing="exclude")) if rule.missing == "error" else plan
 
 
 def score_groups(narrow: Narrow, plan: Plan, columns: Mapping[str, str]) -> Inspection:

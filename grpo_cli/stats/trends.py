@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -75,3 +76,8 @@ def _std_by_code(codes: Any, values: pl.Series, mean: Vector) -> Vector:
     n = np.bincount(here, minlength=len(mean))
     squares = np.bincount(here, weights=(numbers - mean[here]) ** 2, minlength=len(mean))
     return np.asarray(np.sqrt(np.divide(squares, n - 1, out=np.full(len(mean), np.nan), where=n > 1)))
+
+
+def thinned(lines: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of the lines, from all over them, with the first and the last."""
+    return [lines[at] for at in sorted({round(k * (len(lines) - 1) / (most - 1)) for k in range(most)})]

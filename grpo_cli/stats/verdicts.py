@@ -19,6 +19,7 @@ REPEATED: Final = 0.05  # a larger share of repeated responses is too much
 FEW: Final = 0.5  # an effective sample size below this share of the rows is small
 UNEVEN: Final = 2.0  # sizes differ if the largest group has this many times the rows of the smallest
 ERRORS: Final = frozenset({"mae", "mse", "rmse", "loss", "cost", "perplexity", "ppl", "wer", "cer", "regret"})
+EQUAL_AT: Final = {"all_best": "always solved", "all_worst": "never solved", "other": "equal at another reward"}
 LEAST: Final = 1e-3  # one decimal of a percent shows no smaller share
 
 
@@ -96,8 +97,7 @@ def _zero_variance(facts: Mapping[str, Any]) -> Iterator[str]:
         yield "Every group carries a gradient: rewards differ in all of them."
         return
     comparable = round(constant["groups"] / constant["share"])
-    kinds = (("always solved", "all_best"), ("never solved", "all_worst"), ("equal at another reward", "other"))
-    split = ", ".join(f"{percent(constant[name] / comparable)} {word}" for word, name in kinds if constant[name])
+    split = ", ".join(f"{percent(constant[at] / comparable)} {word}" for at, word in EQUAL_AT.items() if constant[at])
     of = "groups" if comparable == facts["groups"] else f"the {comparable:,} groups that can be compared"
     if constant["share"] < CONSTANT:
         advice = ""

@@ -19,13 +19,7 @@ def browsed() -> str:
     with tempfile.TemporaryDirectory() as folder:
         samples_in(Path(folder, "sample_data"))
         made = model(Path(folder, "sample_data", "chats.jsonl"))
-        return picture(
-            driven(
-                browser(made),
-                "s", "down", "down", "down", "down", "down", "enter", "down", "c", "tab", "down",
-                size=SIZE,
-            )
-        )  # fmt: skip
+        return picture(driven(browser(made), "s", *["down"] * 5, "enter", "down", "c", "tab", "down", size=SIZE))
 
 
 def picture(text: str) -> str:

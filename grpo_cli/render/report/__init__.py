@@ -58,12 +58,9 @@ def page_of(inspection: Inspection | Parted, methods: list[str], command: str = 
     drawn = [(part.head, part.facts, own) for part, own in zip(parts, _drawn(inspection, advantages), strict=True)]
     most, text = group_rows.GROUPS // len(parts), group_rows.TEXT // len(parts)
     while True:
-        groups = group_rows.joined(
-            [
-                group_rows.report_groups(part, columns, most=most, text=text)
-                for part, columns in zip(parts, advantages, strict=True)
-            ]
-        )
+        each = zip(parts, advantages, strict=True)
+        tables = [group_rows.report_groups(part, columns, most=most, text=text) for part, columns in each]
+        groups = group_rows.joined(tables)
         html = page(drawn, groups, inspection.facts, _title(inspection), _origin(inspection, command))
         if len(html.encode(errors=UNENCODED)) < MOST or most <= 1:
             return html
@@ -75,9 +72,7 @@ def picture_of(inspection: Inspection | Parted, methods: list[str], kind: str) -
     from grpo_cli.render.report.charts import picture
 
     rows = f"{count(inspection.facts['rows'], 'row')} in {count(inspection.facts['groups'], 'group')}"
-    for name, words in OTHERS.items():
-        if name in inspection.facts:
-            rows += f", {words} {listing(map(printable, inspection.facts[name][name]))}"
+    rows += "".join(f", {other}" for other in _others(inspection))
     each = _drawn(inspection, [advantages_by_method(part, methods) for part in inspection.parts])
     return picture([figure for drawn in each for figure in drawn], _title(inspection), rows, kind)
 
@@ -85,23 +80,20 @@ def picture_of(inspection: Inspection | Parted, methods: list[str], kind: str) -
 def _title(inspection: Inspection | Parted) -> str:
     """The inputs, and with --against or --rescored those of the other run or reward."""
     names = [printable(name) for name in inspection.facts.get("inputs", []) if name != "-"]
-    title = f"Rewards of {listing(names)}" * bool(names)
-    for name, words in OTHERS.items():
-        if name in inspection.facts:
-            title += f" {words} {listing(map(printable, inspection.facts[name][name]))}"
-    return title or "Rewards"
+    return " ".join([f"Rewards of {listing(names)}" if names else "Rewards", *_others(inspection)])
+
+
+def _others(inspection: Inspection | Parted) -> list[str]:
+    """What there is beside the inputs."""
+    facts = inspection.facts
+    return [f"{words} {listing(map(printable, facts[name][name]))}" for name, words in OTHERS.items() if name in facts]
 
 
 def _origin(inspection: Inspection | Parted, command: str) -> str:
     """The command, the version, and when the files were last written."""
     tables = inspection.parts[0].narrow.tables
     times = [t.source.pin.mtime_ns for t in tables if isinstance(t, FileTable) and t.source.pin.mtime_ns]
-    days = (
-        list(
-            dict.fromkeys(f"{datetime.fromtimestamp(ns / 1e9, UTC):%Y-%m-%d %H:%M}" for ns in (min(times), max(times)))
-        )
-        if times
-        else []
-    )
+    ends = (min(times), max(times)) if times else ()
+    days = dict.fromkeys(f"{datetime.fromtimestamp(ns / 1e9, UTC):%Y-%m-%d %H:%M}" for ns in ends)
     written = f"files of {' to '.join(days)} UTC" if days else ""
     return " · ".join(filter(None, (printable(command), f"grpo-adv {__version__}", written)))

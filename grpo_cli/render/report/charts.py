@@ -26,6 +26,8 @@ PICTURE_WIDTH: Final = 380  # each chart of a picture is this many pixels wide
 PICTURE_COLUMNS: Final = 2
 PNG_SCALE: Final = 2.0
 INK: Final = "#20242a"
+ON_TOP: Final = alt.Legend(title=None, orient="top")
+OF_RUNS: Final = alt.Color("kind:N", scale=alt.Scale(domain=list(RUNS), range=[COLOURS[3], COLOURS[0]]), legend=ON_TOP)
 
 
 def chart(figure: Figure) -> Any:
@@ -90,6 +92,10 @@ def _x_of_trend(figure: Figure) -> alt.X:
     return alt.X("value:O", sort=None, axis=axis)
 
 
+def _share(figure: Figure, **more: Any) -> alt.Y:
+    return alt.Y("share:Q", axis=_axis(figure.axes["y"], format=".0%"), **more, scale=alt.Scale(domain=[0, 1]))
+
+
 def _colours(figure: Figure, of_kinds: Mapping[str, str] = STACKED) -> alt.Color:
     present = {line["kind"] for line in figure.lines}
     colours = {kind: colour for kind, colour in of_kinds.items() if kind in present}
@@ -117,16 +123,17 @@ def _stacked(figure: Figure, base: Any) -> Any:
 
 def _shares(figure: Figure, base: Any) -> Any:
     return _in_order(base).mark_area(line=True, opacity=0.9, point=len(figure.lines) <= 3 * 2).encode(
-        x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.axes["y"], format=".0%"), stack=True, scale=alt.Scale(domain=[0, 1])),
+        x=_x_of_trend(figure), y=_share(figure, stack=True),
         color=_colours(figure), order=alt.Order("rank:Q"), tooltip=[_tooltip(figure), alt.Tooltip("kind:N"), alt.Tooltip("share:Q", format=".1%")],
     )  # fmt: skip
 
 
 def _line(figure: Figure, base: Any) -> Any:
     if "kind" in figure.lines[0]:
-        kinds = alt.Scale(domain=list(RUNS), range=[COLOURS[3], COLOURS[0]])
-        base = base.encode(color=alt.Color("kind:N", scale=kinds, legend=alt.Legend(title=None, orient="top")))
-    return base.mark_line(point=True, **({} if "kind" in figure.lines[0] else {"color": COLOURS[0]})).encode(
+        line = base.encode(color=OF_RUNS).mark_line(point=True)
+    else:
+        line = base.mark_line(point=True, color=COLOURS[0])
+    return line.encode(
         x=_x_of_trend(figure), y=alt.Y("mean:Q", axis=_axis(figure.axes["y"]), scale=alt.Scale(zero=False)),
         tooltip=[_tooltip(figure), alt.Tooltip("mean:Q", format=".4~g")],
     )  # fmt: skip
@@ -145,14 +152,10 @@ def _tiles(figure: Figure, base: Any) -> Any:
 
 def _curve(figure: Figure, base: Any) -> Any:
     kinds = list(dict.fromkeys(line["kind"] for line in figure.lines))
-    shape = alt.Shape(
-        "kind:N",
-        scale=alt.Scale(domain=kinds, range=list(SHAPES[: len(kinds)])),
-        legend=alt.Legend(title=None, orient="top"),
-    )
+    shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=list(SHAPES[: len(kinds)])), legend=ON_TOP)
     axis = _axis(figure.axes["x"], values=[line["size"] for line in figure.lines])
     across = alt.X("size:Q", scale=alt.Scale(type="log", base=2, nice=False), axis=axis)
-    up = alt.Y("share:Q", axis=_axis(figure.axes["y"], format=".0%"), scale=alt.Scale(domain=[0, 1]))
+    up = _share(figure)
     return base.mark_point(filled=True, size=90, color=COLOURS[0], opacity=1).encode(
         x=across, y=up, shape=shape, tooltip=["size:Q", alt.Tooltip("share:Q", format=".1%"), "kind:N"],
     )  # fmt: skip
@@ -167,11 +170,10 @@ def _bars(figure: Figure, base: Any) -> Any:
 
 
 def _runs(figure: Figure, base: Any) -> Any:
-    scale = alt.Scale(domain=list(RUNS), range=[COLOURS[3], COLOURS[0]])
     return base.mark_bar().encode(
         x=alt.X("value:O", sort=None, axis=_axis(figure.axes["x"], labelAngle=0)), xOffset=alt.XOffset("kind:N", sort=list(RUNS)),
-        y=alt.Y("share:Q", axis=_axis(figure.axes["y"], format=".0%"), scale=alt.Scale(domain=[0, 1])),
-        color=alt.Color("kind:N", scale=scale, legend=alt.Legend(title=None, orient="top")),
+        y=_share(figure),
+        color=OF_RUNS,
         tooltip=["value:N", "kind:N", alt.Tooltip("share:Q", format=".1%"), alt.Tooltip("prompts:Q", format=",")],
     )  # fmt: skip
 

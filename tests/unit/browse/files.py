@@ -12,7 +12,7 @@ import polars as pl
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from grpo_cli.browse.app import Browser, Start
+from grpo_cli.browse.app import Browser, Writers
 from grpo_cli.browse.model import Model
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.runs.inspect import Job
@@ -57,8 +57,8 @@ def model(*inputs: Path | str, **more: Any) -> Model:
     return Model.of(Job(inputs=[*map(str, inputs)], view=View(by_steps=True, named=STEP_LIKE), **more))
 
 
-def browser(made: Model, **start: Any) -> Browser:
-    return Browser(made, Start(given={"inputs": list(made.job.inputs)}, **start))
+def browser(made: Model, writers: Writers | None = None, **given: Any) -> Browser:
+    return Browser(made, {"inputs": list(made.job.inputs), **given}, writers)
 
 
 def screen(app: Browser) -> str:

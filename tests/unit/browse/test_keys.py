@@ -136,7 +136,7 @@ def test_the_groups_shown_are_written_by_select_or_export_and_nothing_is_overwri
     small: Model, tmp_path: Path
 ) -> None:
     alive, best = tmp_path / "alive.jsonl", tmp_path / "best.jsonl"
-    app = browser(small, write={"select": select, "export": export})
+    app = browser(small, {"select": select, "export": export})
     steps = [
         ("w", ":0 < mean < 1", "enter", "e", "enter", f":{alive}", "enter"),
         ("e", "enter", f":{alive}", "enter"),

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 import grpo_cli
 from grpo_cli.browse.command import commands, written
-from grpo_cli.browse.lines import GroupLines, ordered, rollout_lines, strip, trend_line
+from grpo_cli.browse.lines import GroupLines, ordered, rollout_lines, trend_line
 from grpo_cli.browse.model import FACTS, Model, _in_order
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.read.labels import Labels
 from grpo_cli.render.explain import of_row
+from grpo_cli.render.text import strip
 from tests.unit.browse.files import REWARDS, model, rollouts, write
 
 KEYS = list(REWARDS)
@@ -123,8 +124,9 @@ def test_lines_of_lists_are_as_wide_as_their_head(made: Model, width: int) -> No
 
 
 def test_a_strip_is_as_high_as_its_rewards() -> None:
-    assert strip(ordered([0.0, 1.0, None, 0.5]), 0.0, 1.0, 8) == "█▅▁·"
-    assert strip([1.0, 1.0, 0.0, 0.0], 0.0, 1.0, 2) == "█▁"
+    assert strip(ordered([0.0, 1.0, None, 0.5]), 8, (0.0, 1.0), "·") == "█▅▁·"
+    assert strip([1.0, 1.0, 0.0, 0.0], 2) == "█▁"
+    assert strip([3.0, None, 3.0], 3) == "▄ ▄"
 
 
 def test_steps_have_a_trend(tmp_path_factory: pytest.TempPathFactory) -> None:

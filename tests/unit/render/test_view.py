@@ -23,13 +23,12 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import ORDERED, PARTS
 from grpo_cli.engine.score import Scored, score
-from grpo_cli.errors import UnknownName
 from grpo_cli.read.build_table import read
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding, FrameTable
 from grpo_cli.render import explain, methods, plan_text, summary
 from grpo_cli.render.progress import phases
-from grpo_cli.render.text import bars, cut, exact, number
+from grpo_cli.render.text import bars, cut, exact, markdown_table, number
 from grpo_cli.stats import facts
 
 if TYPE_CHECKING:
@@ -228,6 +227,11 @@ def test_numbers_are_short(value: float | None, text: str) -> None:
     assert number(value) == text
 
 
+def test_a_table_of_markdown_has_any_names_and_no_bar_inside_a_cell() -> None:
+    table = markdown_table(["changed", "changed", "n"], [["a|b", None, 1 / 3], ["c", "d\n", 12345678]], {"n"})
+    assert table == "| changed | changed | n |\n| --- | --- | --: |\n| a\\|b |  | 0.333333 |\n| c | d | 12345678 |\n"
+
+
 def test_a_long_key_loses_its_middle() -> None:
     assert cut(LONG, 21) == "what-is-t...-question"
     assert cell_len(cut("数学" * 20, 20)) <= 20
@@ -371,15 +375,8 @@ def test_unscorable_rows_keep_their_place_in_the_worked_group() -> None:
 # --- methods -----------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_method_is_shown_with_the_nearest_name() -> None:
-    with pytest.raises(UnknownName, match="did you mean 'rloo'"):
-        methods.as_dict("rlo")
-    with pytest.raises(UnknownName):
-        methods.explain("rlo", console())
-
-
 def test_all_methods_are_plain_data_with_their_flags() -> None:
-    facts = json.loads(json.dumps(methods.all_as_dict(), allow_nan=False))
+    facts = json.loads(json.dumps([methods.as_dict(name) for name in ESTIMATORS], allow_nan=False))
     assert [one["name"] for one in facts] == list(ESTIMATORS)
     by_name = {one["name"]: one for one in facts}
     assert [need["flag"] for need in by_name["reinforce++"]["needs"]] == ["--length-column"]
@@ -399,7 +396,7 @@ def test_every_parameter_and_flag_is_explained(name: str) -> None:
 
 
 def test_methods_load_neither_polars_nor_numpy() -> None:
-    code = "import grpo_cli.render.methods as m, sys; m.all_as_dict(); print({'polars', 'numpy', 'pyarrow'} & set(sys.modules))"
+    code = "import grpo_cli.render.methods as m, sys; [m.as_dict(name) for name in m.ESTIMATORS]; print({'polars', 'numpy', 'pyarrow'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

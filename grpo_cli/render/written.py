@@ -1,0 +1,89 @@
+"""`select`, `export` and `add` on a terminal: what was read, what is left out and why, and the output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from rich.console import Console
+
+from grpo_cli.render.documents import Dropped, ExportDocument, SelectDocument
+from grpo_cli.render.text import LABEL, Sheet, clean, count, duration, file_list, number, rescaled, text_outcomes
+from grpo_cli.stats.verdicts import key_note, percent
+from grpo_cli.values.key_text import labels_of
+
+KEYS: Final = 3
+
+Sections = Iterator[tuple[str, list[str]]]
+
+
+def select(facts: SelectDocument, console: Console) -> None:
+    """Print the summary of `select`."""
+    _print(_selected(facts, console.width), facts["warnings"], console)
+
+
+def export(facts: ExportDocument, console: Console) -> None:
+    """Print the summary of `export`."""
+    _print(_exported(facts, console.width), facts["warnings"], console)
+
+
+def add(facts: Mapping[str, Any], console: Console) -> None:
+    """Print the summary of `add`."""
+    _print(_added(facts), facts["warnings"], console)
+
+
+def _print(sections: Sections, warnings: Iterable[str], console: Console) -> None:
+    sheet = Sheet(console)
+    sheet.rows(sections)
+    sheet.warnings(warnings, hang=2)
+
+
+def _selected(facts: SelectDocument, width: int) -> Sections:
+    yield "input", [file_list(facts["inputs"])]
+    yield "groups", [_kept(facts["kept_groups"], facts["groups"]), clean(f"by {key_note(facts)}")]
+    if facts["rollouts"] != facts["rows"]:
+        yield "rollouts", [_kept(facts["kept_rollouts"], facts["rollouts"])]
+    yield "rows", [_kept(facts["kept_rows"], facts["rows"])]
+    yield "rewards", text_outcomes(facts)
+    for i, dropped in enumerate(facts["dropped"]):
+        yield "" if i else "left out", _left_out(dropped, width)
+    before, after = facts["zero_variance_share"], facts["kept_zero_variance_share"]
+    if before is not None:
+        now = "no group with two rows" if after is None else percent(after)
+        yield "zero variance", [f"{percent(before)} of the groups before, {now} now"]
+    yield "written", [file_list(facts["outputs"]), duration(facts["seconds"])]
+
+
+def _exported(facts: ExportDocument, width: int) -> Sections:
+    yield "input", [file_list(facts["inputs"]), count(facts["rows"], "row")]
+    yield "groups", [count(facts["groups"], "group"), clean(f"by {key_note(facts)}")]
+    yield "rewards", text_outcomes(facts)
+    yield "texts", [clean(facts["texts"])]
+    for i, dropped in enumerate(facts["dropped"]):
+        yield "" if i else "left out", _left_out(dropped, width)
+    if (scale := facts.get("scale")) and (scale["worst"], scale["best"]) != (0, 1):
+        known = scale["worst"] != scale["best"]
+        yield "solve rate", [rescaled(scale) if known else "unknown: all rewards are equal"]
+    yield "records", [f"{count(facts['records'], 'record')} for {facts['to']}: {', '.join(facts['columns'])}"]
+    yield "written", [file_list(facts["outputs"]), duration(facts["seconds"])]
+
+
+def _added(facts: Mapping[str, Any]) -> Sections:
+    columns = ", ".join(f"{name} ({dtype})" for name, dtype in facts["columns"].items())
+    yield "input", [file_list(facts["inputs"]), count(facts["rows"], "row")]
+    yield "added", [clean(columns), clean(f"from {facts['from']}")]
+    yield "written", [file_list(facts["outputs"]), duration(facts["seconds"])]
+
+
+def _kept(kept: int, total: int) -> str:
+    return f"{kept:,} of {total:,} kept" + (f" ({percent(kept / total)})" if total else "")
+
+
+def _left_out(dropped: Dropped, width: int) -> list[str]:
+    """How much was dropped for this reason, and the first group keys."""
+    rows, reason = count(dropped["rows"], "row"), clean(dropped["reason"])
+    if "groups" not in dropped:
+        return [f"{rows}: {reason}"]
+    keys = labels_of(dropped["keys"][:KEYS], (width - LABEL) // KEYS - len(", "))
+    more = f", ... {number(dropped['groups'] - len(keys))} more" if dropped["groups"] > len(keys) else ""
+    return [f"{count(dropped['groups'], 'group')} ({rows}): {reason}", f"  {', '.join(keys)}{more}"]
