@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from grpo_cli.browse.model import ORDER
-from grpo_cli.options.commands import COMMANDS
-from grpo_cli.options.table import EVERY
+from grpo_cli.options.table import COMMANDS, EVERY
 
 PROGRAM: Final = "grpo-adv"
 NAME: Final = "NEW_FILE"

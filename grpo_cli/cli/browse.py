@@ -11,7 +11,6 @@ from typing import Any
 
 from grpo_cli.cli.output import progress
 from grpo_cli.errors import UsageError
-from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.resolve import binding_fields, plan_of, view_fields
 
 
@@ -41,8 +40,6 @@ def browse(given: dict[str, Any]) -> None:
         plan=plan_of(given),
         binding=Binding(**binding_fields(given)),
         view=View(**view, by_steps=True, named=STEP_LIKE),
-        skip_broken=given.get("on_error") == "skip",
-        max_line=given.get("max_line", MAX_LINE),
     )
     with progress(given) as phase:
         model = Model.of(job, phase)

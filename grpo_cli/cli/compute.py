@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from grpo_cli.cli.engine import refuse_engine, workers
 from grpo_cli.cli.output import file_of, is_silent, progress, screen, show
 from grpo_cli.errors import GateError, UsageError
-from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.resolve import (
     binding_fields,
     origin,
@@ -57,7 +56,7 @@ def compute(given: dict[str, Any]) -> None:
 
 def _job(given: dict[str, Any]) -> Job:
     from grpo_cli.options.conditions import Filter
-    from grpo_cli.read.parts import Parts
+    from grpo_cli.read.build_table import Parts
     from grpo_cli.read.tables import Binding
     from grpo_cli.runs.compute_files import Job
     from grpo_cli.stats.facts import GATES
@@ -78,8 +77,6 @@ def _job(given: dict[str, Any]) -> Job:
         summary=file_of(given, "summary"),
         dry_run=given.get("explain", False),
         silent=is_silent(given),
-        skip_broken=given.get("on_error") == "skip",
-        max_line=given.get("max_line", MAX_LINE),
         origins={name: origin(own, plans[name]) for name, own in (parts_of(given) or {"": given}).items()},
     )
 

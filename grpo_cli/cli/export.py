@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from grpo_cli.cli.output import file_of, progress, show
-from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.resolve import binding_fields, export_fields, output_fields, plan_of
 
 
@@ -24,8 +23,6 @@ def export(given: dict[str, Any]) -> None:
         binding=Binding(**binding_fields(given)),
         output=Output(**output_fields(given)),
         summary=file_of(given, "summary"),
-        skip_broken=given.get("on_error") == "skip",
-        max_line=given.get("max_line", MAX_LINE),
     )
     with progress(given) as phase:
         facts = run(job, phase)

@@ -9,7 +9,6 @@ from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import as_json, progress, screen, show
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, of_other_reward, parts_fields, plan_of, view_fields
 from grpo_cli.options.table import EVERY
@@ -53,7 +52,7 @@ def inspect(given: dict[str, Any]) -> None:
 
 def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
     """Read the files and look at them, at each part with --plan-by; `more` are further fields of the job."""
-    from grpo_cli.read.parts import Parts
+    from grpo_cli.read.build_table import Parts
     from grpo_cli.runs.inspect import run_parts
 
     if "plan_by" not in given:
@@ -151,8 +150,6 @@ def _job(given: dict[str, Any], **more: Any) -> Job:
         binding=Binding(**binding_fields(given)),
         view=View(**view_fields(given), by_steps="report" in more or other is not None),
         where=Filter.parse(given["where"]) if "where" in given else None,
-        skip_broken=given.get("on_error") == "skip",
-        max_line=given.get("max_line", MAX_LINE),
         other=other,
         **more,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from grpo_cli.cli.output import file_of, is_silent, progress, show
-from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.resolve import binding_fields, choice_fields, output_fields, plan_of
 
 
@@ -26,8 +25,6 @@ def select(given: dict[str, Any]) -> None:
         output=Output(**output_fields(given), word="selected"),
         summary=file_of(given, "summary"),
         silent=is_silent(given),
-        skip_broken=given.get("on_error") == "skip",
-        max_line=given.get("max_line", MAX_LINE),
     )
     with progress(given) as phase:
         facts = run(job, phase)
