@@ -27,33 +27,28 @@ import polars as pl
 from grpo_cli.choosing.exports import Wanted
 from grpo_cli.choosing.groups import Choice, select_rows
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import score
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
-from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.config import beside
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import (
     binding_fields,
     choice_fields,
-    claim_fields,
     export_fields,
     normalized,
     of_other_reward,
     parts_fields,
-    parts_of,
     plan_of,
     view_fields,
     weights_of,
 )
-from grpo_cli.options.table import BY_VALUE, EVERY, ON_FRAMES, OPTIONS, RECORDS
-from grpo_cli.read.build_table import read, read_parts
-from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
+from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS, RECORDS
+from grpo_cli.read.build_table import Parts, read, read_parts
 from grpo_cli.read.detect_schema import frame_with_schema
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.parts import Parts
 from grpo_cli.read.tables import EXPLODE, Binding, FrameTable, Table, refuse_changed, whole
 from grpo_cli.runs import export as exports
+from grpo_cli.runs.compute_files import scored_unless_refused
 from grpo_cli.runs.inspect import Job, looked_at, run, run_parts, with_duplicates
 from grpo_cli.runs.inspect import parts_of as scored_parts
 from grpo_cli.runs.inspect import scored as scored_tables
@@ -215,9 +210,7 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     refuse_changed(tables)
     values, statuses, groups = list[pl.Series](), list[pl.Series](), list[pl.DataFrame]()
     for narrow in narrows:
-        scored = score(narrow.plan, narrow.table)
-        refuse_unscorable(narrow.plan, scored.frame[".scorable"], narrow)
-        refuse_singletons(narrow.plan, scored.frame[".n"], narrow)
+        scored = scored_unless_refused(narrow)
         values.append(pl.select(pl.when(scored.frame[".kept"]).then(scored.frame[".advantage"])).to_series())
         statuses.append(scored.frame[".status"].cast(pl.String))
         groups.append(_with_keys(narrow, group_facts(scored).drop("code", "batch", "zero_variance")))
@@ -296,14 +289,7 @@ def audit(
     if plan is not None and "plan_by" in given:
         raise UsageError("the plan is given, and so is --plan-by", "give the plans of all values with --plan")
 
-    shared: dict[str, Any] = {"inputs": (), "column": column}
-    parts = {
-        name: runs.Job(**shared, binding=Binding(**binding_fields(own)), **claim_fields(own))
-        for name, own in parts_of(given).items()
-    }
-    said = ({} if parts else claim_fields(given)) | ({} if plan is None else {"claim": plan})
-    binding = Binding(**binding_fields(given))
-    job = runs.Job(**shared, binding=binding, by=given.get("plan_by", ""), parts=parts, **said)
+    job = runs.Job.of(given, column=column, **({} if plan is None else {"claim": plan}))
     tables, _ = opened(frame, given)
     found = runs.audited(job, tables)
     refuse_changed(tables)
@@ -316,7 +302,7 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeyw
 
     The answer has `facts` (plain data) and `scored`, the rows of each plan by its name.
     """
-    from grpo_cli.runs.compare import compared
+    from grpo_cli.runs import compare as runs
 
     hint = "give plans by their names: {'grpo': Plan.of({}), 'rloo': Plan.of({'estimator.name': 'rloo'})}"
     if not isinstance(plans, Mapping) or not all(isinstance(plan, Plan) for plan in plans.values()):
@@ -325,7 +311,7 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeyw
         raise UsageError("a comparison needs two plans", hint)
     given = _checked(options, [name for name in ON_FRAMES if name not in BY_VALUE])
     tables, _ = opened(frame, given)
-    found = compared(tables, Binding(**binding_fields(given)), plans)
+    found = runs.compared(runs.Job(plans=plans, binding=Binding(**binding_fields(given))), tables)
     refuse_changed(tables)
     return found
 

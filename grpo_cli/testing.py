@@ -113,7 +113,7 @@ def _unread(at: int) -> dict[str, object]:
     }
 
 
-def narrow(rows: Rows, *, key_of: str = "group") -> pl.DataFrame:
+def narrow(rows: Rows) -> pl.DataFrame:
     """The narrow table of some rows; all roles are there, a plan reads those it needs."""
 
     def codes(*names: str) -> pl.Series:
@@ -125,9 +125,9 @@ def narrow(rows: Rows, *, key_of: str = "group") -> pl.DataFrame:
     count = max(map(len, components))
     return pl.DataFrame(
         {
-            "group": codes(key_of),
+            "group": codes("group"),
             "batch": codes("batch"),
-            "rollout": codes(key_of, "rollout"),
+            "rollout": codes("group", "rollout"),
             "state": codes("state"),
             "role": codes("role"),
             **{f"reward.{k}": pl.Series([one[k] for one in components], dtype=pl.Float64) for k in range(count)},

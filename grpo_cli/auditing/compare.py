@@ -19,8 +19,8 @@ from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, kept_advantages, score
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
-from grpo_cli.read.choose_columns import columns_of_roles
 from grpo_cli.read.narrow import Narrow
+from grpo_cli.read.request import columns_of_roles
 from grpo_cli.stats.correlations import correlation
 from grpo_cli.stats.facts import plain, worst_and_best
 

@@ -30,8 +30,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import GrpoError, printable
 from grpo_cli.options.resolve import plan_of
-from grpo_cli.read.excerpts import key_of
-from grpo_cli.read.labels import Labels
+from grpo_cli.read.excerpts import Labels, key_of
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import clean, count, file_list

@@ -8,8 +8,7 @@ from itertools import chain
 from typing import Any, Final
 
 from grpo_cli.browse.model import ORDER
-from grpo_cli.options.commands import COMMANDS
-from grpo_cli.options.table import EVERY
+from grpo_cli.options.table import COMMANDS, EVERY
 
 PROGRAM: Final = "grpo-adv"
 NAME: Final = "NEW_FILE"

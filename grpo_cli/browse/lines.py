@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.cells import cell_len, set_cell_size
 
 from grpo_cli.browse.model import Ints, Model
-from grpo_cli.read.labels import Labels
+from grpo_cli.read.excerpts import Labels
 from grpo_cli.render.text import clean, column, number, strip
 from grpo_cli.stats.verdicts import percent
 

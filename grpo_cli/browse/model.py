@@ -65,7 +65,7 @@ class Model:
         """Read the files of a job, or these of them."""
         phase("finding files", 0, 100)
         found, skipped = find_inputs(job.inputs) if inputs is None else (list(inputs), [])
-        tables = open_tables(found, job.binding, skip_broken=job.skip_broken, max_line=job.max_line)
+        tables = open_tables(found, job.binding)
         inspection = scored(tables, job.binding, job.plan, job.view, over=Watching(tables, phase))
         return cls(job, tables, inspection, (*inspection.narrow.warnings, *skipped_warnings(skipped)))
 

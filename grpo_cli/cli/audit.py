@@ -8,29 +8,16 @@ from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import progress, show
 from grpo_cli.errors import GateError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import binding_fields, claim_fields, parts_of
 
 
 def audit(given: dict[str, Any]) -> None:
     """Find the formula of the advantages, or check the one that is named."""
     from grpo_cli.auditing.audit import GATES
-    from grpo_cli.read.tables import Binding
     from grpo_cli.render import audit as view
     from grpo_cli.runs.audit import Job, run
 
-    shared = {"inputs": given["inputs"], "column": given.get("column")}
-    parts = {
-        name: Job(**shared, binding=Binding(**binding_fields(own)), **claim_fields(own))
-        for name, own in parts_of(given).items()
-    }
-    job = Job(
-        **shared,
-        binding=Binding(**binding_fields(given)),
-        gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
-        by=given.get("plan_by", ""),
-        parts=parts,
-        **({} if parts else claim_fields(given)),
-    )
+    gate = Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None
+    job = Job.of(given, inputs=given["inputs"], column=given.get("column"), gate=gate)
     try:
         with progress(given) as phase, workers(given, phase) as tasks:
             facts = run(job, phase, tasks)

@@ -21,9 +21,8 @@ from grpo_cli import __version__
 from grpo_cli.cli.help import HELP_ALL, of_command, of_program
 from grpo_cli.engine.coerce import typed
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError, printable
-from grpo_cli.options.commands import COMMANDS, Command
 from grpo_cli.options.meant import meant, unknown_option
-from grpo_cli.options.table import EVERY, Option
+from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
 from grpo_cli.plugins import PluginWarning, Rows
 
 PROGRAM: Final = "grpo-adv"

@@ -48,7 +48,7 @@ def compute(given: dict[str, Any]) -> None:
 
 def _job(given: dict[str, Any]) -> Job:
     from grpo_cli.options.conditions import Filter
-    from grpo_cli.read.parts import Parts
+    from grpo_cli.read.build_table import Parts
     from grpo_cli.runs.compute_files import Job
     from grpo_cli.stats.facts import GATES
     from grpo_cli.write.outputs import Output

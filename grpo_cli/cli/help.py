@@ -10,8 +10,7 @@ from itertools import groupby
 from typing import Final
 
 from grpo_cli.cli.terminal import has_colours
-from grpo_cli.options.commands import COMMANDS, Command
-from grpo_cli.options.table import EVERY, Option
+from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
 
 HELP_ALL: Final = "--help-all"
 _LABEL: Final = 31  # columns of names; what is longer has its text on the next line

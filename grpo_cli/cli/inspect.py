@@ -52,7 +52,7 @@ def inspect(given: dict[str, Any]) -> None:
 
 def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
     """Read the files and look at them, at each part with --plan-by; `more` are further fields of the job."""
-    from grpo_cli.read.parts import Parts
+    from grpo_cli.read.build_table import Parts
     from grpo_cli.runs.inspect import run_parts
 
     if "plan_by" not in given:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.files.stores import is_url
 from grpo_cli.options.table import EVERY
 from grpo_cli.plugins import Rows
@@ -23,15 +22,13 @@ Facts = Mapping[str, Any]
 
 
 def job_fields(given: Given) -> dict[str, Any]:
-    """What the jobs of most commands have: the inputs, their columns, and how lines are read."""
+    """What the jobs of most commands have: the inputs, and their columns."""
     from grpo_cli.options.resolve import binding_fields
     from grpo_cli.read.tables import Binding
 
     return {
         "inputs": given["inputs"],
         "binding": Binding(**binding_fields(given)),
-        "skip_broken": given.get("on_error") == "skip",
-        "max_line": given.get("max_line", MAX_LINE),
     }
 
 

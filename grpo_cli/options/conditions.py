@@ -69,10 +69,16 @@ class Filter:
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether it is true of these quantities; a quantity that is missing makes a comparison false."""
+        import polars as pl
+
         for name in self.names:
             if name not in values:
                 raise UnknownName.among("quantity", name, values)
-        return bool(_value(self.tree, values))
+        row = [pl.Series(name, [values[name]], pl.Float64 if values[name] is None else None) for name in self.names]
+        try:
+            return bool(pl.DataFrame(row).select(self.expression()).item())
+        except pl.exceptions.PolarsError:
+            raise UsageError(f"cannot compare numbers with texts: {self.text!r}", _OF_RUN) from None
 
     def check(
         self,
@@ -133,52 +139,6 @@ def _is_condition(node: ast.expr) -> bool:
     return isinstance(node, ast.Compare)
 
 
-def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    match node:
-        case ast.Name():
-            return values[node.id]
-        case ast.Constant():
-            return node.value
-        case ast.BoolOp(op=ast.And()):
-            return all(_value(part, values) for part in node.values)
-        case ast.BoolOp():
-            return any(_value(part, values) for part in node.values)
-        case ast.UnaryOp(op=ast.Not()):
-            return not _value(node.operand, values)
-        case ast.UnaryOp():
-            return _calculated(operator.sub, 0, _value(node.operand, values))
-        case ast.BinOp():
-            return _calculated(_ARITHMETIC[type(node.op)], _value(node.left, values), _value(node.right, values))
-        case ast.Compare():
-            return _compared(node, values)
-    raise TypeError(node)
-
-
-def _calculated(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    try:
-        result = None if left is None or right is None else operation(left, right)
-    except (ZeroDivisionError, OverflowError):
-        return None
-    except TypeError:
-        raise UsageError(f"cannot calculate with {left!r} and {right!r}", _OF_RUN) from None
-    return None if result != result else result  # noqa: PLR0124 - not a number
-
-
-def _compared(node: ast.Compare, values: Mapping[str, Any]) -> bool:
-    terms = [_value(part, values) for part in (node.left, *node.comparators)]
-    for op, left, right in zip(node.ops, terms, terms[1:], strict=False):
-        if left is None or right is None or not _compare(op, left, right):
-            return False
-    return True
-
-
-def _compare(op: ast.cmpop, left: Any, right: Any) -> bool:
-    try:
-        return bool(_COMPARE[type(op)](left, right))
-    except TypeError:
-        raise UsageError(f"cannot compare {left!r} with {right!r}", _OF_RUN) from None
-
-
 # --- as columns --------------------------------------------------------------------------------------------
 
 
@@ -233,6 +193,7 @@ def _term(node: ast.expr) -> pl.Expr:
             return _finite(0.0 - _term(node.operand).cast(pl.Float64))
         case ast.BinOp():
             left, right = (_term(part).cast(pl.Float64) for part in (node.left, node.right))
+            left, right = (pl.when(side.is_finite()).then(side) for side in (left, right))
             right = pl.when(right != 0).then(right) if isinstance(node.op, ast.Div) else right
             return _finite(_ARITHMETIC[type(node.op)](left, right))
     return _condition(node).cast(pl.Float64)

@@ -109,7 +109,7 @@ class SelectKeywords(SharedKeywords, total=False):
     seed: int | None
 
 
-class ExportKeywords(PlanKeywords, total=False):
+class ExportKeywords(CompareKeywords, total=False):
     """Of `export`."""
 
     prompt: str | None
@@ -134,8 +134,3 @@ class ExportKeywords(PlanKeywords, total=False):
     where: str | None
     limit: int | None
     seed: int | None
-    reward_shift: float | None
-    reward_scale: float | None
-    reward_clip: Numbers | None
-    kl_coef: float | None
-    overlong: Numbers | None

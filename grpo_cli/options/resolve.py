@@ -7,6 +7,7 @@ import them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final, get_origin
 
@@ -104,11 +105,21 @@ def parts_of(given: Given) -> dict[str, Given]:
 
     A plan that names its preset, method or formula has nothing of another one that is named beside the plans.
     """
-    parts: dict[str, Given] = {}
-    for value, own in given.get("plans", {}).items() if "plan_by" in given else ():
+    parts: dict[str, dict[str, Any]] = {}
+    plans = given.get("plans", {}) if "plan_by" in given else {}
+    for value, own in plans.items():
         left_out = {*BY_VALUE, *(FORMULA if FORMULA - {"param"} & {*own} else ())}
         parts[value] = {**{name: one for name, one in given.items() if name not in left_out}, **own}
-    return parts
+    # What is given beside the plans is for those that read it; where none does, it is refused.
+    unused: dict[str, set[str]] = {}
+    for value, part in parts.items():
+        with suppress(UsageError):  # whoever makes its plan says so
+            unused[value] = {*_without_effect(part)}
+    for value, names in unused.items():
+        for name in names - {*plans[value]}:
+            if any(name not in others for others in unused.values()):
+                del parts[value][name]
+    return {**parts}
 
 
 def parts_fields(given: Given) -> dict[str, Any]:
@@ -128,7 +139,21 @@ def parts_fields(given: Given) -> dict[str, Any]:
 
 def plan_of(given: Given) -> Plan:
     """The plan that the flags make of the method's defaults, and of the preset where one is named."""
-    flags = settings(given)
+    plan = _plan(given)
+    if plan.method == "expression" and "estimator.sql" not in settings(given):
+        raise UsageError("the method expression needs a formula", f"give --expr '{plan.params['sql']}'")
+    for error in _without_effect(given).values():
+        raise error
+    if given.get("expect_size", 1) < 1:
+        raise UsageError(f"a group cannot have {given['expect_size']} rows", "--expect-size takes 1 or more")
+    if given.get("seed", 0) < 0:
+        raise UsageError(f"--seed cannot be {given['seed']}", "it takes 0 or more")
+    return plan
+
+
+def _plan(given: Given, *, left_out: str = "") -> Plan:
+    """The plan, also of options without effect; but for one field."""
+    flags = {name: value for name, value in settings(given).items() if name != left_out}
     if "plans" in given:
         value = next(iter(given["plans"]), "VALUE")
         raise UsageError(f"[plan.{value}] is the plan of a value", "--plan-by COLUMN says of which column")
@@ -138,13 +163,11 @@ def plan_of(given: Given) -> Plan:
         raise unknown_preset(given["preset"])
     weaker = preset(given["preset"]).layers if "preset" in given else ()
     if given.get("rollout") == NO_ROLLOUTS:
-        flags = {**flags, "unit.take": "each"}
+        flags["unit.take"] = "each"
     elif "rollout" in given and (how := counting(given)) not in {"each", "none"}:
         # A rollout that is named counts once, unless the preset or the user says otherwise.
-        flags = {**flags, "unit.take": "last" if how == "once" else how}
-    plan = Plan.of(*weaker, flags)
-    _refuse_unused(given, plan, Plan.of(*weaker, {k: v for k, v in flags.items() if k != "post.whiten.inside"}))
-    return plan
+        flags["unit.take"] = "last" if how == "once" else how
+    return Plan.of(*weaker, flags)
 
 
 def counting(given: Given) -> Counting:
@@ -195,17 +218,16 @@ def _unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:
     return UnknownName.among(kind, name, known, lost=f"grpo-adv {kind}s lists them")
 
 
-def _claim_of(given: Given) -> Plan | None:
-    """The plan that is said to have made the advantages of a file; None where no option is about its arithmetic."""
-    arithmetic = {key for key in settings(given) if not key.startswith(("rewards.", "shape."))}
-    return plan_of(given) if arithmetic or {"preset", "plans"} & {*given} else None
-
-
 def claim_fields(given: Given) -> dict[str, Any]:
-    """What is said of the formula that made the advantages of a file: the fields of an audit's job."""
-    shape = {key: value for key, value in settings(given).items() if key.startswith("shape.")}
+    """What is said of the formula that made the advantages of a file: the fields of an audit's job.
+
+    No plan is said to have made them where no option is about its arithmetic.
+    """
+    flags = settings(given)
+    shape = {key: value for key, value in flags.items() if key.startswith("shape.")}
+    arithmetic = any(not key.startswith(("rewards.", "shape.")) for key in flags)
     return {
-        "claim": _claim_of(given),
+        "claim": plan_of(given) if arithmetic or {"preset", "plans"} & {*given} else None,
         "claimed": given.get("preset", ""),
         "weights": weights_of(given),
         "shape": Plan.of(shape).shape,
@@ -313,51 +335,33 @@ _TRANSLATED: Final[Mapping[str, Callable[[Any], Mapping[str, Any]]]] = MappingPr
 )
 
 
-def _refuse_unused(given: Given, plan: Plan, without: Plan) -> None:
-    """An option that changes nothing here was meant for something else."""
-    if plan.method == "expression" and "estimator.sql" not in settings(given):
-        raise UsageError("the method expression needs a formula", f"give --expr '{plan.params['sql']}'")
+def _without_effect(given: Given) -> dict[str, UsageError]:
+    """The options that change nothing here, and were meant for something else, each with its error."""
+    plan, found = _plan(given), dict[str, UsageError]()
     for name in ("epsilon", "ddof", "std_of"):
         if name in given and plan.divisor.level == "none" and OPTIONS[name].sets in plan.unread:
-            cure = (
-                "add --scale group or --scale batch"
-                if len(plan.estimator.scales) > 1
-                else f"{plan.method} has no divisor"
-            )
-            params = [p.name for p in plan.estimator.params if p.name == name]
-            cure = f"{plan.method} has its own: --param {name}=" if params else cure
-            raise UsageError(f"{OPTIONS[name].flag} has no effect with scale none", cure)
-    whitens = any(op.name == "whiten" for op in without.post)
+            has_scale = len(plan.estimator.scales) > 1
+            cure = "add --scale group or --scale batch" if has_scale else f"{plan.method} has no divisor"
+            if any(param.name == name for param in plan.estimator.params):
+                cure = f"{plan.method} has its own: --param {name}="
+            found[name] = UsageError(f"{OPTIONS[name].flag} has no effect with scale none", cure)
+    whitens = any(op.name == "whiten" for op in _plan(given, left_out="post.whiten.inside").post)
+    useless = OPTIONS["std_threshold"].sets in plan.unread
     unused = (
         ("whiten_epsilon", not whitens, "has no effect without whitening", "add --whiten sample"),
         ("seed", "duplicate" not in given, "has no effect without --duplicate", "add --duplicate"),
         ("partial", "group_size" not in given, "has no effect without --group-size", "add --group-size N"),
-        (
-            "std_threshold",
-            OPTIONS["std_threshold"].sets in plan.unread,
-            "says which groups --zero-variance drop or null skips",
-            "add one of them",
-        ),
-        (
-            "component_missing",
-            len(given.get("reward", "")) == 1,
-            "has no effect with a single reward",
-            "name them with --reward",
-        ),
-    )
-    for name, useless, why, cure in unused:
-        if name in given and useless:
-            raise UsageError(f"{OPTIONS[name].flag} {why}", cure)
-    if given.get("expect_size", 1) < 1:
-        raise UsageError(f"a group cannot have {given['expect_size']} rows", "--expect-size takes 1 or more")
-    if given.get("seed", 0) < 0:
-        raise UsageError(f"--seed cannot be {given['seed']}", "it takes 0 or more")
+        ("std_threshold", useless, "says which groups --zero-variance drop or null skips", "add one of them"),
+        ("component_missing", len(given.get("reward", "")) == 1, "has no effect with a single reward", "name them with --reward"),
+    )  # fmt: skip
+    errors = {name: UsageError(f"{OPTIONS[name].flag} {why}", cure) for name, is_so, why, cure in unused if is_so}
+    return found | {name: error for name, error in errors.items() if name in given}
 
 
 def binding_fields(given: Given) -> dict[str, Any]:
     """Which columns are the key, the rewards and the rest: the fields of a Binding."""
     flags = {role.flag.removeprefix("--").replace("-", "_"): role.name for role in ROLES.values()}
-    direct = ("group_size", "partial", "expect_size", "group_within", "batch_by", "schema")
+    direct = ("group_size", "partial", "expect_size", "group_within", "batch_by", "schema", "max_line")
     group = tuple(name.strip() for item in given.get("group", ()) for name in item.split(",") if name.strip())
     if given.get("group") and not group:
         raise UsageError("--group names no column", "give the columns of the key, or leave it out")
@@ -372,6 +376,8 @@ def binding_fields(given: Given) -> dict[str, Any]:
         "rollouts": counting(given),
         "outcomes": _outcomes(part for text in given.get("map", ()) for part in text.split(",")),
         "singletons_meant": "singleton" in given,
+        "missing_is_error": settings(given).get("rewards.missing") == "error",
+        "skip_broken": given.get("on_error") == "skip",
         **{name: given[name] for name in direct if name in given},
     }
 
@@ -427,15 +433,9 @@ def view_fields(given: Given) -> dict[str, Any]:
     """What an inspection shows: the fields of a View."""
     if given.get("top", 0) < 0:
         raise UsageError(f"--top cannot be {given['top']}", "it takes 0 or more")
-    fields = {
-        "by": "by",
-        "top": "top",
-        "sort": "sort",
-        "length_column": "length",
-        "text_column": "text",
-        "duplicates": "duplicates",
-    }
-    return {field: given[name] for name, field in fields.items() if name in given}
+    names = {name: name for name in ("by", "top", "sort", "duplicates")}
+    names |= {"length_column": "length", "text_column": "text"}
+    return {field: given[name] for name, field in names.items() if name in given}
 
 
 def choice_fields(given: Given) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 find_inputs(names)             -> inputs    the files to read, pinned                                    open_tables
 open_tables(inputs, flags)     -> tables    each with its format and its schema; a sample has been read  open_tables, apply_schema
 read_columns(tables, ...)      -> Columns   the columns that matter, each read once                      columns
-  choose(tables, flags, plan)  -> Request   which columns those are, and the rule of groups              request, choose_columns
+  choose(tables, flags, plan)  -> Request   which columns those are, and the rule of groups              request
 group(columns, rule)           -> Groups    the group and the batch of every row                         groups, group_keys
 check(groups, CHECKS)          -> warnings  errors stop the run here; each check is a function           checks
 Narrow.of(groups, warnings)    -> Narrow    the table that the engine computes from                      narrow

@@ -127,13 +127,6 @@ class Filled:
     rollouts: tuple[str, ...] = ()  # the columns with the id of the rollout that exist
 
     @property
-    def beside(self) -> list[str]:
-        """Columns to read beside the key and the rewards, if they exist."""
-        if self.schema is None:
-            return []
-        return [*(mark.column for mark in self.marks), *self.rollouts]
-
-    @property
     def logged_column(self) -> str:
         """The column of the logged advantage, if the baseline or the group size follows from it; otherwise empty."""
         tells = self.schema is not None and (self.schema.centred or self.schema.one_size)

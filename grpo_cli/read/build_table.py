@@ -1,23 +1,37 @@
-"""From tables to rows that know their group: the steps of `read` in order."""
+"""From tables to rows that know their group: the steps of `read` in order; with --plan-by for the rows of each value.
+
+All parts are read together, and from there on each is a run of its own.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
+import numpy as np
+import polars as pl
+
+from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, GrpoError, UsageError
 from grpo_cli.read.checks import CHECKS, CHECKS_OF_FILES, Check, check, one_part_each, only_singletons
-from grpo_cli.read.columns import read_columns
-from grpo_cli.read.group_keys import Coded
+from grpo_cli.read.columns import Columns, read_columns, read_requested
+from grpo_cli.read.group_keys import Coded, encode
 from grpo_cli.read.groups import group
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.parts import Parts, columns_of_parts
-from grpo_cli.read.request import Rule
+from grpo_cli.read.request import Request, Rule, choose, united
 from grpo_cli.read.rollouts import with_rollouts
 from grpo_cli.read.tables import Binding, OverTables, Table, column_names
+from grpo_cli.values.cells import canonical
+from grpo_cli.values.key_text import plain
+from grpo_cli.values.paths import absent
+
+DEFAULT: Final = "default"  # the plan of values that have none
+NULL: Final = "null"  # the rows without a value
+LISTED: Final = 10  # values that a message lists
 
 
 def read(
@@ -37,6 +51,41 @@ def read(
     columns = read_columns(tables, binding, plan, warn=warn, over=over)
     groups = with_rollouts(group(columns, columns.request.rule, known))
     return Narrow.of(groups, check(groups, checks))
+
+
+@contextmanager
+def rewards_before_outputs(tables: Sequence[Table], binding: Binding, plan: Plan) -> Iterator[None]:
+    """Where an output is refused and a reward is not there either, it is the reward that is said: --force would not help.
+
+    A reward that no head shows may still stand further on in a file; only then the columns are read.
+    """
+    try:
+        yield
+    except UsageError:
+        known = {*column_names(tables)}
+        if any(re.split(r"[.\[]", name)[0] not in known for name in binding.rewards):
+            read_columns(tables, binding, plan, warn=False)
+        raise
+
+
+# --- parts of the rows, each with its plan ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The column that divides the rows, and by its values how each part is computed: the plan, and which columns it reads."""
+
+    column: str
+    plans: Mapping[str, tuple[Plan, Binding]]
+
+    @classmethod
+    def of(cls, column: str, plans: Mapping[str, tuple[Plan, Mapping[str, Any]]]) -> Parts:
+        """The parts from the fields of their bindings."""
+        return cls(column=column, plans={value: (plan, Binding(**fields)) for value, (plan, fields) in plans.items()})
+
+    def name(self, value: str) -> str:
+        """The plan of a value; that of all others where it has none of its own."""
+        return value if value in self.plans else DEFAULT
 
 
 def read_parts(
@@ -61,22 +110,74 @@ def read_parts(
             only_singletons(groups)
         except DataError as error:
             refused.append(error)
-    if len(refused) == len(of_parts):
+    if len(refused) == len(narrows):
         raise refused[0]
     one_part_each(group(whole, replace(whole.request.rule, logged_column="")))
     return narrows, warnings
 
 
-@contextmanager
-def rewards_before_outputs(tables: Sequence[Table], binding: Binding, plan: Plan) -> Iterator[None]:
-    """Where an output is refused and a reward is not there either, it is the reward that is said: --force would not help.
+def columns_of_parts(
+    tables: Sequence[Table], parts: Parts, *, warn: bool = True, over: OverTables = map
+) -> tuple[Columns, Iterator[Columns]]:
+    """Read each column once; the columns of all rows, and those of each part in the order in which values appear.
 
-    A reward that no head shows may still stand further on in a file; only then the columns are read.
+    A plan that no row has may need columns that the files do not have.
     """
-    try:
-        yield
-    except UsageError:
-        known = {*column_names(tables)}
-        if any(re.split(r"[.\[]", name)[0] not in known for name in binding.rewards):
-            read_columns(tables, binding, plan, warn=False)
-        raise
+    requests: dict[str, Request] = {}
+    refused: dict[str, GrpoError] = {}
+    for name, (plan, binding) in parts.plans.items():
+        try:
+            requests[name] = choose(tables, binding, plan, warn=warn)
+        except GrpoError as error:
+            refused[name] = error
+    if not requests:
+        raise next(iter(refused.values()))
+    whole = read_requested(tables, united(requests, parts.column), over)
+    values, codes = _values(whole.values[parts.column])
+    sizes = np.bincount(codes)
+    without = [value for value in values if parts.name(value) not in parts.plans]
+    if without:
+        raise _no_plan(parts, without, [int(sizes[values.index(value)]) for value in without])
+    for value in values:
+        if (name := parts.name(value)) in refused:
+            refused[name].inside(f"[plan.{name}]")
+            raise refused[name]
+    for value in values:
+        _refuse_absent(whole, whole.request.parts[parts.name(value)])
+    each = enumerate(values)  # the columns of a part are copied when it is its turn
+    return whole, (_part(whole, value, np.flatnonzero(codes == at), parts.name(value)) for at, value in each)
+
+
+def _values(column: pl.Series) -> tuple[list[str], Codes]:
+    """The values as texts in the order in which they appear, and the number of its value for every row."""
+    coded = encode([column], len(column))
+    first = column.gather(coded.first)
+    texts = first if first.dtype == pl.String else canonical(first).str.strip_chars('"')
+    numbers: dict[str, int] = {}
+    of_code = [numbers.setdefault(text, len(numbers)) for text in texts.fill_null(NULL).to_list()]
+    return list(numbers), np.array(of_code, np.uint32)[coded.codes.to_numpy()]
+
+
+def _no_plan(parts: Parts, values: Sequence[str], rows: Sequence[int]) -> DataError:
+    shown = [f"{plain(value)} ({count:,} row{'s' * (count != 1)})" for value, count in zip(values, rows, strict=True)]
+    more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
+    have = "a value has" if len(shown) == 1 else f"{len(shown)} values have"
+    return DataError(
+        f"{parts.column}: {have} no plan: {', '.join(shown[:LISTED])}{more}",
+        f"add a table [plan.{plain(values[0])}] to --config, or [plan.{DEFAULT}] for all values without one",
+    )
+
+
+def _refuse_absent(whole: Columns, request: Request) -> None:
+    """Refuse a column that a plan with rows needs, and that no file has."""
+    names = {name for table in whole.tables for name in table.columns()}
+    for name in {field.name for field in request.chosen.fields} - request.chosen.optional:
+        if whole.values[name].dtype == pl.Null and not {name, name.partition(".")[0]} & names:
+            raise absent(name, whole.tables[0].name, whole.tables[0].columns())
+
+
+def _part(whole: Columns, value: str, rows: Index, name: str) -> Columns:
+    """The columns of some rows that the request of their plan asks for."""
+    request = whole.request.parts[name]
+    values = {field.name: whole.values[field.name].gather(rows) for field in request.chosen.fields}
+    return replace(whole, request=replace(request, by=whole.request.by, value=value), values=values, rows=rows)

@@ -54,9 +54,9 @@ def ids_beside_a_text(groups: Groups) -> None:
     """A text is the key only if no id beside it repeats differently: equal texts may be different prompts."""
     columns, chosen = groups.columns, groups.columns.request.chosen
     for name in chosen.rivals:
-        by_id = encode([columns.values[name]], columns.rows)
-        if by_id.size < columns.rows and not by_id.codes.equals(
-            encode([columns.values[name] for name in chosen.group], columns.rows).codes
+        by_id = encode([columns.values[name]], columns.height)
+        if by_id.size < columns.height and not by_id.codes.equals(
+            encode([columns.values[name] for name in chosen.group], columns.height).codes
         ):
             names = ", ".join((*chosen.group, name))
             raise DataError(f"several columns could be the group key: {names}", "choose with --group NAME")
@@ -71,7 +71,7 @@ def missing_keys(groups: Groups) -> None:
 def one_record(groups: Groups) -> None:
     """Refuse a single row whose key is a list or an object, but no chat: mostly a document with the rows inside."""
     columns = groups.columns
-    for name in groups.rule.key if columns.rows == 1 else ():
+    for name in groups.rule.key if columns.height == 1 else ():
         key = columns.values[name]
         value = json.loads(key[0]) if key.dtype == JSON_TEXT else key.to_list()[0]
         of_objects = isinstance(value, list) and any(isinstance(item, dict) for item in value)
@@ -87,12 +87,12 @@ def empty_keys(groups: Groups) -> None:
     """Refuse a prompt as the key if it is empty in every row: nothing tells prompts apart."""
     columns, rule = groups.columns, groups.rule
     prompts = [name for name in rule.key if name.partition(".")[0] in PROMPT_TEXTS]
-    if rule.key_is_named or not prompts or groups.by_key.size == columns.rows:
+    if rule.key_is_named or not prompts or groups.by_key.size == columns.height:
         return
     first = groups.by_key.first  # of most files the very first key says that they are not empty
     texts = (canonical(columns.values[name].gather(rows)) for rows in (first.head(1), first) for name in prompts)
     if all(is_empty(text) for column in texts for text in column):
-        wrong = f"{', '.join(prompts)} is empty in all {columns.rows:,} rows: nothing tells prompts apart"
+        wrong = f"{', '.join(prompts)} is empty in all {columns.height:,} rows: nothing tells prompts apart"
         cure = "name the column of the prompt's id with --group, or say --group-size N if the samples of a prompt follow each other"
         raise DataError(wrong, cure, place=columns.place(0))
 
@@ -144,7 +144,7 @@ def comparable_steps(columns: Columns) -> list[str]:
     ]
     if rollout is None or OWN_STEP not in varying:
         return varying
-    coded = encode([columns.values[name] for name in (*chosen.group, rollout)], columns.rows)
+    coded = encode([columns.values[name] for name in (*chosen.group, rollout)], columns.height)
     own = spanning(coded, columns.values[OWN_STEP])
     return [name for name in varying if name != OWN_STEP or not own]
 
@@ -155,7 +155,7 @@ def _tells_draws_apart(columns: Columns, name: str) -> bool:
     Otherwise it numbers the rows of a draw, or says when each was written. A time may also be that of a part of a draw:
     it counts only if other groups are between the parts of one.
     """
-    coded = encode([columns.values[key] for key in columns.request.chosen.group if key != name], columns.rows)
+    coded = encode([columns.values[key] for key in columns.request.chosen.group if key != name], columns.height)
     if name == TIME and coded.together:
         return False
     (_, before), (size, after) = map(usual, (coded, within(coded, [columns.values[name]])))
@@ -179,7 +179,7 @@ def several_draws(groups: Groups) -> Sequence[str]:
     request, schema = columns.request, columns.request.filled.schema
     if not request.warn or groups.mixed is not None or not rule.key or rule.size is not None or groups.cut_size:
         return ()
-    if groups.rollouts is not None and groups.rollouts.size < columns.rows:
+    if groups.rollouts is not None and groups.rollouts.size < columns.height:
         return ()  # sizes and order of rows say nothing of draws
     # The baseline of the logged advantage, if it can be computed from it.
     baseline = None
@@ -189,7 +189,7 @@ def several_draws(groups: Groups) -> Sequence[str]:
     lie = Draws.of(groups.coded, baseline)
     suspicion = lie.suspicion()
     if suspicion is None:
-        same = f"all {columns.rows:,} rows are one group: is {request.key_words} the same everywhere?"
+        same = f"all {columns.height:,} rows are one group: is {request.key_words} the same everywhere?"
         return [f"{same} --group names another key"] if lie.is_one_group else []
     if not suspicion.is_proven:
         for name, kind in numberings(columns).items():
@@ -273,7 +273,7 @@ def _units(groups: Groups) -> int:
     """The number of rewards to compare: of rows, or of rollouts if each counts once."""
     columns, request = groups.columns, groups.columns.request
     if request.plan.unit.take == "each" or groups.rollouts is None:
-        return columns.rows
+        return columns.height
     return groups.rollouts.size
 
 
@@ -288,7 +288,7 @@ def unclear_batch(groups: Groups) -> None:
         for name in comparable_steps(columns):
             count = columns.values[name].n_unique()
             raise DataError(f"the plan needs a batch, and the rows have {count} values of {name!r}", cure.format(name))
-        files = len(columns.tables) if columns.taken is None else columns.file.n_unique()
+        files = len(columns.tables) if columns.rows is None else columns.file.n_unique()
         if files > 1:
             raise DataError(f"the plan needs a batch, and there are {files} files", cure.format("file"))
 
@@ -433,7 +433,7 @@ def nothing_left(groups: Groups) -> None:
     """Refuse a run whose rows were all dropped, as too few for a block."""
     if groups.dropped is not None and groups.dropped.all():
         columns = groups.columns
-        raise DataError(f"{columns.tables[0].name}: no rows", f"{columns.rows:,} were dropped as too few for a block")
+        raise DataError(f"{columns.tables[0].name}: no rows", f"{columns.height:,} were dropped as too few for a block")
 
 
 def unused_outcomes(groups: Groups) -> Sequence[str]:
@@ -478,16 +478,20 @@ CHECKS_OF_STREAM: Final = tuple(check_ for check_ in CHECKS if check_ not in {no
 
 def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     """Stop at the first row without a finite reward, when the plan says so."""
-    missing = ~scorable if narrow.declared_unscorable is None else ~(scorable | narrow.declared_unscorable)
+    declared = narrow.declared_unscorable
+    missing = ~scorable if declared is None or narrow.request.binding.missing_is_error else ~(scorable | declared)
     if plan.rewards.missing != "error" or not missing.any():
         return
     row, count = missing.arg_max() or 0, int(missing.sum())
     values = [narrow.table[f"reward.{k}"][row] for k in range(len(narrow.reward_names))]
     pairs = zip(narrow.reward_names, values, strict=True)
     shown = ", ".join(f"{name} is {'null' if value is None else value}" for name, value in pairs)
+    wrong = f"{shown}, expected a finite number"
+    if declared is not None and declared[row]:
+        wrong = f"a row without a reward, as {narrow.schema} marks it"
     such = f" ({count} such rows)" if count > 1 else ""
     raise DataError(
-        f"{narrow.place(row)}: {shown}, expected a finite number{such}",
+        f"{narrow.place(row)}: {wrong}{such}",
         "--missing exclude leaves such rows out, zero gives them 0, as-zero counts them as reward 0",
     )
 

@@ -6,47 +6,33 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-import numpy as np
 import polars as pl
 
-from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Section
 from grpo_cli.formats.interface import Scanned
-from grpo_cli.read.choose_columns import choose_columns
 from grpo_cli.read.hints import absent_column
 from grpo_cli.read.known_names import REWARD_TIERS, STEPS
 from grpo_cli.read.memory import refuse_beyond_memory
-from grpo_cli.read.request import Request, choose, united
-from grpo_cli.read.tables import SHOWN, Binding, FileTable, OverTables, Table, label
+from grpo_cli.read.request import Request, choose, choose_columns, united
+from grpo_cli.read.tables import SHOWN, Binding, FileTable, Located, OverTables, Table, label
 from grpo_cli.values.cells import Field, as_number, canonical, joined_keys
 from grpo_cli.values.paths import Absent, absent
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The columns of all tables, and the request they answer."""
+@dataclass(frozen=True, kw_only=True)
+class Columns(Located):
+    """The columns of rows, and the request they answer."""
 
     request: Request
-    tables: Sequence[Table]
-    lengths: tuple[int, ...]  # rows of each table
     values: Mapping[str, pl.Series]
-    scans: Sequence[Scanned]  # the other results of reading each table
-    taken: Index | None = None  # the rows of the tables, if these are not all of them
     unused: Sequence[str] = ()  # texts of --map that no row has
-    over: OverTables = map  # fetches the texts that show whether a group is a single prompt
 
     @property
-    def rows(self) -> int:
+    def height(self) -> int:
         """How many rows were read."""
-        return sum(self.lengths) if self.taken is None else len(self.taken)
-
-    @cached_property
-    def file(self) -> pl.Series:
-        """The number of the file of every row."""
-        files = np.repeat(np.arange(len(self.tables), dtype=np.uint32), self.lengths)
-        return pl.Series("file", files if self.taken is None else files[self.taken])
+        return sum(self.lengths) if self.rows is None else len(self.rows)
 
     @cached_property
     def declared_unscorable(self) -> pl.Series | None:
@@ -82,19 +68,12 @@ class Columns:
         task = ReadColumns([Field(name, "key")], {name})
         frames = [scanned.frame for scanned in self.over(task, self.tables)]
         column = joined(_in_each(frames, name, self.lengths))
-        return column if self.taken is None else column.gather(self.taken)
+        return column if self.rows is None else column.gather(self.rows)
 
     def label(self, row: int) -> str:
         """The key of a row in words."""
         key = pl.DataFrame([self.values[name] for name in self.request.chosen.group])
         return label(key, row, row)
-
-    def place(self, row: int) -> str:
-        """File and row, counted from 1."""
-        row = row if self.taken is None else int(self.taken[row])
-        ends = np.cumsum(self.lengths)
-        file = int(np.searchsorted(ends, row, side="right"))
-        return self.tables[file].place(row - (int(ends[file - 1]) if file else 0))
 
 
 def read_columns(
@@ -137,10 +116,11 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
     values = {field.name: joined(_in_each(frames, field.name, lengths)) for field in request.chosen.fields}
     # Their frames are in the values.
     scans = [replace(scanned, frame=pl.DataFrame()) for scanned in scans]
-    columns = with_outcomes(Columns(request, tables, lengths, values, scans, over=over))
+    found = Columns(request=request, tables=tables, lengths=lengths, values=values, scans=scans, over=over)
+    columns = with_outcomes(found)
     if not (request.binding.rewards or request.parts):  # each part has a reward of its own
         reward = columns.values[request.chosen.rewards[0]]
-        refuse_empty_reward(tables, reward.name, reward.null_count(), columns.rows, over)
+        refuse_empty_reward(tables, reward.name, reward.null_count(), columns.height, over)
     return columns
 
 

@@ -69,9 +69,7 @@ def frame_with_schema(table: FrameTable, choice: str | None) -> FrameTable:
     if choice == NONE:
         return table
     if choice is None:
-        sample = table.sample()
-        likely = _likely(_known(), sample.names)
-        found = _best([_match(one, sample) for one in likely if one.layout == LONG], table.name)
+        found = _schema_of(table, [one for one in _known() if one.layout == LONG])
     else:
         found = schema(choice)
         if found.layout != LONG:
@@ -97,7 +95,7 @@ def _looked_at(table: Any, known: Sequence[Schema], *, is_named: bool) -> tuple[
     return table, found
 
 
-def _schema_of(table: FileTable, known: Sequence[Schema]) -> Schema | None:
+def _schema_of(table: FileTable | FrameTable, known: Sequence[Schema]) -> Schema | None:
     if not _likely(known, table.columns()):
         return None
     sample = table.sample()
@@ -161,7 +159,8 @@ def explained(name: str) -> dict[str, Any]:
     """The schema of a file, the reasons for it, and the reasons against the nearest others, as plain data."""
     source = registry.as_text(pinned(name))
     known = registry.of(source)
-    candidates = matches(Sample.of(source, known, known.columns(source)))
+    sample = Sample.of(source, known, known.columns(source))
+    candidates = [_match(one, sample) for one in schemas().values()]  # this is a listing, so packages are imported
     fitting = sorted((match for match in candidates if not match.against), key=lambda match: -match.score)
     best = _best(candidates, name)
     return {
@@ -178,11 +177,6 @@ def _as_dict(match: Match) -> dict[str, Any]:
 
 
 # --- matching ----------------------------------------------------------------------------------------------
-
-
-def matches(sample: Sample) -> list[Match]:
-    """How every schema fits, in the order of the table; this is a listing, so packages are imported."""
-    return [_match(known, sample) for known in schemas().values()]
 
 
 def _match(known: Schema, sample: Sample) -> Match:

@@ -1,4 +1,4 @@
-"""The texts of a few rows, for people to read, without reading the texts of all others."""
+"""Keys of groups and texts of a few rows, for people to read, without reading the texts of all others."""
 
 from __future__ import annotations
 
@@ -11,18 +11,43 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError, GrpoError
+from grpo_cli.errors import DataError, GrpoError, InputChanged
 from grpo_cli.formats.interface import Index
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import SHOWN, FileTable, Table
-from grpo_cli.values.cells import Field, canonical, json_text
-from grpo_cli.values.key_text import cut, labels_of, plain
+from grpo_cli.values.cells import Field, canonical, json_text, words
+from grpo_cli.values.key_text import cells, cut, labels_of, plain, shared, told_apart, without
 from grpo_cli.values.paths import Absent
 
+SAMPLE: Final = 1_000  # keys, from all over the file, that show what all of them share
 LISTED: Final = 5
 NUMBER: Final = re.compile(r"#\d{1,15}")
 LONGEST: Final = 100  # characters of each of them
 NEAR: Final = 10_000  # keys that a misspelt key is compared with, to suggest the nearest
+
+
+class Labels:
+    """The labels of the groups of a narrow table; a key is only looked at when its label is asked for."""
+
+    def __init__(self, narrow: Narrow) -> None:
+        self._narrow = narrow
+        size = narrow.groups.size
+        sample = [self._text(code) for code in range(0, size, max(1, size // SAMPLE))]
+        self._widest = max(map(cells, sample), default=0)
+        self._start, self._end = shared(sample)
+
+    def __call__(self, codes: Sequence[int], width: int) -> list[str]:
+        """The labels of these groups in at most `width` cells; of several that would be equal, the parts that differ."""
+        texts = [self._text(code) for code in codes]
+        if self._widest > width:
+            texts = [without(text, self._start, self._end) for text in texts]
+        return told_apart(texts, width)
+
+    def _text(self, code: int) -> str:
+        """The key on one line, without a chat template."""
+        if not self._narrow.key.width:
+            return self._narrow.label(code)
+        return ", ".join(plain(words(column[code : code + 1])) for column in self._narrow.key)
 
 
 def code_of(narrow: Narrow, key: str) -> int:
@@ -98,15 +123,13 @@ def _written(keys: pl.DataFrame) -> pl.Series:
 
 def texts(narrow: Narrow, rows: RowNumbers, column: str) -> list[str | None]:
     """The texts of these rows of the narrow table; other values as JSON."""
-    places = rows if narrow.rows is None else narrow.rows[rows]
-    files = np.searchsorted(narrow.ends, places, side="right")
-    values: dict[int, Any] = {}
-    for file in np.unique(files):
-        start = int(narrow.ends[file]) - narrow.lengths[file]
-        here = np.unique(places[files == file])
-        read = _values(narrow.tables[file], narrow.scans[file].index, here - start, column)
-        values |= dict(zip(here.tolist(), read, strict=True))
-    return [_as_text(values[place]) for place in places.tolist()]
+    places, which = np.unique(rows if narrow.rows is None else narrow.rows[rows], return_inverse=True)
+    values: list[Any] = []
+    for at, here in narrow.by_file(places):
+        values += _values(narrow.tables[at], narrow.scans[at].index, here, column)
+    if len(values) != len(places):
+        raise InputChanged.between_readings(narrow.tables[0].name)
+    return [_as_text(values[place]) for place in which.tolist()]
 
 
 def _as_text(value: Any) -> str | None:

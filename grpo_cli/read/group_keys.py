@@ -1,6 +1,6 @@
 """Keys as numbers: the codes of groups, how they are cut into blocks, and the refusal of missing keys.
 
-`choose_columns` decides which column is the key, and `checks.silent_merge` what may not be merged.
+`request` decides which column is the key, and `checks.silent_merge` what may not be merged.
 """
 
 from __future__ import annotations

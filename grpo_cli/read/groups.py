@@ -44,20 +44,18 @@ class Groups:
     def prompts_of(self, coded: Coded) -> Mixed | None:
         """The same for another grouping of these rows."""
         chosen, columns = self.columns.request.chosen, self.columns
-        if columns.taken is not None:  # all other rows have the number behind that of the last group
+        if columns.rows is not None:  # all other rows have the number behind that of the last group
             codes = np.full(sum(columns.lengths), coded.size, np.uint32)
-            codes[columns.taken] = coded.codes.to_numpy()
+            codes[columns.rows] = coded.codes.to_numpy()
             coded = Coded(pl.Series(codes), coded.first)
-        return mixed_prompts(
-            chosen.prompts, chosen.others, columns.tables, columns.scans, columns.lengths, coded, columns.over
-        )
+        return mixed_prompts(columns, coded, chosen.prompts, chosen.others)
 
 
 def group(columns: Columns, rule: Rule, known: Coded | None = None) -> Groups:
     """Group the rows by the rule; where their keys are those of the `known` rows, they are not numbered again."""
     keys = [columns.values[name] for name in rule.key]
-    again = known is not None and known.are_of(keys, columns.rows)
-    coded = known if known is not None and again else encode(keys, columns.rows, keep=True)
+    again = known is not None and known.are_of(keys, columns.height)
+    coded = known if known is not None and again else encode(keys, columns.height, keep=True)
     several = len(columns.tables) > 1 and not is_one_dataset(columns.tables)
     if rule.within == "file" or (not rule.key and several):
         coded = within(coded, [columns.file])
@@ -72,7 +70,7 @@ def group(columns: Columns, rule: Rule, known: Coded | None = None) -> Groups:
         cut_size = size_by_advantages(by_key, logged)
         coded = by_key if cut_size is None else blocks(by_key, cut_size)
     parts = [columns.file if name == "file" else columns.values[name] for name in rule.batch_parts]
-    return Groups(columns, rule, by_key, coded, encode(parts, columns.rows), cut_size, short)
+    return Groups(columns, rule, by_key, coded, encode(parts, columns.height), cut_size, short)
 
 
 def is_one_dataset(tables: Sequence[Table]) -> bool:

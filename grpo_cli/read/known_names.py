@@ -16,17 +16,10 @@ GROUP_TIERS: Final = (
 REWARD_TIERS: Final = (
     ("reward",),
     (
-        "rewards",
-        "score",
-        "total_reward",
-        "final_reward",
-        "reward_score",
-        "reward_total",
-        "episode_return",
-        "final_score",
+        "rewards", "score", "total_reward", "final_reward", "reward_score", "reward_total", "episode_return", "final_score",
     ),
     ("acc", "is_correct", "correct", "is_solved", "solved", "resolved"),
-)
+)  # fmt: skip
 # Often the id of a row, sometimes of a prompt: it is compared with a key that is only text.
 ROW_IDS: Final = ("id", "uuid", "idx", "index", "sample_uid")
 # Parts of likely names: such columns are listed first if no known name is found.
@@ -39,15 +32,8 @@ MAYBE_GROUPS: Final = ("task", "case_id")
 NO_REWARD: Final = r"^(n|num|extracted|frac)_|(^|_)std$"
 # What a trainer logs for each step.
 LOG_OF_STEPS: Final = (
-    "loss",
-    "learning_rate",
-    "lr",
-    "grad_norm",
-    "reward_std",
-    "frac_reward_zero_std",
-    "entropy",
-    "kl",
-)
+    "loss", "learning_rate", "lr", "grad_norm", "reward_std", "frac_reward_zero_std", "entropy", "kl",
+)  # fmt: skip
 # What a response answers: if it differs inside a group, the id belongs to something larger than a prompt.
 PROMPT_TEXTS: Final = (
     "prompt", "input_prompt", "prompt_text", "prompt_str", "raw_prompt", "user_prompt", "task_prompt", "question", "question_text",

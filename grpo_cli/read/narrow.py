@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
-from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.group_keys import Coded, encode, firsts
 from grpo_cli.read.groups import Groups
 from grpo_cli.read.request import Request, Rule
 from grpo_cli.read.rollouts import note as rollout_note
-from grpo_cli.read.tables import Table, label
+from grpo_cli.read.tables import Located, label
 from grpo_cli.schemas.table import words
 from grpo_cli.values.key_text import LONGEST
 
@@ -24,17 +22,13 @@ RowNumbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Narrow:
+class Narrow(Located):
     """The narrow table, and where its rows come from."""
 
     table: pl.DataFrame
     request: Request
     rule: Rule
-    tables: Sequence[Table]
-    lengths: tuple[int, ...]  # rows of each table
-    scans: Sequence[Scanned]  # the other results of reading each table
     height: int  # rows that were read: of the tables, or of a part of their rows
-    rows: RowNumbers | None  # the rows of the input, if some were left out
     groups: Coded
     key: pl.DataFrame  # one line per group: for millions of rows the keys would take most of the memory
     batches: int
@@ -59,7 +53,7 @@ class Narrow:
         key = pl.DataFrame([columns.values[name] for name in request.chosen.group])
         carried = pl.DataFrame([columns.values[name] for name in request.binding.carried])
         coded, batches, unscorable = groups.coded, groups.batches, columns.declared_unscorable
-        rows = columns.taken
+        rows = columns.rows
         if groups.dropped is not None:  # number the remaining groups again
             left = np.flatnonzero(~groups.dropped[coded.codes.to_numpy()])
             rows = left if rows is None else rows[left]
@@ -78,7 +72,7 @@ class Narrow:
             tables=columns.tables,
             lengths=columns.lengths,
             scans=columns.scans,
-            height=columns.rows,
+            height=columns.height,
             rows=rows,
             groups=coded,
             key=firsts(key, coded) if key.width else key,
@@ -116,11 +110,6 @@ class Narrow:
         return self.request.chosen.roles
 
     @property
-    def read_names(self) -> set[str]:
-        """The columns that the arithmetic reads."""
-        return self.request.chosen.read_names
-
-    @property
     def key_words(self) -> tuple[str, ...]:
         """The key in the words of messages."""
         return tuple(map(words, self.group_names))
@@ -140,32 +129,14 @@ class Narrow:
         """The numbers of texts in the place of rewards."""
         return self.request.binding.outcomes
 
-    @cached_property
-    def ends(self) -> RowNumbers:
-        """Where each file's rows end."""
-        return np.cumsum(self.lengths)
-
     def files(self) -> pl.Series:
         """The name of the file of every row."""
-        names = pl.Series("file", [table.name for table in self.tables])
-        names = names.gather(np.repeat(np.arange(len(self.tables)), self.lengths))
-        return names if self.rows is None else names.gather(self.rows)
-
-    def place(self, row: int) -> str:
-        """File and row, counted from 1."""
-        file, inside = self.within(row)
-        return self.tables[file].place(inside)
+        return pl.Series("file", [table.name for table in self.tables]).gather(self.file)
 
     def spot(self, row: int) -> tuple[str, int]:
         """The name of the file and the number of the row in it (1 = the first), without reading the file."""
         file, inside = self.within(row)
         return self.tables[file].name, inside + 1
-
-    def within(self, row: int) -> tuple[int, int]:
-        """The number of the file, and of the row in it (0 = the first)."""
-        row = row if self.rows is None else int(self.rows[row])
-        file = int(np.searchsorted(self.ends, row, side="right"))
-        return file, row - (int(self.ends[file - 1]) if file else 0)
 
     def label(self, code: int) -> str:
         """The key of a group as text on one line, nearly always the whole of it."""
@@ -176,9 +147,9 @@ def _role(groups: Groups, role: str, name: str) -> pl.Series:
     """An extra column, named by its role; keys, such as rollout ids, become numbers."""
     columns = groups.columns
     if role == "length" and name == "equal":
-        return pl.ones(columns.rows, dtype=pl.Float64, eager=True).alias(role)
+        return pl.ones(columns.height, dtype=pl.Float64, eager=True).alias(role)
     column = columns.values[name]
     if ROLES[role].kind != "key":
         return column.cast(pl.Boolean).alias(role) if role == "truncated" else column.alias(role)
-    coded = groups.rollouts if role == "rollout" and groups.rollouts is not None else encode([column], columns.rows)
+    coded = groups.rollouts if role == "rollout" and groups.rollouts is not None else encode([column], columns.height)
     return coded.codes.alias(role)

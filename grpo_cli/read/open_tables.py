@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from grpo_cli.errors import UsageError
-from grpo_cli.files.inputs import MAX_LINE, Input, expand, pinned, real_paths, spool
+from grpo_cli.files.inputs import Input, expand, pinned, real_paths, spool
 from grpo_cli.files.stores import Stored, find, is_url
 from grpo_cli.formats import registry
 from grpo_cli.read.apply_schema import recognise
@@ -101,9 +101,6 @@ def skipped_warnings(skipped: Sequence[str]) -> list[str]:
 def open_tables(
     inputs: Sequence[Input],
     binding: Binding,
-    *,
-    skip_broken: bool = False,
-    max_line: int = MAX_LINE,
     over: OverTables = map,
 ) -> list[FileTable]:
     """The files as tables: format and schema detected, one row per rollout; only a sample is read yet.
@@ -111,8 +108,8 @@ def open_tables(
     `over` looks at the sample of each file.
     """
     tables = []
-    for source in (registry.as_text(replace(source, max_line=max_line)) for source in inputs):
+    for source in (registry.as_text(replace(source, max_line=binding.max_line)) for source in inputs):
         known = registry.of(source)
-        good, left_out = known.without_broken(source) if skip_broken else (source, ())
+        good, left_out = known.without_broken(source) if binding.skip_broken else (source, ())
         tables.append(FileTable(good, known, left_out=left_out))
     return recognise(tables, binding, over)

@@ -21,9 +21,9 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats.interface import Index, Scanned
+from grpo_cli.formats.interface import Index
 from grpo_cli.read.known_names import NO_PROMPT, PROMPT_TEXTS
-from grpo_cli.read.tables import FileTable, FrameTable, OverTables, Table
+from grpo_cli.read.tables import FileTable, FrameTable, Located, Table, size_of
 from grpo_cli.values.chat import responds
 from grpo_cli.values.paths import Absent
 
@@ -69,30 +69,22 @@ class Mixed(NamedTuple):
         return f"groups of {key} hold several prompts: {self.column} differs inside {of} ({label}: {first!r} and {other!r})"
 
 
-def mixed_prompts(
-    columns: Sequence[str],
-    others: Sequence[str],
-    tables: Sequence[Table],
-    scans: Sequence[Scanned],
-    lengths: Sequence[int],
-    coded: Coded,
-    over: OverTables = map,
-) -> Mixed | None:
+def mixed_prompts(read: Located, coded: Coded, columns: Sequence[str], others: Sequence[str]) -> Mixed | None:
     """The groups with several prompts by each text column beside the key; None if any of them says otherwise.
 
-    If none of these `columns` is conclusive, the `others` are searched for a column that behaves like prompts.
-    `over` reads the texts of each table.
+    Without such `columns` the `others` are searched for a column that behaves like prompts. The codes are of all rows
+    of the tables; those that were not read have the number behind that of the last group.
     """
     if not columns:
-        return _mixed_texts(others, tables, scans, lengths, coded, over) if others else None
-    rows = _compared_rows(tables, scans, lengths, coded)
+        return _mixed_texts(read, coded, others) if others else None
+    rows = _compared_rows(read, coded)
     if not len(rows):
         return None
     codes = coded.codes.gather(rows).to_list()
     worst = None
     for column in columns:
         prompts: dict[int, list[str]] = {}
-        for code, value in zip(codes, _values(tables, scans, lengths, rows, column, over), strict=True):
+        for code, value in zip(codes, _values(read, rows, column), strict=True):
             prompt = prompt_of(value)
             if prompt:
                 prompts.setdefault(code, []).append(prompt)
@@ -108,23 +100,15 @@ def mixed_prompts(
     return worst
 
 
-def _mixed_texts(
-    others: Sequence[str],
-    tables: Sequence[Table],
-    scans: Sequence[Scanned],
-    lengths: Sequence[int],
-    coded: Coded,
-    over: OverTables,
-) -> Mixed | None:
+def _mixed_texts(read: Located, coded: Coded, others: Sequence[str]) -> Mixed | None:
     """The groups with several prompts by a text of any name; None if no column behaves like prompts.
 
     Prompts are sampled equally often, each in a single group: every text repeats equally often, in only that
     group. Responses do not repeat, extracted answers repeat unequally often, and labels are in many groups.
     """
-    starts = np.cumsum([0, *lengths])
-    parts = [(int(starts[at]), _quick_rows(tables[at], scans[at], lengths[at])) for at in _some_files(tables)]
+    parts = _quick_rows(read)
     ends = np.cumsum([len(rows) for _, rows in parts])
-    of_row = _bytes(tables) / max(1, sum(lengths))
+    of_row = size_of(read.tables) / max(1, sum(read.lengths))
     stretches = int(min(STRETCHES, max(1, BYTES / STRETCH / max(1, of_row))))
     places = np.arange(min(ends[-1], stretches * STRETCH))
     if ends[-1] > len(places):
@@ -144,7 +128,7 @@ def _mixed_texts(
         return None
     codes = coded.codes.gather(quick).to_list()
     for column in others:
-        texts = _values(tables, scans, lengths, quick, column, over)
+        texts = _values(read, quick, column)
         if not all(isinstance(text, str) for text in texts) or not _are_words(set(texts)):
             continue
         group_of = dict(zip(texts, codes, strict=True))
@@ -254,20 +238,18 @@ def _goes_on(text: str, longer: str) -> bool:
     return follows or len(rest) > max(len(text), _TURN)
 
 
-def _compared_rows(tables: Sequence[Table], scans: Sequence[Scanned], lengths: Sequence[int], coded: Coded) -> Ints:
+def _compared_rows(read: Located, coded: Coded) -> Ints:
     """The rows whose prompts are compared, in ascending order."""
-    files = _some_files(tables)
-    starts = np.cumsum([0, *lengths])
-    quick = [(int(starts[at]), _quick_rows(tables[at], scans[at], lengths[at])) for at in files]
+    quick, size = _quick_rows(read), size_of(read.tables)
     codes = [
         coded.codes.slice(start, len(rows)).to_numpy()  # not copied: there may be many rows
         if isinstance(rows, range)
         else coded.codes.gather(pl.Series(rows + start)).to_numpy()
         for start, rows in quick
     ]
-    small = len(files) == len(tables) and _bytes(tables) <= SMALL
+    small = len(quick) == len(read.tables) and size <= SMALL
     # Groups from all over the rows, fewer where rows are long.
-    groups = int(max(FEWEST, min(GROUPS, BYTES // max(1, _bytes(tables) // max(1, sum(lengths)))))) // len(files) + 1
+    groups = int(max(FEWEST, min(GROUPS, BYTES // max(1, size // max(1, sum(read.lengths)))))) // len(quick) + 1
     chosen = np.full(int(max((part.max(initial=0) for part in codes), default=0)) + 1, small)
     for part in codes if not small else ():
         chosen[part[np.linspace(0, max(0, len(part) - 1), min(len(part), groups)).astype(np.int64)]] = True
@@ -283,37 +265,26 @@ def _compared_rows(tables: Sequence[Table], scans: Sequence[Scanned], lengths: S
     return np.unique([rows[first], rows[::-1][last]])
 
 
-def _bytes(tables: Sequence[Table]) -> int:
-    """The size of the files."""
-    return sum(table.source.pin.size for table in tables if isinstance(table, FileTable))
+def _quick_rows(read: Located) -> list[tuple[int, range | Ints]]:
+    """The rows that can be read quickly of some files, and the number of the first row of each file."""
+    found: list[tuple[int, range | Ints]] = []
+    for at in np.unique(np.linspace(0, len(read.tables) - 1, FILES).astype(np.int64)).tolist():
+        table, height = read.tables[at], read.lengths[at]
+        rows: range | Ints = range(
+            min(height, FRAME) if isinstance(table, FrameTable) and table.head is not None else 0
+        )
+        if isinstance(table, FileTable):
+            rows = table.format.cheap_rows(table.source, read.scans[at].index, height)
+            rows = rows if isinstance(rows, range) else rows.astype(np.int64)
+        found.append((int(read.ends[at]) - height, rows))
+    return found
 
 
-def _some_files(tables: Sequence[Table]) -> list[int]:
-    return [int(at) for at in np.unique(np.linspace(0, len(tables) - 1, FILES).astype(np.int64))]
-
-
-def _quick_rows(table: Table, scanned: Scanned, height: int) -> range | Ints:
-    """The rows of a file that can be read quickly."""
-    if isinstance(table, FileTable):
-        rows = table.format.cheap_rows(table.source, scanned.index, height)
-        return rows if isinstance(rows, range) else rows.astype(np.int64)
-    return range(min(height, FRAME) if isinstance(table, FrameTable) and table.head is not None else 0)
-
-
-def _values(
-    tables: Sequence[Table],
-    scans: Sequence[Scanned],
-    lengths: Sequence[int],
-    rows: Ints,
-    column: str,
-    over: OverTables,
-) -> list[Any]:
+def _values(read: Located, rows: Ints, column: str) -> list[Any]:
     """The values of a column at some ascending rows; None for rows of a file that lacks the column."""
-    ends = np.cumsum(lengths)
-    files = np.searchsorted(ends, rows, side="right")
-    of_files = {at: rows[files == at] - (int(ends[at]) - lengths[at]) for at in np.unique(files).tolist()}
-    wanted = {tables[at].name: (scans[at].index, own) for at, own in of_files.items()}
-    found = over(partial(_excerpt, column=column, wanted=wanted), [tables[at] for at in of_files])
+    of_files = dict(read.by_file(rows))
+    wanted = {read.tables[at].name: (read.scans[at].index, own) for at, own in of_files.items()}
+    found = read.over(partial(_excerpt, column=column, wanted=wanted), [read.tables[at] for at in of_files])
     return [value for values in found for value in values]
 
 

@@ -227,7 +227,9 @@ def size_by_advantages(coded: Coded, advantages: pl.Series) -> int | None:
     The advantages of a group add up to zero; if those of each block do, the prompt was drawn several times.
     """
     _, lengths = coded.runs()
-    rows, size = sizes(coded), block_size(lengths)
+    # All runs of a key are multiples of the size; the last run of a file may be cut short.
+    whole = lengths[:-1] if len(lengths) > 1 and lengths[-1] < lengths[:-1].min() else lengths
+    rows, size = sizes(coded), int(np.gcd.reduce(whole))
     usual = int(np.bincount(rows).argmax())
     if size < _MANY or usual != size or rows.max() == size or (rows % size).any():
         return None
@@ -236,12 +238,6 @@ def size_by_advantages(coded: Coded, advantages: pl.Series) -> int | None:
     sums = np.bincount(cut.codes.to_numpy(), weights=values, minlength=cut.size)
     near = _NEAR * size * max(1.0, float(np.abs(values).max()))
     return size if np.isfinite(sums).all() and values.any() and (np.abs(sums) <= near).all() else None
-
-
-def block_size(lengths: Ints) -> int:
-    """The block size: all runs of a key are multiples of it; the last run of a file may be cut short."""
-    whole = lengths[:-1] if len(lengths) > 1 and lengths[-1] < lengths[:-1].min() else lengths
-    return int(np.gcd.reduce(whole))
 
 
 def _baselines(coded: Coded, baseline: pl.Series | None) -> tuple[Counter[int] | None, int]:

@@ -7,8 +7,8 @@ said; the checks judge it. A column that only has the name of such an id is neve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -81,9 +81,9 @@ def counted(plan: Plan, how: Counting) -> Plan:
 
 def _ids(columns: Columns, names: Sequence[str]) -> pl.Series:
     """The first of these columns that is not null, row by row; of several types, as texts."""
-    found = [columns.values[name] for name in names if columns.values[name].null_count() < columns.rows]
+    found = [columns.values[name] for name in names if columns.values[name].null_count() < columns.height]
     if not found:
-        return pl.repeat(None, columns.rows, dtype=pl.String, eager=True)
+        return pl.repeat(None, columns.height, dtype=pl.String, eager=True)
     if not found[0].null_count() or len(found) == 1:
         return found[0]
     return pl.DataFrame([canonical(ids).alias(ids.name) for ids in found]).select(pl.coalesce(pl.all())).to_series()
@@ -101,7 +101,7 @@ def _coded(groups: Groups, ids: pl.Series) -> Coded:
         keys.append(groups.columns.file)  # records are numbered in each file
     if ids.null_count():
         keys.append(pl.select(pl.when(ids.is_null()).then(pl.int_range(len(ids)))).to_series())
-    return encode(keys, groups.columns.rows)
+    return encode(keys, groups.columns.height)
 
 
 # --- what is said of them ----------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def _shown(groups: Groups) -> str:
 
 
 def _in_rows(groups: Groups, rollouts: Coded) -> str:
-    return f"{rollouts.size:,} {'rollout' if rollouts.size == 1 else 'rollouts'} in {groups.columns.rows:,} rows"
+    return f"{rollouts.size:,} {'rollout' if rollouts.size == 1 else 'rollouts'} in {groups.columns.height:,} rows"
 
 
 # --- checks ------------------------------------------------------------------------------------------------
@@ -164,49 +164,33 @@ def rows_counted(groups: Groups) -> Sequence[str]:
     return [f"{what}: --rollout-reward last counts each rollout once"]
 
 
-@dataclass(frozen=True, slots=True)
-class Likely:
-    """A column with the name of a rollout id, whose values come back inside groups."""
-
-    name: str
-    rollouts: Coded
-    equal: bool  # rows with one value have equal rewards, and those of some group differ
-
-
 def unnamed_rollouts(groups: Groups) -> Sequence[str]:
     """Ask about a column with the name of a rollout id whose values come back, as its rows may be parts of rollouts.
 
     It stops only where all rows with one value have equal rewards while those of some group differ, and neither a flag
     nor a preset says what counts: a worker or a judge with such an id has rows with several rewards.
     """
-    request = groups.columns.request
-    warnings = []
-    for likely in _likely(groups):
-        cures = f"--rollout {likely.name} counts each rollout once, --rollout none says that rows are rollouts"
-        if likely.equal and request.binding.rollouts == "once":
-            wrong = f"{_in_rows(groups, likely.rollouts)}, if {likely.name} is what it is called:"
-            raise DataError(f"{wrong} it comes back inside groups, always with the same reward", cures)
-        warnings.append(f"several rows of a group share a {likely.name}: {cures}")
-    return warnings if request.warn else ()
-
-
-def _likely(groups: Groups) -> Iterator[Likely]:
-    columns = groups.columns
-    rewards = columns.rewards()
-    for name in columns.request.chosen.rollouts:
+    columns, request = groups.columns, groups.columns.request
+    rewards, warnings = columns.rewards(), []
+    for name in request.chosen.rollouts:
         ids = columns.values[name]
         if not _come_back(ids):
             continue
         rollouts = _coded(groups, ids)
-        if rollouts.size == columns.rows:
+        if rollouts.size == columns.height:
             continue
         of_group = np.bincount(groups.coded.codes.gather(rollouts.first).to_numpy(), minlength=groups.coded.size)
-        if name == ROLLOUT_NUMBER and (of_group.min() < 2 or encode([ids], columns.rows).size < rollouts.size):  # noqa: PLR2004 - a group has two
+        if name == ROLLOUT_NUMBER and (of_group.min() < 2 or encode([ids], columns.height).size < rollouts.size):  # noqa: PLR2004 - a group has two
             continue  # the number of a training step, of a group or of a row inside of it
         if of_group.max() < 2:  # noqa: PLR2004 - nothing to compare: the id of the group
             continue
-        equal = not _vary(rollouts, rewards).any() and bool(_vary(groups.coded, rewards).any())
-        yield Likely(name, rollouts, equal)
+        cures = f"--rollout {name} counts each rollout once, --rollout none says that rows are rollouts"
+        equal = not _vary(rollouts, rewards).any() and _vary(groups.coded, rewards).any()
+        if equal and request.binding.rollouts == "once":
+            wrong = f"{_in_rows(groups, rollouts)}, if {name} is what it is called:"
+            raise DataError(f"{wrong} it comes back inside groups, always with the same reward", cures)
+        warnings.append(f"several rows of a group share a {name}: {cures}")
+    return warnings if request.warn else ()
 
 
 def _vary(coded: Coded, rewards: Sequence[pl.Series]) -> Mask:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
+import numpy as np
 import polars as pl
 
+from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats.interface import Format, Scanned
 from grpo_cli.read.derived_columns import DerivedColumns, inside_of_texts
 from grpo_cli.read.known_names import STEPS
@@ -19,9 +22,6 @@ from grpo_cli.schemas.table import LONG, Schema
 from grpo_cli.values.cells import Field, Kind, typed, words
 from grpo_cli.values.key_text import cut, plain
 from grpo_cli.values.paths import Absent, splits
-
-if TYPE_CHECKING:
-    from grpo_cli.files.inputs import Input
 
 Found = TypeVar("Found")
 
@@ -44,9 +44,12 @@ class Binding:
     roles: Mapping[str, str] = field(default_factory=dict)
     carried: Mapping[str, Kind] = field(default_factory=dict)  # columns that are carried along
     singletons_meant: bool = False
+    missing_is_error: bool = False  # also of a row that the schema knows to have no reward
     schema: str | None = None  # the name of a schema, or "none"; None: detect it
     rollouts: Counting = "once"  # how rows of one rollout count, where the file shows them and the plan does not say it
     compare_prompts: bool = True  # off for streams, which would compare in every block
+    skip_broken: bool = False  # lines that are no JSON objects are left out
+    max_line: int = MAX_LINE  # bytes
 
 
 class Table(Protocol):
@@ -243,6 +246,45 @@ class FrameTable:
         return f"{self.name} row {row + 1}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Located:
+    """Rows of tables, and where each of them is."""
+
+    tables: Sequence[Table]
+    lengths: tuple[int, ...]  # rows of each table
+    scans: Sequence[Scanned]  # the other results of reading each table
+    rows: Index | None = None  # the rows of the tables, if these are not all of them
+    over: OverTables = map  # fetches texts that show whether a group is a single prompt
+
+    @cached_property
+    def ends(self) -> Index:
+        """Where the rows of each table end."""
+        return np.cumsum(self.lengths)
+
+    @cached_property
+    def file(self) -> pl.Series:
+        """The number of the file of every row."""
+        files = np.repeat(np.arange(len(self.tables), dtype=np.uint32), self.lengths)
+        return pl.Series("file", files if self.rows is None else files[self.rows])
+
+    def place(self, row: int) -> str:
+        """File and row, counted from 1."""
+        file, inside = self.within(row)
+        return self.tables[file].place(inside)
+
+    def within(self, row: int) -> tuple[int, int]:
+        """The number of the file, and of the row in it (0 = the first)."""
+        row = row if self.rows is None else int(self.rows[row])
+        file = int(np.searchsorted(self.ends, row, side="right"))
+        return file, row - (int(self.ends[file - 1]) if file else 0)
+
+    def by_file(self, places: Index) -> Iterator[tuple[int, Index]]:
+        """The numbers of the files that have some of these rows (ascending, of all rows of the tables), and the rows there."""
+        cuts = np.searchsorted(places, [0, *self.ends])
+        for at in np.flatnonzero(np.diff(cuts)).tolist():
+            yield at, places[cuts[at] : cuts[at + 1]] - (int(self.ends[at]) - self.lengths[at])
+
+
 def refuse_changed(tables: Sequence[Table]) -> None:
     """Stop if a file is no longer the one that was read."""
     for table in tables:
@@ -265,6 +307,11 @@ def label(key: pl.DataFrame, at: int, row: int, width: int = SHOWN) -> str:
     if not key.width:
         return f"block at row {row + 1}"
     return ", ".join(cut(plain(words(column[at : at + 1])), width) for column in key)
+
+
+def size_of(tables: Sequence[Table]) -> int:
+    """Bytes of all files."""
+    return sum(table.source.pin.size for table in tables if isinstance(table, FileTable))
 
 
 def column_names(tables: Sequence[Table]) -> list[str]:

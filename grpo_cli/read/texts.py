@@ -96,18 +96,14 @@ def json_texts(
 ) -> Iterator[pl.DataFrame]:
     """The JSON texts (or the values) of some columns at ascending rows of the narrow table, in frames of a few rows; else null."""
     places = rows if narrow.rows is None else narrow.rows[rows]
-    each = zip(narrow.tables, narrow.scans, narrow.lengths, narrow.ends, strict=True)
-    for table, scanned, length, end in each:
-        start = int(end) - length
-        first, last = np.searchsorted(places, np.array([start, end]))
-        if first == last or not isinstance(table, FileTable):
+    for at, here in narrow.by_file(places):
+        table, index, count = narrow.tables[at], narrow.scans[at].index, 0
+        if not isinstance(table, FileTable):
             continue
-        count = 0
-        here = places[first:last] - start
-        for frame in table.format.rows(table.source, scanned.index, here, columns, as_json=as_json):
+        for frame in table.format.rows(table.source, index, here, columns, as_json=as_json):
             count += len(frame)
             yield frame
-        if count != last - first:
+        if count != len(here):
             raise InputChanged.between_readings(table.name)
 
 

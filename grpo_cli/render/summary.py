@@ -70,7 +70,9 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
         sheet.part(facts["plan_by"], part["value"])
         _print(BLOCKS_OF_PART, part, sheet)
         sheet.blank()
-    sheet.rows(written(facts, Plan()))
+    total = f"{facts['rows']:,} in {count(facts['groups'], 'group')}"
+    read = [("input", [file_list(facts["inputs"])]), ("rows", [total])]
+    sheet.rows([*read, *written(facts, Plan())])
     sheet.warnings(facts["warnings"])
 
 

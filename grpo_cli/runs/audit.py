@@ -17,9 +17,10 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import ShapeOp
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
+from grpo_cli.options.resolve import binding_fields, claim_fields, parts_of
+from grpo_cli.read.build_table import DEFAULT, Parts, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.parts import DEFAULT, Parts, columns_of_parts
 from grpo_cli.read.tables import Binding, OverTables, Table, column_names
 from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.workers import HERE, Workers
@@ -34,7 +35,7 @@ class Job:
     `shape` is what was done to the rewards, whatever the formula.
     """
 
-    inputs: Sequence[str]
+    inputs: Sequence[str] = ()
     binding: Binding = field(default_factory=Binding)
     column: str | None = None
     weights: Sequence[float] = ()
@@ -44,6 +45,17 @@ class Job:
     gate: Filter | None = None
     by: str = ""  # the column of --plan-by
     parts: Mapping[str, Job] = field(default_factory=dict)  # what is said of the plan of each of its values
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
+        """What options ask for; `more` are further fields."""
+        parts = {
+            name: cls(binding=Binding(**binding_fields(own)), **claim_fields(own))
+            for name, own in parts_of(given).items()
+        }
+        fields = {} if parts else claim_fields(given)
+        binding = Binding(**binding_fields(given))
+        return cls(**{**fields, **more}, binding=binding, by=given.get("plan_by", ""), parts=parts)
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> dict[str, Any]:
@@ -89,7 +101,7 @@ def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], ove
         value = columns.request.value
         try:
             of_part = pl.Series(
-                logged.name, np.where(np.isin(rows, [] if columns.taken is None else columns.taken), logged, np.nan)
+                logged.name, np.where(np.isin(rows, [] if columns.rows is None else columns.rows), logged, np.nan)
             )
             own = _audited(jobs[parts.name(value)], columns.compact(), of_part, phase)
         except DataError as error:

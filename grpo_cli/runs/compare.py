@@ -29,9 +29,9 @@ class Job:
     The column of the output is what the names of the columns begin with; without an output nothing is written.
     """
 
-    inputs: Sequence[str]
+    inputs: Sequence[str] = ()
     plans: Mapping[str, Plan]
-    rollouts: Mapping[str, Counting] = field(default_factory=dict)  # how each plan counts rows of one rollout
+    rollouts: Mapping[str, Counting] = field(default_factory=dict)  # how plans count rows of one rollout; else each
     rewards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of each plan, where they differ
     binding: Binding = field(default_factory=Binding)
     output: Output | None = None
@@ -42,7 +42,7 @@ def run(job: Job) -> dict[str, Any]:
     inputs, _ = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding)
     if job.output is None:
-        return dict(compared(tables, job.binding, job.plans, job.rollouts, job.rewards).facts)
+        return dict(compared(job, tables).facts)
 
     columns = {_column_name(job.output.column, name): name for name in job.plans}
     if len(columns) < len(job.plans):
@@ -52,8 +52,8 @@ def run(job: Job) -> dict[str, Any]:
     targets = choose_targets(tables, output)
     tables = refuse_columns(tables, output)
 
-    comparison = compared(tables, job.binding, job.plans, job.rollouts, job.rewards)
-    refuse_read_columns(comparison.narrow.read_names, output)
+    comparison = compared(job, tables)
+    refuse_read_columns(comparison.narrow.request.chosen.read_names, output)
     scored = {column: comparison.scored[name] for column, name in columns.items()}
     computed = Computed(comparison.narrow, scored.pop(first), None, scored)
     notes = write(output, [computed], tables, targets)
@@ -65,31 +65,23 @@ def run(job: Job) -> dict[str, Any]:
     }
 
 
-def compared(
-    tables: Sequence[Table],
-    binding: Binding,
-    plans: Mapping[str, Plan],
-    rollouts: Mapping[str, Counting] | None = None,
-    rewards: Mapping[str, tuple[str, ...]] | None = None,
-) -> Comparison:
-    """Read once what the plans need, and compute them.
-
-    `rollouts` says how each counts rows of one rollout (default: each), `rewards` which columns its rewards are in.
-    """
+def compared(job: Job, tables: Sequence[Table]) -> Comparison:
+    """Read once what the plans need, and compute them."""
+    plans, binding = job.plans, job.binding
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", "give --preset or --method twice, or rewards with --vs-reward")
     most = max(plans.values(), key=lambda plan: (plan.uses_batch, len(plan.needs)))
-    ways: dict[str, Counting] = {name: (rollouts or {}).get(name, "each") for name in plans}
+    ways: dict[str, Counting] = {name: job.rollouts.get(name, "each") for name in plans}
     if binding.rollouts != "none":  # what one of them does not say, the file has to show
         way: Counting = "once"
         if way not in ways.values():
             way = next((one for one in ways.values() if one != "each"), "each")
         binding = replace(binding, rollouts=way)
-    others = {name for columns in (rewards or {}).values() for name in columns if name not in binding.rewards}
+    others = {name for columns in job.rewards.values() for name in columns if name not in binding.rewards}
     narrow = read(tables, replace(binding, carried=dict.fromkeys(sorted(others), "number")), most)
     if "rollout" in narrow.roles:
         plans = {name: counted(plan, ways[name]) for name, plan in plans.items()}
-    return compare(narrow, plans, {name: _table_of(narrow, columns) for name, columns in (rewards or {}).items()})
+    return compare(narrow, plans, {name: _table_of(narrow, columns) for name, columns in job.rewards.items()})
 
 
 def _table_of(narrow: Narrow, rewards: Sequence[str]) -> pl.DataFrame:

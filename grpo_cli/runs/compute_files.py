@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,13 +18,12 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError, UsageError, Written
-from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.read import build_table
+from grpo_cli.read.build_table import Parts
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
-from grpo_cli.read.parts import Parts
-from grpo_cli.read.tables import Binding, FileTable
+from grpo_cli.read.tables import Binding, FileTable, refuse_changed
 from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.facts import gates, summarize
@@ -62,8 +61,6 @@ class Job:
     summary: Path | None = None
     dry_run: bool = False
     silent: bool = False  # facts are shown to nobody, and computed for a gate only
-    skip_broken: bool = False  # lines that are no JSON objects are left out
-    max_line: int = MAX_LINE  # bytes
     origins: Mapping[str, Any] = field(default_factory=dict)  # the preset of each plan, and as "" that of all rows
 
 
@@ -76,16 +73,6 @@ class Done:
 
     facts: Mapping[str, Any]
     parts: Sequence[Computed]
-
-    @property
-    def scored(self) -> Scored:
-        """Of the first part."""
-        return self.parts[0].scored
-
-    @property
-    def narrow(self) -> Narrow:
-        """Of the first part."""
-        return self.parts[0].narrow
 
 
 def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Done:
@@ -107,10 +94,9 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
         else:
             narrows, of_files = build_table.read_parts(tables, job.parts, warn=warn, over=over)
     except DataError:
-        for table in tables:
-            table.source.check()  # what is wrong with a file that changes meanwhile is that it changes
+        refuse_changed(tables)  # what is wrong with a file that changes meanwhile is that it changes
         raise
-    refuse_read_columns({name for narrow in narrows for name in narrow.read_names}, output)
+    refuse_read_columns({name for narrow in narrows for name in narrow.request.chosen.read_names}, output)
 
     phase("computing")
     parts = [_computed(job, narrow) for narrow in narrows]
@@ -135,29 +121,29 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
 
 def _computed(job: Job, narrow: Narrow) -> Computed:
     """The advantages of rows that are computed together, which may all be written."""
-    plan, output = narrow.plan, job.output
-    scored = score(plan, narrow.table, intermediate=job.dry_run)
-    refuse_unscorable(plan, scored.rows[".scorable"], narrow)
-    if plan.alone.result == "error":
-        refuse_singletons(plan, scored.frame[".n"], narrow)
+    output, scored = job.output, scored_unless_refused(narrow, intermediate=job.dry_run)
     tokens = None if output.tokens is None else tokens_of_rows(narrow, scored, output.tokens)
     return Computed(narrow, scored, _output_rows(scored, output), tokens=tokens)
 
 
-class _Prepared(NamedTuple):
-    """The files of a run, those that were passed over, and where the outputs go; notes of an earlier run with --resume."""
+def scored_unless_refused(narrow: Narrow, *, intermediate: bool = False) -> Scored:
+    """The advantages by the plan of these rows, which may stop for a row without a reward, or for a group with one."""
+    plan = narrow.plan
+    scored = score(plan, narrow.table, intermediate=intermediate)
+    refuse_unscorable(plan, scored.rows[".scorable"], narrow)
+    if plan.alone.result == "error":
+        refuse_singletons(plan, scored.frame[".n"], narrow)
+    return scored
 
-    tables: list[FileTable]
-    skipped: list[str]
-    ledger: Ledger | None
-    targets: list[Target]
 
+def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], Ledger | None, list[Target]]:
+    """The files of the run, those that were passed over, notes of an earlier run with --resume, and where outputs go.
 
-def _prepare(job: Job, workers: Workers) -> _Prepared:
-    """Find and recognise the inputs. Whatever can refuse the run before its files are read does it here."""
+    Whatever can refuse the run before its files are read does it here.
+    """
     output = job.output
     inputs, skipped = find_inputs(job.inputs, output.to if is_folder(output.to) else None)
-    tables = open_tables(inputs, job.binding, skip_broken=job.skip_broken, max_line=job.max_line, over=workers.over_far)
+    tables = open_tables(inputs, job.binding, over=workers.over_far)
     if output.duplicate:
         _refuse_duplicates(job, tables)
     ledger = _ledger(job, tables)
@@ -169,7 +155,7 @@ def _prepare(job: Job, workers: Workers) -> _Prepared:
     tables = refuse_columns(tables, output)
     if output.tokens is not None:
         refuse_token_lists(tables, targets, output.tokens)
-    return _Prepared(tables, skipped, ledger, targets)
+    return tables, skipped, ledger, targets
 
 
 def _ledger(job: Job, tables: Sequence[FileTable]) -> Ledger | None:

@@ -20,15 +20,14 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from grpo_cli.engine.column_stats import Numbers
-from grpo_cli.engine.score import score
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import InMemory, Input, arrivals
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.read import build_table
-from grpo_cli.read.checks import CHECKS_OF_STREAM, refuse_singletons, refuse_unscorable
+from grpo_cli.read.checks import CHECKS_OF_STREAM
 from grpo_cli.read.tables import FileTable
-from grpo_cli.runs.compute_files import Job
+from grpo_cli.runs.compute_files import Job, scored_unless_refused
 from grpo_cli.schemas.table import NONE
 from grpo_cli.stats.facts import Tally, group_facts
 from grpo_cli.values.cells import Field, NoNumber, canonical
@@ -44,7 +43,7 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
     if job.summary is not None:
         refuse_summary(job.summary, open_file(0), [None], force=job.output.force)
     tally = Tally()
-    for block in blocks(source, *_boundary(job), job.binding.group_size, job.max_line):
+    for block in blocks(source, *_boundary(job), job.binding.group_size, job.binding.max_line):
         with _explained():
             _weave(job, block, sink, tally)
     if not tally.counts["rows"]:
@@ -73,7 +72,7 @@ def _refuse(job: Job) -> None:
         (list(job.inputs) != [STDOUT], "--stream reads standard input", "give - as the only input"),
         (job.binding.schema not in {None, NONE}, "--stream reads one plain row a line", whole),
         (job.parts is not None, "--stream computes one plan, and --plan-by has several", whole),
-        (job.skip_broken, "--on-error skip looks at all lines first", whole),
+        (job.binding.skip_broken, "--on-error skip looks at all lines first", whole),
         (job.output.resume, "--resume needs an output directory", "leave out --resume or --stream"),
         (job.output.long, "--stream writes every line back", f"{whole} and --long"),
         (job.output.to not in {None, STDOUT}, "--stream writes standard output", "leave out -o"),
@@ -125,13 +124,11 @@ def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
     (table,) = refuse_columns([FileTable(held, registry.lines())], job.output)
     binding = replace(job.binding, singletons_meant=True, schema=NONE, compare_prompts=False)
     narrow = build_table.read([table], binding, job.plan, checks=CHECKS_OF_STREAM)
-    refuse_read_columns(narrow.read_names, job.output)
+    refuse_read_columns(narrow.request.chosen.read_names, job.output)
     if not len(narrow.table):  # a last block that is too short, and is dropped
         tally.counts["dropped_rows"] += sum(narrow.lengths)
         return
-    scored = score(job.plan, narrow.table)
-    refuse_unscorable(job.plan, scored.frame[".scorable"], narrow)
-    refuse_singletons(job.plan, scored.frame[".n"], narrow)
+    scored = scored_unless_refused(narrow)
     kept = scored.frame[".kept"].to_numpy()
     rows = np.arange(len(kept)) if narrow.rows is None else narrow.rows
     take = None if kept.all() and narrow.rows is None else rows[kept]

@@ -16,11 +16,10 @@ from grpo_cli.choosing.exports import KINDS, Records, Rollouts, Wanted, of_promp
 from grpo_cli.choosing.groups import Choice, choose_groups
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
-from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.read.build_table import rewards_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
-from grpo_cli.read.tables import Binding, FileTable
+from grpo_cli.read.tables import Binding, FileTable, refuse_changed
 from grpo_cli.read.texts import TextColumns, TextStore, json_texts, refuse_same_column, text_columns, text_hashes
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
@@ -47,8 +46,6 @@ class Job:
     binding: Binding = field(default_factory=Binding)
     output: Output = field(default_factory=Output)
     summary: Path | None = None
-    skip_broken: bool = False  # lines that are no JSON objects are left out
-    max_line: int = MAX_LINE  # bytes
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
@@ -57,7 +54,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     wanted, kind = job.wanted, KINDS[job.wanted.to]
     phase("reading")
     inputs, skipped = find_inputs(job.inputs)
-    tables = open_tables(inputs, job.binding, skip_broken=job.skip_broken, max_line=job.max_line)
+    tables = open_tables(inputs, job.binding)
     with rewards_before_outputs(tables, job.binding, job.plan):
         target = choose_target(tables, job.output)
     if job.summary is not None:
@@ -92,13 +89,11 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     names = _names(columns, records.rows)
 
     watching.phase("writing")
-    for table in tables:
-        table.source.check()
+    refuse_changed(tables)
     with sink(target, force=job.output.force) as handle:
         pieces = _counted(_pieces(narrow, columns, records), len(records.columns), watching)
         write_records(pieces, names, records.columns, handle, target.format)
-        for table in tables:
-            table.source.check()
+        refuse_changed(tables)
     left_out += [{"reason": reason, "rows": rows} for reason, rows in records.left_out if rows]
     height = len(records.columns)
     return {
@@ -183,16 +178,18 @@ def _rollouts(
     """
     narrow = inspection.narrow
     codes = narrow.table["group"].to_numpy().astype(np.int64)
-    reward, left_out = inspection.raw.rows[".reward"], []
+    reward, left_out = inspection.raw.rows[".reward"], list[dict[str, Any]]()
     rows = np.flatnonzero(groups[codes] & inspection.scored.rows[".kept"].to_numpy())
     of_rollout = reward
     if inspection.raw.plan.unit.take != "each":
         of_rollout = inspection.raw.rows.select(pl.col(".reward").max().over("rollout")).to_series()
     rewards = (of_rollout if all_rows else reward).fill_null(float("nan")).to_numpy()
 
-    def leave_out(kept: np.ndarray[tuple[int], np.dtype[np.bool_]], reason: str) -> None:
+    def only(kept: np.ndarray[tuple[int], np.dtype[np.bool_]], reason: str) -> Index:
+        """The rows without those that are left out for this reason."""
         if not kept.all():
             left_out.append({"reason": reason, "rows": int((~kept).sum())})
+        return rows[kept]
 
     def rollouts(prompts: Any, responses: Any) -> Rollouts:
         advantages = inspection.scored.rows[".advantage"].fill_null(float("nan")).to_numpy()
@@ -209,26 +206,19 @@ def _rollouts(
     nothing = np.zeros(len(codes), np.uint64)
     if without_prompt is not None:
         kept = ~np.isin(narrow.groups.first.to_numpy(), without_prompt)[codes[rows]]
-        leave_out(kept, f"no {columns.names[0]}")
-        rows = rows[kept]
+        rows = only(kept, f"no {columns.names[0]}")
         return rollouts(nothing[rows], nothing[rows]), left_out
     if not all_rows:
         counts = (reward.is_not_null() | of_rollout.is_null()).to_numpy()[rows]
-        leave_out(counts, "another row of its rollout counts")
-        rows = rows[counts]
-    finite = np.isfinite(rewards[rows])
-    leave_out(finite, "no finite reward")
-    rows = rows[finite]
+        rows = only(counts, "another row of its rollout counts")
+    rows = only(np.isfinite(rewards[rows]), "no finite reward")
     names = columns.names
     if isinstance(columns, TokenColumns):
-        there = has_tokens(narrow, rows, columns)
-        leave_out(there, f"no {' or '.join(names)}")
-        rows = rows[there]
+        rows = only(has_tokens(narrow, rows, columns), f"no {' or '.join(names)}")
         return rollouts(nothing[rows], nothing[rows]), left_out
     hashes_of = text_hashes(narrow, rows, names)
     there = np.logical_and.reduce([found > 0 for found in hashes_of.values()])
-    leave_out(there, f"no {' or '.join(names)}")
-    rows = rows[there]
+    rows = only(there, f"no {' or '.join(names)}")
     prompts = hashes_of[columns.prompt][there] if columns.prompt else nothing[rows]
     return rollouts(prompts, hashes_of[columns.response or columns.messages][there]), left_out
 

@@ -10,12 +10,10 @@ from typing import Any, Final, NamedTuple
 from grpo_cli.choosing.groups import only
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
-from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.options.conditions import Filter
-from grpo_cli.read.build_table import read, read_parts
+from grpo_cli.read.build_table import Parts, read, read_parts
 from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
-from grpo_cli.read.parts import Parts
-from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names
+from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
 from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
 from grpo_cli.runs.workers import HERE, Workers
@@ -35,8 +33,6 @@ class Job:
     binding: Binding = field(default_factory=Binding)
     view: View = field(default_factory=View)
     where: Filter | None = None  # the groups that are looked at
-    skip_broken: bool = False  # lines that are no JSON objects are left out
-    max_line: int = MAX_LINE  # bytes
     report: Path | None = None  # where the caller writes a report, refused before anything is read
     force: bool = False  # a report that exists may be replaced
     other: Other | None = None  # where another reward of the same rollouts is
@@ -68,8 +64,7 @@ class _Opened(NamedTuple):
 
     def with_files(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """The facts with the names of the files, which are still those that were read."""
-        for table in (*self.tables, *self.others):
-            table.source.check()
+        refuse_changed([*self.tables, *self.others])
         return {
             **facts,
             "inputs": [table.name for table in self.tables],
@@ -80,7 +75,7 @@ class _Opened(NamedTuple):
 def _opened(job: Job, phase: Callable[..., None], workers: Workers) -> _Opened:
     phase("reading")
     inputs, skipped = find_inputs(job.inputs)
-    tables = open_tables(inputs, job.binding, skip_broken=job.skip_broken, max_line=job.max_line, over=workers.over_far)
+    tables = open_tables(inputs, job.binding, over=workers.over_far)
     if job.report is not None:
         refuse_path(job.report, identities(tables), force=job.force)
     others = _others(job, workers)
@@ -97,9 +92,7 @@ def _others(job: Job, workers: Workers) -> list[FileTable]:
         return []
     inputs, _ = find_inputs(job.other.inputs)
     try:
-        return open_tables(
-            inputs, job.other.binding, skip_broken=job.skip_broken, max_line=job.max_line, over=workers.over_far
-        )
+        return open_tables(inputs, job.other.binding, over=workers.over_far)
     except DataError as error:
         if job.other.inputs[0] not in error.message:
             error.inside(f"--rescored {job.other.inputs[0]}")
@@ -161,8 +154,3 @@ def parts_of(
 def with_duplicates(view: View, size: float) -> View:
     """The view with a decision whether texts are compared: what it says, else whether their bytes are few enough to read."""
     return replace(view, duplicates=size <= CHEAP) if view.duplicates is None else view
-
-
-def size_of(tables: Sequence[Table]) -> int:
-    """Bytes of all files."""
-    return sum(table.source.pin.size for table in tables if isinstance(table, FileTable))

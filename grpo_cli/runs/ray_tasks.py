@@ -24,7 +24,6 @@ from grpo_cli.write.outputs import Output
 from grpo_cli.write.weave import Writing, write_one
 
 _REPEATED: Final = 2  # rows that have a text, on average: below that the texts are sent as they are
-_PIECE: Final = 1 << 20  # bytes in which line feeds are counted
 
 
 class _Texts(NamedTuple):

@@ -20,13 +20,12 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.files.atomic import directories_synced
 from grpo_cli.files.compression import is_packed
-from grpo_cli.files.inputs import MAX_LINE
 from grpo_cli.formats import registry
 from grpo_cli.formats.convert import convert, taken
 from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
 from grpo_cli.read.build_table import rewards_before_outputs
 from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
-from grpo_cli.read.tables import Binding, FileTable
+from grpo_cli.read.tables import Binding, FileTable, refuse_changed
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.inspection import View
@@ -46,8 +45,6 @@ class Job:
     output: Output = field(default_factory=Output)
     summary: Path | None = None
     silent: bool = False  # warnings are shown to nobody
-    skip_broken: bool = False  # lines that are no JSON objects are left out
-    max_line: int = MAX_LINE  # bytes
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
@@ -55,7 +52,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     started = time.perf_counter()
     phase("reading")
     inputs, skipped = find_inputs(job.inputs)
-    tables = open_tables(inputs, job.binding, skip_broken=job.skip_broken, max_line=job.max_line)
+    tables = open_tables(inputs, job.binding)
     joined = len(tables) > 1 and job.output.to is not None and not is_folder(job.output.to)
     with rewards_before_outputs(tables, job.binding, job.plan):
         targets = [choose_target(tables, job.output)] if joined else choose_targets(tables, job.output)
@@ -69,6 +66,8 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     kept = select_rows(groups, job.choice)
 
     watching.phase("writing")
+    refuse_changed(tables)
+    make_folders(targets)
     write = _join if joined else _write
     notes = write(watching.writing(tables), groups.narrow.scans, kept, targets, force=job.output.force)
     return {
@@ -84,9 +83,6 @@ def _write(
     tables: Sequence[FileTable], scans: Sequence[Scanned], kept: Kept, targets: Sequence[Target], *, force: bool
 ) -> list[str]:
     """Write each input's part of the rows, and return what there is to say of it."""
-    for table in tables:
-        table.source.check()
-    make_folders(targets)
     notes: list[str] = []
     start = 0
     with directories_synced() as folders:
@@ -115,10 +111,7 @@ def _join(
     tables: Sequence[FileTable], scans: Sequence[Scanned], kept: Kept, targets: Sequence[Target], *, force: bool
 ) -> list[str]:
     """Write the rows of all inputs into one file: lines as they stand, or frames with the columns of any of them."""
-    for table in tables:
-        table.source.check()
     (target,) = targets
-    make_folders(targets)
     starts = [0, *np.cumsum(kept.lengths)]
     each = [_rows_between(kept, start, length) for start, length in zip(starts, kept.lengths, strict=False)]
     with sink(target, force=force) as handle:
@@ -129,8 +122,7 @@ def _join(
             each_table = zip(tables, each, strict=True)
             whole = _one_frame([pl.concat(list(taken(table.source, table.format, rows))) for table, rows in each_table])
             target.format.write_parts(iter([whole]), handle, {})
-        for table in tables:
-            table.source.check()
+        refuse_changed(tables)
     return notes
 
 

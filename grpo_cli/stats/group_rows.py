@@ -11,7 +11,6 @@ import polars as pl
 
 from grpo_cli.read import excerpts
 from grpo_cli.read.known_names import TRUTHS
-from grpo_cli.read.labels import Labels
 from grpo_cli.stats.facts import plain, rows_of
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, describe_groups
 from grpo_cli.values.key_text import cut
@@ -52,7 +51,7 @@ def report_groups(
     narrow = inspection.narrow
     codes = _choose(inspection, most)
     facts = describe_groups(inspection.groups[codes], narrow.label)
-    for line, label in zip(facts, Labels(narrow)(codes.tolist(), LABEL), strict=True):
+    for line, label in zip(facts, excerpts.Labels(narrow)(codes.tolist(), LABEL), strict=True):
         line["label"] = label
     columns = ["label", "number", *(name for name in GROUP_FACTS if facts and name in facts[0])]
     step = inspection.columns.get("by")

@@ -356,13 +356,14 @@ def metadata(
     scored, narrow = parts[0]
     by = narrow.request.by
     plans = {one.request.value: of_part.plan.as_dict() for of_part, one in parts}
+    rewards = {one.request.value: list(one.reward_names) for _, one in parts}
     entry: dict[str, Any] = {
         "version": 1,
         "column": output.column,
         **({"plan_by": by, "plans": plans} if by else {"plan": scored.plan.as_dict()}),
         "group": list(narrow.group_names),
         "batch": narrow.batch_name,
-        "rewards": list(narrow.reward_names),
+        "rewards": rewards if by else list(narrow.reward_names),
     }
     if narrow.outcomes:
         entry["map"] = dict(narrow.outcomes)

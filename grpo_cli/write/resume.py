@@ -21,7 +21,7 @@ from typing import Any, Final
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.files.atomic import replacing
-from grpo_cli.read.parts import Parts
+from grpo_cli.read.build_table import Parts
 from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.write.outputs import Output, Target
 

@@ -12,8 +12,7 @@ import pytest
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
-from grpo_cli.options import commands
-from grpo_cli.options.table import EVERY
+from grpo_cli.options.table import COMMANDS, EVERY
 from grpo_cli.schemas.table import REFUSED, schemas
 from tests.support.command import adv
 from tests.support.documents import BLOCK, DOCS, PAGES, ROOT, TABLES, regenerated, run_block, shell
@@ -120,8 +119,8 @@ def test_both_installing_commands_stand_in_the_readme_as_agreed() -> None:
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("README.md", [f"grpo-adv {name}" for name in commands.COMMANDS]),
-        ("docs/commands.md", [f"grpo-adv {name}" for name in commands.COMMANDS]),
+        ("README.md", [f"grpo-adv {name}" for name in COMMANDS]),
+        ("docs/commands.md", [f"grpo-adv {name}" for name in COMMANDS]),
         ("docs/options.md", [row.flag for row in EVERY.values()]),
         ("docs/methods.md", [*ESTIMATORS]),
         ("docs/presets.md", [*presets()]),
@@ -188,7 +187,7 @@ def is_known(dotted: str) -> bool:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_options_that_are_named_exist(name: str) -> None:
-    known = {row.flag for command in commands.COMMANDS.values() for row in command.takes.values()}
+    known = {row.flag for command in COMMANDS.values() for row in command.takes.values()}
     known |= {row.other for row in EVERY.values()}
     known |= {"--help", "--help-all", "--version", "--install-completion", "--show-completion"}
     assert not {*re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", TEXTS[name])} - known

@@ -12,8 +12,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.options.commands import COMMANDS
-from grpo_cli.options.table import COMPARED, EVERY, OUTPUT, Option
+from grpo_cli.options.table import COMMANDS, COMPARED, EVERY, OUTPUT, Option
 from tests.support.command import adv, process
 from tests.support.drawn import paired
 

@@ -34,8 +34,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.presets import presets as known_presets
 from grpo_cli.formats.registry import FORMATS
-from grpo_cli.options.commands import COMMANDS
-from grpo_cli.options.table import EVERY, OF_PART, Option
+from grpo_cli.options.table import COMMANDS, EVERY, OF_PART, Option
 from grpo_cli.render.documents import DOCUMENTS
 from grpo_cli.render.methods import as_dict as method_facts
 from grpo_cli.render.presets import as_dict as preset_facts

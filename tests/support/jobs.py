@@ -13,6 +13,7 @@ import pytest
 import grpo_cli
 from grpo_cli.choosing.groups import Choice
 from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.score import Scored
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import (
     binding_fields,
@@ -23,6 +24,7 @@ from grpo_cli.options.resolve import (
     settings,
     view_fields,
 )
+from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding
 from grpo_cli.runs import inspect, select
 from grpo_cli.runs.compute_files import Done, Job, run
@@ -48,11 +50,24 @@ def job(*inputs: Path | str, gate: str | None = None, dry_run: bool = False, **o
     )
 
 
-def compute(*inputs: Path | str, phase: Callable[..., None] = lambda *_: None, **options: Any) -> Done:
-    return run(job(*inputs, **options), phase)
+class Seen(Done):
+    """What a run without --plan-by has done: its only part."""
+
+    @property
+    def scored(self) -> Scored:
+        return self.parts[0].scored
+
+    @property
+    def narrow(self) -> Narrow:
+        return self.parts[0].narrow
 
 
-def look(*inputs: Path | str, **options: Any) -> Done:
+def compute(*inputs: Path | str, phase: Callable[..., None] = lambda *_: None, **options: Any) -> Seen:
+    done = run(job(*inputs, **options), phase)
+    return Seen(facts=done.facts, parts=done.parts)
+
+
+def look(*inputs: Path | str, **options: Any) -> Seen:
     """What `compute` would do, without writing."""
     return compute(*inputs, dry_run=True, **options)
 

@@ -39,7 +39,7 @@ def generated() -> str:
         _class("ComputeKeywords(CompareKeywords, total=False)", "Of `compute`, `advantages` and `audit`.", _without(compute, compare)),
         _class("InspectKeywords(PlanKeywords, total=False)", "Of `inspect` and `report`.", _without(inspect, plan)),
         _class("SelectKeywords(SharedKeywords, total=False)", "Of `select`.", _without(select, shared)),
-        _class("ExportKeywords(PlanKeywords, total=False)", "Of `export`.", _without(export, plan)),
+        _class("ExportKeywords(CompareKeywords, total=False)", "Of `export`.", _without(export, compare)),
     ]  # fmt: skip
     return "\n\n".join([HEAD, *classes])
 

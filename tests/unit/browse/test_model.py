@@ -13,7 +13,7 @@ from grpo_cli.browse.lines import GroupLines, ordered, rollout_lines, trend_line
 from grpo_cli.browse.model import FACTS, Model, _in_order
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
-from grpo_cli.read.labels import Labels
+from grpo_cli.read.excerpts import Labels
 from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import strip
 from tests.unit.browse.files import REWARDS, model, rollouts, write

@@ -19,14 +19,12 @@ from grpo_cli.cli.command import Line, read
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import UsageError
-from grpo_cli.options.commands import COMMANDS
-from grpo_cli.options.table import EVERY
+from grpo_cli.options.table import COMMANDS, EVERY
 from grpo_cli.schemas.table import schemas
 from tests.support.command import adv
 
 if TYPE_CHECKING:
-    from grpo_cli.options.commands import Command
-    from grpo_cli.options.table import Option
+    from grpo_cli.options.table import Command, Option
 
 PAIRS = [(command, EVERY[name]) for command in COMMANDS.values() for name in command.options]
 EACH_OPTION = pytest.mark.parametrize(

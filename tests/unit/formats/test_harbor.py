@@ -117,6 +117,16 @@ def test_a_reward_counts_where_harbor_says_that_it_measured_the_agent(
     assert len(look(top, missing="exclude").facts["warnings"]) == 0
 
 
+def test_an_error_is_asked_for_where_harbor_marks_a_row_without_a_reward(tmp_path: Path) -> None:
+    top = harbor.job(tmp_path / "job", 3)
+    for name, exception in {"a": None, "b": None, "c": "ApiRateLimitError"}.items():
+        harbor.trial(top, "t", name, {"reward": float(name == "a")}, exception=exception)
+    with pytest.raises(DataError, match=r"a row without a reward, as .* marks it; --missing exclude leaves"):
+        look(top, missing="error")
+    with pytest.raises(DataError, match="a row without a reward"):
+        look(top, set=["rewards.missing=error"])
+
+
 def test_several_rewards_are_components_unless_one_is_called_reward(tmp_path: Path) -> None:
     top = harbor.job(tmp_path / "job", 2)
     harbor.trial(top, "t", "a", {"correct": 1.0, "style": 0.5})

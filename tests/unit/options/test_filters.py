@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
+from tests.support import conditions as meaning
 
 VALUES: dict[str, Any] = {"mean": 0.5, "std": 0.0, "n": 8, "nothing": None, "word": "solved"}
 NUMBERS = st.floats(-100, 100)
@@ -199,7 +200,8 @@ def conditions() -> st.SearchStrategy[str]:
 def test_a_column_of_a_condition_is_the_condition_of_each_row(text: str, rows: list[dict[str, float | None]]) -> None:
     condition = Filter.parse(text)
     frame = pl.DataFrame(rows, schema=dict.fromkeys("abc", pl.Float64))
-    wanted = [condition.holds(row) for row in rows]
+    wanted = [meaning.holds(text, row) for row in rows]
+    assert [condition.holds(row) for row in rows] == wanted
     assert frame.with_columns(found=condition.expression())["found"].to_list() == wanted
     together = [all(part.holds(row) for part in condition.parts) for row in rows]
     assert together == wanted

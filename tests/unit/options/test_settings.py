@@ -11,7 +11,6 @@ import pytest
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
-from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.config import with_config
 from grpo_cli.options.resolve import (
     binding_fields,
@@ -21,7 +20,7 @@ from grpo_cli.options.resolve import (
     settings,
     token_fields,
 )
-from grpo_cli.options.table import OPTIONS
+from grpo_cli.options.table import COMMANDS, OPTIONS
 from grpo_cli.read.tables import Binding
 from grpo_cli.write.outputs import Output
 from tests.support.command import adv
@@ -29,8 +28,7 @@ from tests.support.command import adv
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from grpo_cli.options.commands import Command
-    from grpo_cli.options.table import Option
+    from grpo_cli.options.table import Command, Option
 
 
 @dataclass(frozen=True)

@@ -231,6 +231,6 @@ def test_a_run_whose_facts_nobody_sees_looks_for_nothing_and_writes_the_same(tmp
     path = write(tmp_path / "x.jsonl", [{"prompt_id": "a", "sample_id": 0, "reward": at % 5} for at in range(64)])
     seen = run(job(path, output=tmp_path / "seen.jsonl"))
     unseen = run(replace(job(path, output=tmp_path / "unseen.jsonl"), silent=True))
-    assert len(seen.narrow.warnings) == 2
-    assert not unseen.narrow.warnings
+    assert len(seen.parts[0].narrow.warnings) == 2
+    assert not unseen.parts[0].narrow.warnings
     assert (tmp_path / "unseen.jsonl").read_bytes() == (tmp_path / "seen.jsonl").read_bytes()

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.read.build_table import read
-from grpo_cli.read.labels import Labels
+from grpo_cli.read.excerpts import Labels
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding, FrameTable
 from grpo_cli.values.key_text import plain, shared, told_apart

@@ -302,6 +302,9 @@ def test_the_summary_names_each_part_before_what_it_says(tmp_path: Path) -> None
         out = done(command, "all.jsonl", "--config", config.name, *SHARED, cwd=tmp_path)
         heads = [line.split(maxsplit=1)[1] for line in out.splitlines() if line.startswith("part ")]
         assert sorted(heads) == ["env_name = chat", "env_name = code", "env_name = math"]
+    out = done("compute", "all.jsonl", "--config", config.name, *SHARED, "--force", cwd=tmp_path)
+    last = [line.split() for line in out.splitlines() if line.startswith(("input ", "rows ", "written "))][-3:]
+    assert last[:2] == [["input", "all.jsonl"], ["rows", str(len(rollouts())), "in", "24", "groups"]]
     out = done("compute", "all.jsonl", "--config", config.name, *SHARED, "--explain", cwd=tmp_path)
     assert out.count("worked out") == out.count("env_name = ") == 3
 
@@ -362,6 +365,7 @@ def test_parquet_names_the_plan_of_each_value(tmp_path: Path) -> None:
         "code": "rloo",
         "chat": "grpo",
     }
+    assert entry["rewards"] == {"math": ["reward"], "code": ["reward"], "chat": ["reward", "format"]}
 
 
 def test_resume_keeps_nothing_of_other_plans(tmp_path: Path) -> None:
@@ -585,6 +589,28 @@ def test_what_is_set_beside_the_plans_holds_for_those_that_do_not_set_it() -> No
     for value, own in expected.items():
         alone = grpo_cli.compute(frame.filter(env_name=value), ddof=0, scale="batch", **own, **common)
         assert result.plans[value] == alone.plan
+
+
+def test_what_is_given_beside_the_plans_is_for_those_that_read_it(tmp_path: Path) -> None:
+    write(tmp_path / "in.jsonl", rollouts())
+    shared = [
+        "compute",
+        "in.jsonl",
+        "--reward",
+        "reward",
+        "--group-within",
+        "input",
+        "--epsilon",
+        "0.5",
+        "--plan-by",
+        "env_name",
+    ]
+    plans = [*shared, "--plan", "math:method=grpo", "--plan", "default:method=rloo"]
+    parts = {part["value"]: part for part in json.loads(done(*plans, "--json", cwd=tmp_path))["parts"]}
+    assert parts["math"]["plan"]["divisor"]["epsilon"] == 0.5
+    says = "--epsilon has no effect with scale none"
+    assert f"[plan.default]: {says}" in refused(*plans[:-1], "default:method=rloo,epsilon=1", cwd=tmp_path)
+    assert says in refused(*shared, "--plan", "default:method=rloo", cwd=tmp_path)
 
 
 def test_a_field_that_is_set_beside_the_plans_is_set_in_each() -> None:

@@ -15,7 +15,7 @@ from grpo_cli.choosing.exports import Wanted
 from grpo_cli.choosing.groups import Choice
 from grpo_cli.engine.plan import Plan
 from grpo_cli.options.conditions import Filter
-from grpo_cli.read.parts import Parts
+from grpo_cli.read.build_table import Parts
 from grpo_cli.read.tables import Binding
 from grpo_cli.render.progress import _Bar
 from grpo_cli.runs import audit, compute_files, export, select

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from grpo_cli.choosing.groups import Choice, Pick, pick_rows
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import normalized
 from tests.support import jobs
 from tests.support.command import adv
+from tests.support.conditions import holds
 from tests.support.jobs import rows_of, write
 from tests.support.schema_files import WRITERS
 
@@ -72,11 +72,7 @@ def quantities(key: str, rewards: list[float]) -> dict[str, Any]:
 )  # fmt: skip
 def test_the_groups_that_stay_are_those_for_which_the_condition_holds(tmp_path: Path, where: str) -> None:
     rows, facts = selected(tmp_path, where=where)
-    wanted = [
-        key
-        for key, rewards in GROUPS.items()
-        if Filter.parse(where).holds(quantities(key, [float(r) for r in rewards]))
-    ]
+    wanted = [key for key, rewards in GROUPS.items() if holds(where, quantities(key, [float(r) for r in rewards]))]
     assert rows == [row for row in ROWS if row["prompt_id"] in wanted]
     assert (facts["kept_groups"], facts["kept_rows"]) == (len(wanted), len(rows))
     assert sum(one["groups"] for one in facts["dropped"]) == len(GROUPS) - len(wanted)

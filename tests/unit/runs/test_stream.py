@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -266,6 +265,6 @@ def test_a_broken_line_is_shown_with_the_way_that_helps() -> None:
     with pytest.raises(DataError, match=r"^-:2: not JSON.*without --stream, --on-error skip"):
         streamed(lines(("a", [0])) + b"xx\n")
     with pytest.raises(UsageError, match="--on-error skip looks at all lines first"):
-        run(replace(job("-", group="prompt_id"), skip_broken=True), io.BytesIO(), io.BytesIO())
+        run(job("-", group="prompt_id", on_error="skip"), io.BytesIO(), io.BytesIO())
     with pytest.raises(UsageError, match="--resume"):
         streamed(lines(("a", [0])), resume=True)

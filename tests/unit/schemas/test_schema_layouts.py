@@ -301,8 +301,6 @@ def test_replace_rewrites_the_member_where_it_stands(tmp_path: Path) -> None:
 
 
 def test_a_broken_last_line_is_an_error_and_can_be_left_out(tmp_path: Path) -> None:
-    from dataclasses import replace as with_
-
     from grpo_cli.runs.compute_files import run
     from tests.support.jobs import job
 
@@ -310,20 +308,20 @@ def test_a_broken_last_line_is_an_error_and_can_be_left_out(tmp_path: Path) -> N
     path = array(tmp_path / "x.jsonl", f'\n{good}<PLACEHOLDER>\n{{"prompt_id": 1, "rew')
     with pytest.raises(DataError, match=r"x\.jsonl:8: not JSON.*--on-error skip"):
         look(path)
-    found = run(with_(job(path, method="rloo"), skip_broken=True))
+    found = run(job(path, method="rloo", on_error="skip"))
     assert found.facts["rows"] == 6
     assert "left out 2 lines that are not JSON objects (line 8, 9)" in found.facts["warnings"][0]
     text = (tmp_path / "x.advantages.jsonl").read_text()
     assert [json.loads(line)["advantage"] for line in text.splitlines() if line] == RLOO
     for options in ({"in_place": True}, {"output": str(path), "force": True}):
         with pytest.raises(UsageError, match=r"leave out|is an input"):
-            run(with_(job(path, **options), skip_broken=True))
+            run(job(path, on_error="skip", **options))
     array(path, f'\n{good}<PLACEHOLDER>\n\n{{"prompt_id": 1, "reward": null}}\n')
     with pytest.raises(DataError, match=r"x\.jsonl:10: reward is null"):
-        run(with_(job(path, dry_run=True), skip_broken=True))
+        run(job(path, dry_run=True, on_error="skip"))
     array(path, "<PLACEHOLDER>\n")
     with pytest.raises(DataError, match=r"x\.jsonl: none of its lines can be read"):
-        run(with_(job(path, dry_run=True), skip_broken=True))
+        run(job(path, dry_run=True, on_error="skip"))
 
 
 SPELLINGS = st.sampled_from([1, 0, 0.5, -2.25, True, False, "1", "0.5", "True", " 2 ", "7/8", [1], [0.5], 10**30, None])

@@ -15,17 +15,16 @@ import pytest
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable
-from grpo_cli.runs.compute_files import Done
 from grpo_cli.schemas.table import REFUSED as REFUSED_LAYOUTS
 from grpo_cli.schemas.table import parsed, schemas
 from grpo_cli.write.verify import verify
-from tests.support.jobs import compute
+from tests.support.jobs import Seen, compute
 from tests.support.schema_files import REFUSED, WRITERS, Written, lines
 
 READ = sorted(WRITERS)
 
 
-def done(written: Written, **more: Any) -> Done:
+def done(written: Written, **more: Any) -> Seen:
     """What `compute` finds; without an output it writes nothing."""
     given = {**written.flags, **more}
     return compute(written.path, dry_run="output" not in given, **given)
