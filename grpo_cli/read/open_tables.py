@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from grpo_cli.errors import UsageError
 from grpo_cli.files.inputs import MAX_LINE, Input, RealPaths, expand, pinned, spool
 from grpo_cli.files.stores import Stored, find, is_url
+from grpo_cli.files.trials import RESULT, in_store, unfinished
 from grpo_cli.formats import registry
 from grpo_cli.read.apply_schema import recognise
 from grpo_cli.read.tables import Binding, FileTable, OverTables
@@ -52,7 +53,8 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
     if len(passed_over) == len(matched.files):
         passed_over = set()
     files, copies = _without_copies([path for path in matched.files if path not in passed_over], named)
-    skipped = [str(path) for path in (*matched.skipped, *sorted(passed_over), *copies)]
+    running = [trial for path in files if path.is_dir() for trial in unfinished(path)]
+    skipped = [str(path) for path in (*matched.skipped, *sorted(passed_over), *copies, *running)]
     return [*map(pinned, files), *objects], [*skipped, *left_out]
 
 
@@ -61,6 +63,8 @@ def _find_objects(urls: Sequence[str], output_folder: str | None) -> tuple[list[
     files, skipped = dict[str, Stored](), list[str]()
     for url in urls:
         found, passed_over = find(url, registry.SUFFIXES)
+        if in_store(file.path for file in found):
+            raise UsageError(f"{url}: job folders of Harbor are not read from a store", "copy it to a disk first")
         files |= {file.path: file for file in found}
         skipped += passed_over
     inside = [
@@ -91,11 +95,15 @@ def _without_copies(files: Sequence[Name], named: Collection[Name]) -> tuple[lis
 
 
 def skipped_warnings(skipped: Sequence[str]) -> list[str]:
-    """A warning that lists skipped files, if there are any."""
-    if not skipped:
-        return []
-    listed = ", ".join(skipped[:NAMED]) + (", ..." if len(skipped) > NAMED else "")
-    return [f"skipped {len(skipped)} files (own outputs, empty, hidden or second copies): {listed}"]
+    """A warning that lists skipped files, and one for trials, if there are any."""
+    trials = [name for name in skipped if Path(name).is_dir()]
+    files = [name for name in skipped if name not in {*trials}]
+    said = {"files (own outputs, empty, hidden or second copies)": files, f"trials without a {RESULT}": trials}
+    return [
+        f"skipped {len(names)} {what}: {', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''}"
+        for what, names in said.items()
+        if names
+    ]
 
 
 def open_tables(
@@ -111,7 +119,7 @@ def open_tables(
     `over` looks at the sample of each file.
     """
     tables = []
-    for source in (registry.as_text(replace(source, max_line=max_line)) for source in inputs):
+    for source in (registry.as_text(replace(source, max_line=max_line), deferred=True) for source in inputs):
         known = registry.of(source)
         good, left_out = known.without_broken(source) if skip_broken else (source, ())
         tables.append(FileTable(good, known, left_out=left_out))
