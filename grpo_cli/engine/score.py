@@ -41,6 +41,8 @@ NULL: Final = pl.lit(None, dtype=pl.Float64)
 NAN: Final = float("nan")
 MOST: Final = sys.float_info.max
 ROUNDING: Final = 8 * sys.float_info.epsilon
+NO_SPREAD: Final = 1e-8  # a std, or a mean, that a weight takes for 0
+LARGEST_STD: Final = 1e-6  # is added to the largest std of a batch, which may be 0
 
 
 @dataclass(frozen=True)
@@ -187,17 +189,32 @@ def _finish(frames: Frames, plan: Plan, parts: Sequence[Part]) -> None:
 
 
 def _weighed(frames: Frames, plan: Plan, value: pl.Expr) -> pl.Expr:
-    """Times the factor of the group; where p is 0 or 1 a term of the divergence has its limit, 0."""
+    """Times the factor of the group."""
+    return value if plan.weight.by == "none" else value * frames.let(_weight(frames, plan), ".weight")
+
+
+def _weight(frames: Frames, plan: Plan) -> pl.Expr:
     rule, p = plan.weight, pl.col(".mean").clip(0.0, 1.0)
-    if rule.by == "none":
-        return value
     if rule.by == "pass-at-k":
-        return value * frames.let(rule.k * (1 - p) ** (rule.k - 1), ".weight")
+        return rule.k * (1 - p) ** (rule.k - 1)
+    if rule.by == "peak":
+        return (-rule.sharpness * (_share(p, rule.peak) + _share(1 - p, 1 - rule.peak))).exp()
+    counted = pl.lit(value=True) if plan.groups.statistics == "all" else ~skipped(plan)
+    sd = pl.col(".std")
+    if rule.by == "std":
+        if plan.alone.result == "keep":
+            sd = pl.when(pl.col(".n") == 1).then(_sd_alone(plan)).otherwise(sd)
+        return sd / (frames.most_of_batch(pl.when(counted).then(sd)) + LARGEST_STD)
+    first = frames.average(pl.when(".unit").then(pl.col(".known.0")))
+    share = (-pl.when(first.abs() <= NO_SPREAD).then(1.0).otherwise(first) / rule.temperature).exp()
+    wide = sd > NO_SPREAD
+    mean = frames.batch_of_groups(pl.when(wide & counted).then(share), pl.col(".n")).mean
+    return pl.when(wide).then(share / mean).otherwise(1.0)
 
-    def term(share: pl.Expr, peak: float) -> pl.Expr:
-        return pl.when(share > 0).then(share * (share / peak).log()).otherwise(0.0 * share)
 
-    return value * frames.let((-rule.sharpness * (term(p, rule.peak) + term(1 - p, 1 - rule.peak))).exp(), ".weight")
+def _share(share: pl.Expr, peak: float) -> pl.Expr:
+    """A term of the divergence from a solve rate; where the share is 0 it has its limit, 0."""
+    return pl.when(share > 0).then(share * (share / peak).log()).otherwise(0.0 * share)
 
 
 def weights(plan: Plan, components: int) -> tuple[float, ...]:
@@ -331,7 +348,7 @@ def _divisor(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, raw: pl.Ex
     if rule.level == "constant":
         return pl.lit(rule.constant)
     sd = partial(spread, inside=rule.inside, floor=rule.floor, epsilon=rule.epsilon)
-    singleton = {"zero": 0.0, "one": 1.0, "nan": NAN}[plan.alone.sd] + rule.epsilon
+    singleton = _sd_alone(plan) + rule.epsilon
     if rule.level == "batch":
         # Trinity's rank penalty leaves the std of the batch alone: it is that of the rewards before it.
         reward = t.r if plan.raw_rank is None else raw
@@ -343,6 +360,11 @@ def _divisor(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, raw: pl.Ex
         away = t.centred if rule.of == "reward" else residual - frames.average(residual)
         return pl.when(t.n == 1).then(singleton).otherwise(frames.average(away.abs()) + rule.epsilon)
     return pl.when(t.n == 1).then(singleton).otherwise(sd(_group_variance(frames, plan, t, residual)))
+
+
+def _sd_alone(plan: Plan) -> float:
+    """The std of a singleton."""
+    return {"zero": 0.0, "one": 1.0, "nan": NAN}[plan.alone.sd]
 
 
 def _group_variance(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr) -> pl.Expr:
