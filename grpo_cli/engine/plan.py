@@ -32,11 +32,8 @@ from grpo_cli.engine.plan_parts import (
 )
 from grpo_cli.errors import UnknownName, UsageError
 
-# Fields of a weight by its rule, and the rules that look at all groups of the batch.
-_READ_BY: Final = {
-    "none": set[str](), "peak": {"peak", "sharpness"}, "pass-at-k": {"k"}, "std": set[str](), "hard": {"temperature"},
-}  # fmt: skip
-_OVER_BATCH: Final = {"std", "hard"}
+_READ_BY: Final = {"peak": {"peak", "sharpness"}, "pass-at-k": {"k"}, "hard": {"temperature"}}  # of a weight
+_OVER_BATCH: Final = {"std", "hard"}  # weights that look at all groups of a batch
 _SPREAD: Final = frozenset({"ddof", "inside", "floor", "epsilon"})  # of a divisor or a whitening
 
 
@@ -113,7 +110,7 @@ class Plan:
                 ("divisor", self._unread_of_divisor()),
                 ("alone", self._unread_of_alone()),
                 ("groups", self._unread_of_groups()),
-                ("weight", set().union(*_READ_BY.values()) - _READ_BY[self.weight.by]),
+                ("weight", set().union(*_READ_BY.values()) - _READ_BY.get(self.weight.by, set())),
                 *((f"post.{op.name}", _SPREAD) for op in self.post if isinstance(op, Whiten) and not op.divide),
             )
             for name in names

@@ -239,9 +239,7 @@ class Weight:
         if self.k < 1:
             raise UsageError(f"weight.k cannot be {self.k}", "it is the size of the sets, 1 or more")
         if self.temperature <= 0:
-            raise UsageError(
-                f"weight.temperature cannot be {self.temperature:g}", "a large one weighs all groups the same"
-            )
+            raise UsageError(f"weight.temperature cannot be {self.temperature:g}", "give more than 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ OF_ROWS: Final = (".advantage", ".status", ".kept", ".scorable", ".reward")
 OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".zero_variance")
 NULL: Final = pl.lit(None, dtype=pl.Float64)
 NAN: Final = float("nan")
+SD_ALONE: Final = {"zero": 0.0, "one": 1.0, "nan": NAN}  # of a singleton
 MOST: Final = sys.float_info.max
 ROUNDING: Final = 8 * sys.float_info.epsilon
 NO_SPREAD: Final = 1e-8  # a std, or a mean, that a weight takes for 0
@@ -194,16 +195,15 @@ def _weighed(frames: Frames, plan: Plan, value: pl.Expr) -> pl.Expr:
 
 
 def _weight(frames: Frames, plan: Plan) -> pl.Expr:
-    rule, p = plan.weight, pl.col(".mean").clip(0.0, 1.0)
+    rule, p, sd = plan.weight, pl.col(".mean").clip(0.0, 1.0), pl.col(".std")
     if rule.by == "pass-at-k":
         return rule.k * (1 - p) ** (rule.k - 1)
     if rule.by == "peak":
         return (-rule.sharpness * (_share(p, rule.peak) + _share(1 - p, 1 - rule.peak))).exp()
     counted = pl.lit(value=True) if plan.groups.statistics == "all" else ~skipped(plan)
-    sd = pl.col(".std")
     if rule.by == "std":
         if plan.alone.result == "keep":
-            sd = pl.when(pl.col(".n") == 1).then(_sd_alone(plan)).otherwise(sd)
+            sd = pl.when(pl.col(".n") == 1).then(SD_ALONE[plan.alone.sd]).otherwise(sd)
         return sd / (frames.most_of_batch(pl.when(counted).then(sd)) + LARGEST_STD)
     first = frames.average(pl.when(".unit").then(pl.col(".known.0")))
     share = (-pl.when(first.abs() <= NO_SPREAD).then(1.0).otherwise(first) / rule.temperature).exp()
@@ -348,7 +348,7 @@ def _divisor(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, raw: pl.Ex
     if rule.level == "constant":
         return pl.lit(rule.constant)
     sd = partial(spread, inside=rule.inside, floor=rule.floor, epsilon=rule.epsilon)
-    singleton = _sd_alone(plan) + rule.epsilon
+    singleton = SD_ALONE[plan.alone.sd] + rule.epsilon
     if rule.level == "batch":
         # Trinity's rank penalty leaves the std of the batch alone: it is that of the rewards before it.
         reward = t.r if plan.raw_rank is None else raw
@@ -360,11 +360,6 @@ def _divisor(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, raw: pl.Ex
         away = t.centred if rule.of == "reward" else residual - frames.average(residual)
         return pl.when(t.n == 1).then(singleton).otherwise(frames.average(away.abs()) + rule.epsilon)
     return pl.when(t.n == 1).then(singleton).otherwise(sd(_group_variance(frames, plan, t, residual)))
-
-
-def _sd_alone(plan: Plan) -> float:
-    """The std of a singleton."""
-    return {"zero": 0.0, "one": 1.0, "nan": NAN}[plan.alone.sd]
 
 
 def _group_variance(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr) -> pl.Expr:

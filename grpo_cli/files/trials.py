@@ -32,21 +32,17 @@ def trials_of(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(_folders(folder)) if (folder / name / RESULT).is_file()]
 
 
-def unfinished(folder: Path) -> list[Path]:
-    """The trials in a job folder that have no result yet, or never will, by their names."""
-    return [
-        folder / name
-        for name in sorted(_folders(folder))
-        if (folder / name / CONFIG).is_file() and not (folder / name / RESULT).is_file()
-    ]
+def unfinished(folder: Path) -> list[str]:
+    """The trials in a job folder that have no result yet, or never will, by their names, which end with a slash."""
+    trials = (folder / name for name in sorted(_folders(folder)))
+    return [f"{trial}/" for trial in trials if (trial / CONFIG).is_file() and not (trial / RESULT).is_file()]
 
 
 def in_store(paths: Iterable[str]) -> bool:
     """Whether there is a job among the objects of a store, by their names: results of trials beside that of the job."""
     names = {*paths}
     folders = {name.removesuffix(f"/{RESULT}") for name in names if name.endswith(f"/{RESULT}")}
-    folders = {folder for folder in folders if f"{folder}/{CONFIG}" in names}
-    return any(folder.rpartition("/")[0] in folders for folder in folders)
+    return any(folder.rpartition("/")[0] in folders and f"{folder}/{CONFIG}" in names for folder in folders)
 
 
 def _folders(folder: Path) -> list[str]:

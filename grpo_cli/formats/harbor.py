@@ -32,7 +32,6 @@ _MEASURED: Final = frozenset({
 _REWARD: Final = "reward"
 _TEXTS: Final = "messages"  # the column that is made of trajectories
 _AT_ONCE: Final = 64  # trajectories in memory
-_SAMPLE: Final = 20  # trials that show the schema
 _CHEAP: Final = 256  # trajectories that are read to compare prompts
 _ROLES: Final = {"system": "system", "user": "user", "agent": "assistant"}
 _COUNTED: Final = ("n_input_tokens", "n_cache_tokens", "n_output_tokens", "cost_usd")
@@ -49,16 +48,14 @@ def trials(source: Input) -> Iterator[bytes]:
     if not names:
         why = f"none of its {len(found)} finished trials has a reward"
         raise DataError(f"{source.name}: {why}", "exception.txt in the folder of a trial says why it failed")
-    columns = {name: name if name == _REWARD else f"{_REWARD}_{name}" for name in names}
     for keys, rewards, facts in found:
-        row = {**keys, **{column: rewards.get(name) for name, column in columns.items()}, **facts}
-        yield json.dumps(row).encode() + b"\n"
+        named = {name if name == _REWARD else f"{_REWARD}_{name}": rewards.get(name) for name in names}
+        yield json.dumps({**keys, **named, **facts}).encode() + b"\n"
 
 
-def whole(source: Input) -> Input:
-    """The lines of `trials` with their conversations."""
-    lines = _with_texts(source, raw_lines(source))
-    return replace(spooled(lines, source.name), max_line=source.max_line, written_as=source.written_as)
+def rows(source: Input) -> Iterator[bytes]:
+    """The same with their conversations."""
+    return _with_texts(source, trials(source))
 
 
 def _with_texts(source: Input, lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -78,19 +75,18 @@ class Trials(Jsonl):
         """A column per field."""
         if not _ask_for_texts(field.name for field in fields):
             return super().scan(source, fields, watched)
-        return replace(super().scan(whole(source), fields, watched), index=None)  # that of other lines
+        return replace(super().scan(_whole(source), fields, watched), index=None)  # that of other lines
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
         """The first few rows."""
-        return super().sample(_held(source, islice(raw_lines(source), _SAMPLE)))
+        return super().sample(_held(source, islice(raw_lines(source), 20)))
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
         """The whole table as typed columns."""
-        return super().parts(whole(source))
+        return super().parts(_whole(source))
 
-    def parts_like_first(self, source: Input) -> Iterator[pl.DataFrame]:
-        """The same, with most blocks read once."""
-        return super().parts_like_first(whole(source))
+    parts_like_first = Format.parts_like_first
+    rows_perhaps_with = Format.rows_perhaps_with  # the lines do not have the words of the conversations
 
     def cheap_rows(self, source: Input, index: Index, height: int) -> range:
         """The first rows: each has a file of its own."""
@@ -107,15 +103,14 @@ class Trials(Jsonl):
         while some := list(islice(lines, _AT_ONCE)):
             yield from super().rows(_held(source, some), None, np.arange(len(some)), columns, as_json=as_json)
 
-    def rows_perhaps_with(
-        self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], word: bytes
-    ) -> Iterator[tuple[int, np.ndarray, pl.DataFrame]]:
-        """All rows: the lines do not have the words of the conversations."""
-        return Format.rows_perhaps_with(self, source, index, numbers, columns, word)
-
     def weave(self, source: Input, index: Index, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Write the whole table with the new columns."""
-        return super().weave(whole(source), None, sink, weaving)
+        return super().weave(_whole(source), None, sink, weaving)
+
+
+def _whole(source: Input) -> Input:
+    """All lines with their conversations."""
+    return replace(spooled(_with_texts(source, raw_lines(source)), source.name), max_line=source.max_line)
 
 
 def _held(source: Input, lines: Iterable[bytes]) -> Input:
@@ -157,7 +152,6 @@ def _facts(folder: Path) -> tuple[Object, Object, Object]:
     source = result.get("source") or "adhoc"
     used = [_at(each, "agent_result") or {} for each in (result, *steps)]
     totals = {name: [each[name] for each in used if each.get(name) is not None] for name in _COUNTED}
-    folder = folder.absolute()
     parts = [folder / "steps" / str(_at(step, "step_name")) / "agent" for step in steps] or [folder / "agent"]
     keys = {
         "task": result["task_name"],
@@ -173,7 +167,7 @@ def _facts(folder: Path) -> tuple[Object, Object, Object]:
         "started_at": result.get("started_at"),
         "finished_at": result.get("finished_at"),
         **{name: sum(values) if values else None for name, values in totals.items()},
-        _TEXTS: [str(path) for path in (folder, *parts)],
+        _TEXTS: [str(path.absolute()) for path in (folder, *parts)],
     }
     return keys, rewards, facts
 

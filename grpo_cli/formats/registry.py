@@ -116,7 +116,7 @@ def as_text(source: Input, *, deferred: bool = False) -> Input:
     `deferred`: the conversations of a job folder are left where they are, and `of` gives the format that fetches them.
     """
     is_folder = source.is_local and source.fd is None and os.path.isdir(source.path)  # noqa: PTH112 - the path of an input
-    made = ("harbor", "trials", ".jsonl") if is_folder else _CONTAINERS.get(source.suffix)
+    made = ("harbor", "trials" if deferred else "rows", ".jsonl") if is_folder else _CONTAINERS.get(source.suffix)
     if made is None and source.suffix == ".json":
         with source.open() as handle:
             made = ("containers", "table", ".jsonl") if _TABLE.match(handle.read(_HEAD)) else None
@@ -124,12 +124,8 @@ def as_text(source: Input, *, deferred: bool = False) -> Input:
         return source
     module, function, suffix = made
     texts = getattr(import_module(f"grpo_cli.formats.{module}"), function)(source)
-    found = replace(spooled(texts, source.name), max_line=source.max_line, written_as=suffix, deferred=is_folder)
-    if not is_folder or deferred:
-        return found
-    from grpo_cli.formats.harbor import whole
-
-    return whole(found)
+    deferred &= is_folder
+    return replace(spooled(texts, source.name), max_line=source.max_line, written_as=suffix, deferred=deferred)
 
 
 def _has_no_suffix(name: str) -> bool:

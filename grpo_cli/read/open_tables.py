@@ -54,8 +54,8 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
         passed_over = set()
     files, copies = _without_copies([path for path in matched.files if path not in passed_over], named)
     running = [trial for path in files if path.is_dir() for trial in unfinished(path)]
-    skipped = [str(path) for path in (*matched.skipped, *sorted(passed_over), *copies, *running)]
-    return [*map(pinned, files), *objects], [*skipped, *left_out]
+    skipped = [str(path) for path in (*matched.skipped, *sorted(passed_over), *copies)]
+    return [*map(pinned, files), *objects], [*skipped, *running, *left_out]
 
 
 def _find_objects(urls: Sequence[str], output_folder: str | None) -> tuple[list[Input], list[str]]:
@@ -95,15 +95,15 @@ def _without_copies(files: Sequence[Name], named: Collection[Name]) -> tuple[lis
 
 
 def skipped_warnings(skipped: Sequence[str]) -> list[str]:
-    """A warning that lists skipped files, and one for trials, if there are any."""
-    trials = [name for name in skipped if Path(name).is_dir()]
-    files = [name for name in skipped if name not in {*trials}]
-    said = {"files (own outputs, empty, hidden or second copies)": files, f"trials without a {RESULT}": trials}
-    return [
-        f"skipped {len(names)} {what}: {', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''}"
-        for what, names in said.items()
-        if names
-    ]
+    """A warning that lists skipped files, and one for trials, whose names end with a slash, if there are any."""
+    warnings = []
+    of_files = "files (own outputs, empty, hidden or second copies)"
+    for what, are_trials in (of_files, False), (f"trials without a {RESULT}", True):
+        names = [name for name in skipped if name.endswith("/") == are_trials]
+        if names:
+            listed = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+            warnings.append(f"skipped {len(names)} {what}: {listed}")
+    return warnings
 
 
 def open_tables(
