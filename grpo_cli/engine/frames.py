@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.column_stats import PIECE, over
-from grpo_cli.engine.group_stats import Segments, base_quantities, group_sums
+from grpo_cli.engine.group_stats import Segments, base_quantities, group_extremes, group_sums
 from grpo_cli.engine.moments import Moments, Vector
 from grpo_cli.errors import DataError
 
@@ -179,6 +179,12 @@ class Frames:
     def batch_of_groups(self, value: pl.Expr, n: pl.Expr) -> BatchMoments:
         """The moments of a fact over the groups of the batch that have rows which count."""
         return BatchMoments(**self.fit(value, n, _plain))
+
+    def most_of_batch(self, value: pl.Expr) -> pl.Expr:
+        """The largest value of a fact among the groups of the batch; NaN where one is NaN, and nulls are left out."""
+        facts = self.groups.select(value=value, batch=pl.Series(self.batch_of_group)).drop_nulls("value")
+        _, most = group_extremes(facts["batch"].to_numpy(), facts["value"], self._batches)
+        return self._spread({"most": most})["most"]
 
     def fit(
         self, value: pl.Expr, n: pl.Expr, finish: Callable[[Moments], Mapping[str, Vector]]

@@ -32,7 +32,8 @@ from grpo_cli.engine.plan_parts import (
 )
 from grpo_cli.errors import UnknownName, UsageError
 
-_READ_BY: Final = {"none": set[str](), "peak": {"peak", "sharpness"}, "pass-at-k": {"k"}}  # of a weight
+_READ_BY: Final = {"peak": {"peak", "sharpness"}, "pass-at-k": {"k"}, "hard": {"temperature"}}  # of a weight
+_OVER_BATCH: Final = {"std", "hard"}  # weights that look at all groups of a batch
 _SPREAD: Final = frozenset({"ddof", "inside", "floor", "epsilon"})  # of a divisor or a whitening
 
 
@@ -109,7 +110,7 @@ class Plan:
                 ("divisor", self._unread_of_divisor()),
                 ("alone", self._unread_of_alone()),
                 ("groups", self._unread_of_groups()),
-                ("weight", {"peak", "sharpness", "k"} - _READ_BY[self.weight.by]),
+                ("weight", set().union(*_READ_BY.values()) - _READ_BY.get(self.weight.by, set())),
                 *((f"post.{op.name}", _SPREAD) for op in self.post if isinstance(op, Whiten) and not op.divide),
             )
             for name in names
@@ -119,6 +120,7 @@ class Plan:
         if self.divisor.level in {"group", "batch"}:
             return {"constant"} | ({"ddof", "inside", "floor"} if self.divisor.measure == "mad" else set())
         named = {"ddof", "epsilon"} if self.method == "expression" else set()  # a formula may name them
+        named |= {"ddof"} if self.weight.by == "std" else set()
         if self.divisor.level == "constant":
             return {"of", "measure", "least", *_SPREAD} - named - ({"epsilon"} if self.divisor.only_positive else set())
         return {"of", "measure", "least", "constant", "only_positive", *_SPREAD} - named
@@ -127,7 +129,7 @@ class Plan:
         if self.alone.result != "keep":
             counted = self.divisor.level == "batch" and self.divisor.of == "residual"
             return {"sd"} if counted else {"sd", "baseline"}
-        return set() if self.divisor.level in {"group", "batch"} else {"sd"}
+        return set() if self.divisor.level in {"group", "batch"} or self.weight.by == "std" else {"sd"}
 
     def _unread_of_groups(self) -> set[str]:
         groups = self.groups
@@ -135,7 +137,8 @@ class Plan:
         if groups.zero_variance == "keep":
             unread.add("std_threshold")
         skips = groups.zero_variance != "keep" or groups.min_size > 1
-        return unread if skips and self.divisor.level == "batch" else unread | {"statistics"}
+        by_batch = self.divisor.level == "batch" or self.weight.by in _OVER_BATCH
+        return unread if skips and by_batch else unread | {"statistics"}
 
     @property
     def uses_batch(self) -> bool:
@@ -155,6 +158,7 @@ class Plan:
             or self.divisor.level == "batch"
             or "batch_" in str(self.params.get("sql", ""))
             or any(isinstance(op, Whiten) for op in self.post)
+            or self.weight.by in _OVER_BATCH
             or bool(self.unit.state_weight and self.unit.states == "batch")
         )
 

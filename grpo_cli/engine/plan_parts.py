@@ -218,15 +218,18 @@ class Groups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
-    """A factor for all rows of a group, made of its mean reward p, which counts as 0 to 1.
+    """A factor for all rows of a group, made of its mean reward p, which counts as 0 to 1, or of all groups of the batch.
 
     `peak`: exp(-sharpness KL(p || peak)), largest where p = peak. `pass-at-k`: k (1 - p)^(k - 1), large where p is small.
+    `std`: its std over the largest one of the batch. `hard`: exp(-m / temperature) over its mean in the batch, m the mean
+    of the first reward column; only groups with a spread count, and an m of 0 counts as 1.
     """
 
-    by: Literal["none", "peak", "pass-at-k"] = "none"
+    by: Literal["none", "peak", "pass-at-k", "std", "hard"] = "none"
     peak: float = 0.5
     sharpness: float = 1.0
     k: int = 2
+    temperature: float = 2.0
 
     def __post_init__(self) -> None:
         if not 0 < self.peak < 1:
@@ -235,6 +238,8 @@ class Weight:
             raise UsageError(f"weight.sharpness cannot be {self.sharpness:g}", "0 weighs all groups the same")
         if self.k < 1:
             raise UsageError(f"weight.k cannot be {self.k}", "it is the size of the sets, 1 or more")
+        if self.temperature <= 0:
+            raise UsageError(f"weight.temperature cannot be {self.temperature:g}", "give more than 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,8 +39,11 @@ OF_ROWS: Final = (".advantage", ".status", ".kept", ".scorable", ".reward")
 OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".zero_variance")
 NULL: Final = pl.lit(None, dtype=pl.Float64)
 NAN: Final = float("nan")
+SD_ALONE: Final = {"zero": 0.0, "one": 1.0, "nan": NAN}  # of a singleton
 MOST: Final = sys.float_info.max
 ROUNDING: Final = 8 * sys.float_info.epsilon
+NO_SPREAD: Final = 1e-8  # a std, or a mean, that a weight takes for 0
+LARGEST_STD: Final = 1e-6  # is added to the largest std of a batch, which may be 0
 
 
 @dataclass(frozen=True)
@@ -190,17 +193,31 @@ def _finish(frames: Frames, plan: Plan, parts: Sequence[Part]) -> None:
 
 
 def _weighed(frames: Frames, plan: Plan, value: pl.Expr) -> pl.Expr:
-    """Times the factor of the group; where p is 0 or 1 a term of the divergence has its limit, 0."""
-    rule, p = plan.weight, pl.col(".mean").clip(0.0, 1.0)
-    if rule.by == "none":
-        return value
+    """Times the factor of the group."""
+    return value if plan.weight.by == "none" else value * frames.let(_weight(frames, plan), ".weight")
+
+
+def _weight(frames: Frames, plan: Plan) -> pl.Expr:
+    rule, p, sd = plan.weight, pl.col(".mean").clip(0.0, 1.0), pl.col(".std")
     if rule.by == "pass-at-k":
-        return value * frames.let(rule.k * (1 - p) ** (rule.k - 1), ".weight")
+        return rule.k * (1 - p) ** (rule.k - 1)
+    if rule.by == "peak":
+        return (-rule.sharpness * (_share(p, rule.peak) + _share(1 - p, 1 - rule.peak))).exp()
+    counted = pl.lit(value=True) if plan.groups.statistics == "all" else ~skipped(plan)
+    if rule.by == "std":
+        if plan.alone.result == "keep":
+            sd = pl.when(pl.col(".n") == 1).then(SD_ALONE[plan.alone.sd]).otherwise(sd)
+        return sd / (frames.most_of_batch(pl.when(counted).then(sd)) + LARGEST_STD)
+    first = frames.average(pl.when(".unit").then(pl.col(".known.0")))
+    share = (-pl.when(first.abs() <= NO_SPREAD).then(1.0).otherwise(first) / rule.temperature).exp()
+    wide = sd > NO_SPREAD
+    mean = frames.batch_of_groups(pl.when(wide & counted).then(share), pl.col(".n")).mean
+    return pl.when(wide).then(share / mean).otherwise(1.0)
 
-    def term(share: pl.Expr, peak: float) -> pl.Expr:
-        return pl.when(share > 0).then(share * (share / peak).log()).otherwise(0.0 * share)
 
-    return value * frames.let((-rule.sharpness * (term(p, rule.peak) + term(1 - p, 1 - rule.peak))).exp(), ".weight")
+def _share(share: pl.Expr, peak: float) -> pl.Expr:
+    """A term of the divergence from a solve rate; where the share is 0 it has its limit, 0."""
+    return pl.when(share > 0).then(share * (share / peak).log()).otherwise(0.0 * share)
 
 
 def weights(plan: Plan, components: int) -> tuple[float, ...]:
@@ -334,7 +351,7 @@ def _divisor(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, raw: pl.Ex
     if rule.level == "constant":
         return pl.lit(rule.constant)
     sd = partial(spread, inside=rule.inside, floor=rule.floor, epsilon=rule.epsilon)
-    singleton = {"zero": 0.0, "one": 1.0, "nan": NAN}[plan.alone.sd] + rule.epsilon
+    singleton = SD_ALONE[plan.alone.sd] + rule.epsilon
     if rule.level == "batch":
         # Trinity's rank penalty leaves the std of the batch alone: it is that of the rewards before it.
         reward = t.r if plan.raw_rank is None else raw

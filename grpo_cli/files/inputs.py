@@ -78,6 +78,7 @@ class Input:
     fd: int | None = None
     max_line: int = field(default=MAX_LINE, compare=False)
     written_as: str = ""  # the suffix of an output beside it, if its format is read-only
+    deferred: bool = False  # whether its lines say where their texts are
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 RESULT: Final = "result.json"
-_BOTH: Final = (RESULT, "config.json")  # a running trial has only the second
+CONFIG: Final = "config.json"
+_BOTH: Final = (RESULT, CONFIG)  # a running trial has only the second
 _NAMED: Final = (b'"task_name"', b'"trial_name"')  # at the beginning of the result of a trial
 _HEAD: Final = 4096  # bytes
 _LOOKED_INTO: Final = 3  # trials, should the result of one be cut short
@@ -29,6 +30,19 @@ def trials_of(folder: Path) -> list[Path]:
     if _is_trial(folder):
         return [folder]
     return [folder / name for name in sorted(_folders(folder)) if (folder / name / RESULT).is_file()]
+
+
+def unfinished(folder: Path) -> list[str]:
+    """The trials in a job folder that have no result yet, or never will, by their names, which end with a slash."""
+    trials = (folder / name for name in sorted(_folders(folder)))
+    return [f"{trial}/" for trial in trials if (trial / CONFIG).is_file() and not (trial / RESULT).is_file()]
+
+
+def in_store(paths: Iterable[str]) -> bool:
+    """Whether there is a job among the objects of a store, by their names: results of trials beside that of the job."""
+    names = {*paths}
+    folders = {name.removesuffix(f"/{RESULT}") for name in names if name.endswith(f"/{RESULT}")}
+    return any(folder.rpartition("/")[0] in folders and f"{folder}/{CONFIG}" in names for folder in folders)
 
 
 def _folders(folder: Path) -> list[str]:

@@ -1,18 +1,28 @@
 """Job folders of Harbor, read as JSON lines: a row for each finished trial, with its rewards and its conversation.
 
-The conversation is made of the trajectory in ATIF that many agents leave; what other agents log is not read.
+The conversation is made of the trajectory in ATIF that many agents leave; what other agents log is not read. Nearly all
+bytes of a job are in trajectories, so they are read only when texts are asked for (`Trials`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
-from grpo_cli.errors import DataError
-from grpo_cli.files.inputs import Input
+import numpy as np
+import polars as pl
+
+from grpo_cli.errors import DataError, InputChanged
+from grpo_cli.files.inputs import InMemory, Input, spooled
 from grpo_cli.files.trials import RESULT, trials_of
+from grpo_cli.formats.blocks import raw_lines
+from grpo_cli.formats.interface import Format, Index, Scanned, Weaving
+from grpo_cli.formats.jsonl.format import Jsonl, lines_of
+from grpo_cli.values.cells import Field
 
 # Harbor's ErrorPolicy.reward_valid: the agent itself ended the trial, so what it left was measured.
 _MEASURED: Final = frozenset({
@@ -20,22 +30,96 @@ _MEASURED: Final = frozenset({
     "OutputLengthExceededError", "AgentSafetyRefusalError", "ContentPolicyViolationError",
 })  # fmt: skip
 _REWARD: Final = "reward"
+_TEXTS: Final = "messages"  # the column that is made of trajectories
+_AT_ONCE: Final = 64  # trajectories in memory
+_CHEAP: Final = 256  # trajectories that are read to compare prompts
 _ROLES: Final = {"system": "system", "user": "user", "agent": "assistant"}
 _COUNTED: Final = ("n_input_tokens", "n_cache_tokens", "n_output_tokens", "cost_usd")
 Object = Mapping[str, Any]
 
 
 def trials(source: Input) -> Iterator[bytes]:
-    """A line for each trial. Every line has every reward that any trial has, null where it lacks it."""
-    folders = trials_of(Path(source.path))
-    results = [_result(folder) for folder in folders]
-    names = dict.fromkeys(name for result in results for name in _rewards(result))
+    """A line for each trial, as `Trials` reads it: the column of texts says where these are.
+
+    Every line has every reward that any trial has, null where it lacks it.
+    """
+    found = [_facts(folder) for folder in trials_of(Path(source.path))]
+    names = dict.fromkeys(name for _, rewards, _ in found for name in rewards)
     if not names:
-        why = f"none of its {len(results)} finished trials has a reward"
+        why = f"none of its {len(found)} finished trials has a reward"
         raise DataError(f"{source.name}: {why}", "exception.txt in the folder of a trial says why it failed")
-    for folder, result in zip(folders, results, strict=True):
-        row = {**_facts(result, names), "messages": _messages(folder, _at(result, "step_results") or ())}
-        yield json.dumps(row).encode() + b"\n"
+    for keys, rewards, facts in found:
+        named = {name if name == _REWARD else f"{_REWARD}_{name}": rewards.get(name) for name in names}
+        yield json.dumps({**keys, **named, **facts}).encode() + b"\n"
+
+
+def rows(source: Input) -> Iterator[bytes]:
+    """The same with their conversations."""
+    return _with_texts(source, trials(source))
+
+
+def _with_texts(source: Input, lines: Iterable[bytes]) -> Iterator[bytes]:
+    for line in lines:
+        row = json.loads(line)
+        trial, *parts = map(Path, row[_TEXTS])
+        if not (trial / RESULT).is_file():
+            raise InputChanged.between_readings(source.name)
+        yield json.dumps({**row, _TEXTS: _messages(parts)}).encode() + b"\n"
+
+
+@dataclass(frozen=True)
+class Trials(Jsonl):
+    """The lines of `trials`; a trajectory is read when the conversation of its row is asked for."""
+
+    def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
+        """A column per field."""
+        if not _ask_for_texts(field.name for field in fields):
+            return super().scan(source, fields, watched)
+        return replace(super().scan(_whole(source), fields, watched), index=None)  # that of other lines
+
+    def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
+        """The first few rows."""
+        return super().sample(_held(source, islice(raw_lines(source), 20)))
+
+    def parts(self, source: Input) -> Iterator[pl.DataFrame]:
+        """The whole table as typed columns."""
+        return super().parts(_whole(source))
+
+    parts_like_first = Format.parts_like_first
+    rows_perhaps_with = Format.rows_perhaps_with  # the lines do not have the words of the conversations
+
+    def cheap_rows(self, source: Input, index: Index, height: int) -> range:
+        """The first rows: each has a file of its own."""
+        return range(min(height, _CHEAP))
+
+    def rows(
+        self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool
+    ) -> Iterator[pl.DataFrame]:
+        """Some columns of these rows, with the conversations of no others."""
+        if not _ask_for_texts(columns):
+            yield from super().rows(source, index, numbers, columns, as_json=as_json)
+            return
+        lines = lines_of(source, index, numbers)
+        while some := list(islice(lines, _AT_ONCE)):
+            yield from super().rows(_held(source, some), None, np.arange(len(some)), columns, as_json=as_json)
+
+    def weave(self, source: Input, index: Index, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
+        """Write the whole table with the new columns."""
+        return super().weave(_whole(source), None, sink, weaving)
+
+
+def _whole(source: Input) -> Input:
+    """All lines with their conversations."""
+    return replace(spooled(_with_texts(source, raw_lines(source)), source.name), max_line=source.max_line)
+
+
+def _held(source: Input, lines: Iterable[bytes]) -> Input:
+    """Some of the lines, with their conversations."""
+    return replace(InMemory.of(b"".join(_with_texts(source, lines)), source.name), max_line=source.max_line)
+
+
+def _ask_for_texts(columns: Iterable[str]) -> bool:
+    return any(name.startswith(_TEXTS) for name in columns)
 
 
 def _result(folder: Path) -> Object:
@@ -58,23 +142,23 @@ def _at(value: Any, *path: str) -> Any:
     return value
 
 
-def _rewards(result: Object) -> Object:
-    return _at(result, "verifier_result", "rewards") or {}
-
-
-def _facts(result: Object, names: Mapping[str, None]) -> dict[str, Any]:
-    rewards, steps = _rewards(result), _at(result, "step_results") or ()
+def _facts(folder: Path) -> tuple[Object, Object, Object]:
+    """What a row says of a trial: what comes before its rewards, these by their names, and what comes behind them."""
+    result = _result(folder)
+    rewards, steps = _at(result, "verifier_result", "rewards") or {}, _at(result, "step_results") or ()
     errors = [_at(each, "exception_info", "exception_type") for each in (result, *steps)]
     errors = [error for error in errors if error is not None]
     agent, model = _at(result, "agent_info", "name"), _at(result, "agent_info", "model_info", "name")
     source = result.get("source") or "adhoc"
     used = [_at(each, "agent_result") or {} for each in (result, *steps)]
     totals = {name: [each[name] for each in used if each.get(name) is not None] for name in _COUNTED}
-    return {
+    parts = [folder / "steps" / str(_at(step, "step_name")) / "agent" for step in steps] or [folder / "agent"]
+    keys = {
         "task": result["task_name"],
         "trial": result.get("trial_name"),
         "eval": "__".join(str(part) for part in (agent, model, source) if part),  # as Harbor names it in its statistics
-        **{name if name == _REWARD else f"{_REWARD}_{name}": rewards.get(name) for name in names},
+    }
+    facts = {
         "valid": bool(rewards) and all(error in _MEASURED for error in errors),
         "exception": errors[0] if errors else None,
         "agent": agent,
@@ -83,12 +167,13 @@ def _facts(result: Object, names: Mapping[str, None]) -> dict[str, Any]:
         "started_at": result.get("started_at"),
         "finished_at": result.get("finished_at"),
         **{name: sum(values) if values else None for name, values in totals.items()},
+        _TEXTS: [str(path.absolute()) for path in (folder, *parts)],
     }
+    return keys, rewards, facts
 
 
-def _messages(folder: Path, steps: Sequence[Object]) -> list[dict[str, Any]] | None:
+def _messages(parts: Iterable[Path]) -> list[dict[str, Any]] | None:
     """The conversation of a trial up to the last answer; None if its agent has left no whole trajectory."""
-    parts = [folder / "steps" / str(_at(step, "step_name")) / "agent" for step in steps] or [folder / "agent"]
     try:
         turns = [turn for part in parts for step in _atif(part) for turn in _turns(step)]
     except (OSError, ValueError, RecursionError, TypeError, AttributeError, KeyError):

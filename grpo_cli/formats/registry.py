@@ -88,6 +88,10 @@ _HEAD: Final = 1 << 16  # bytes by which a file without a known suffix is recogn
 def of(which: str | Input) -> Format:
     """The format by the suffix of a name, or by the name and the first bytes of an input."""
     name = which.name if isinstance(which, Input) else which
+    if isinstance(which, Input) and which.deferred:
+        from grpo_cli.formats.harbor import Trials
+
+        return Trials("jsonl")
     if isinstance(which, Input) and (which.fd is not None or "." not in _bare(name)) and which.suffix not in _BY_SUFFIX:
         return sniff(which)
     suffix = _inner_suffix(name)
@@ -106,10 +110,13 @@ def of(which: str | Input) -> Format:
     return FORMATS[row.name]
 
 
-def as_text(source: Input) -> Input:
-    """The input itself; for another container the JSON of its rows, in a temporary file."""
+def as_text(source: Input, *, deferred: bool = False) -> Input:
+    """The input itself; for another container the JSON of its rows, in a temporary file.
+
+    `deferred`: the conversations of a job folder are left where they are, and `of` gives the format that fetches them.
+    """
     is_folder = source.is_local and source.fd is None and os.path.isdir(source.path)  # noqa: PTH112 - the path of an input
-    made = ("harbor", "trials", ".jsonl") if is_folder else _CONTAINERS.get(source.suffix)
+    made = ("harbor", "trials" if deferred else "rows", ".jsonl") if is_folder else _CONTAINERS.get(source.suffix)
     if made is None and source.suffix == ".json":
         with source.open() as handle:
             made = ("containers", "table", ".jsonl") if _TABLE.match(handle.read(_HEAD)) else None
@@ -117,7 +124,8 @@ def as_text(source: Input) -> Input:
         return source
     module, function, suffix = made
     texts = getattr(import_module(f"grpo_cli.formats.{module}"), function)(source)
-    return replace(spooled(texts, source.name), max_line=source.max_line, written_as=suffix)
+    deferred &= is_folder
+    return replace(spooled(texts, source.name), max_line=source.max_line, written_as=suffix, deferred=deferred)
 
 
 def _bare(name: str) -> str:

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from grpo_cli.errors import UsageError
 from grpo_cli.files.inputs import Input, expand, pinned, real_paths, spool
 from grpo_cli.files.stores import Stored, find, is_url
+from grpo_cli.files.trials import RESULT, in_store, unfinished
 from grpo_cli.formats import registry
 from grpo_cli.read.apply_schema import recognise
 from grpo_cli.read.tables import Binding, FileTable, OverTables
@@ -52,8 +53,9 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
     if len(passed_over) == len(matched.files):
         passed_over = set()
     files, copies = _without_copies([path for path in matched.files if path not in passed_over], named)
+    running = [trial for path in files if path.is_dir() for trial in unfinished(path)]
     skipped = [str(path) for path in (*matched.skipped, *sorted(passed_over), *copies)]
-    return [*map(pinned, files), *objects], [*skipped, *left_out]
+    return [*map(pinned, files), *objects], [*skipped, *running, *left_out]
 
 
 def _find_objects(urls: Sequence[str], output_folder: str | None) -> tuple[list[Input], list[str]]:
@@ -61,6 +63,8 @@ def _find_objects(urls: Sequence[str], output_folder: str | None) -> tuple[list[
     files, skipped = dict[str, Stored](), list[str]()
     for url in urls:
         found, passed_over = find(url, registry.SUFFIXES)
+        if in_store(file.path for file in found):
+            raise UsageError(f"{url}: job folders of Harbor are not read from a store", "copy it to a disk first")
         files |= {file.path: file for file in found}
         skipped += passed_over
     inside = [
@@ -91,11 +95,15 @@ def _without_copies(files: Sequence[Name], named: Collection[Name]) -> tuple[lis
 
 
 def skipped_warnings(skipped: Sequence[str]) -> list[str]:
-    """A warning that lists skipped files, if there are any."""
-    if not skipped:
-        return []
-    listed = ", ".join(skipped[:NAMED]) + (", ..." if len(skipped) > NAMED else "")
-    return [f"skipped {len(skipped)} files (own outputs, empty, hidden or second copies): {listed}"]
+    """A warning that lists skipped files, and one for trials, whose names end with a slash, if there are any."""
+    warnings = []
+    of_files = "files (own outputs, empty, hidden or second copies)"
+    for what, are_trials in (of_files, False), (f"trials without a {RESULT}", True):
+        names = [name for name in skipped if name.endswith("/") == are_trials]
+        if names:
+            listed = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+            warnings.append(f"skipped {len(names)} {what}: {listed}")
+    return warnings
 
 
 def open_tables(
@@ -108,7 +116,7 @@ def open_tables(
     `over` looks at the sample of each file.
     """
     tables = []
-    for source in (registry.as_text(replace(source, max_line=binding.max_line)) for source in inputs):
+    for source in (registry.as_text(replace(source, max_line=binding.max_line), deferred=True) for source in inputs):
         known = registry.of(source)
         good, left_out = known.without_broken(source) if binding.skip_broken else (source, ())
         tables.append(FileTable(good, known, left_out=left_out))

@@ -250,12 +250,15 @@ _POST: Final[Mapping[str, Callable[[Any], str]]] = {
 
 def _weight(plan: Plan) -> list[str]:
     """The factor of a group."""
-    rule = plan.weight
+    rule, rate = plan.weight, "p the mean reward of the group, from 0 to 1"
     factors = {
-        "peak": f"exp(-{exact(rule.sharpness)} KL(p || {exact(rule.peak)}))",
-        "pass-at-k": f"{rule.k} (1 - p)^{rule.k - 1}",
+        "peak": f"exp(-{exact(rule.sharpness)} KL(p || {exact(rule.peak)})), {rate}",
+        "pass-at-k": f"{rule.k} (1 - p)^{rule.k - 1}, {rate}",
+        "std": "std / (the largest std of a group in the batch + 1e-06)",
+        "hard": f"e / mean e over the groups of the batch with a spread, e = exp(-m/{exact(rule.temperature)}), "
+        "m the mean of the first reward column, 1 if it is 0",
     }
-    return [f"then A * {factors[rule.by]}, p the mean reward of the group, from 0 to 1"] if rule.by in factors else []
+    return [f"then A * {factors[rule.by]}"] if rule.by in factors else []
 
 
 def _root(rule: Divisor | Whiten, prefix: str) -> str:

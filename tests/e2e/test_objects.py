@@ -179,6 +179,20 @@ def test_a_prefix_and_a_glob_are_read_in_natural_order_without_own_outputs(s3: A
         assert json.loads(done.out)["inputs"] == [f"s3://bucket/run/{one}.jsonl" for one in files]
 
 
+def test_a_job_folder_in_a_store_is_refused_in_one_line(s3: Any) -> None:
+    for name in (
+        "job/result.json",
+        "job/config.json",
+        "job/a/result.json",
+        "job/a/config.json",
+        "job/a/agent/trajectory.json",
+    ):
+        put(s3, name, b'{"task_name": "t"}')
+    done = adv("inspect", "s3://bucket/job/")
+    assert done.status == 2
+    assert "s3://bucket/job/: job folders of Harbor are not read from a store; copy it to a disk first" in done.err
+
+
 def test_many_pages_of_a_listing_are_read(s3: Any, tmp_path: Path) -> None:
     for at in range(2 * PAGE):
         put(s3, f"many/{at}.txt", b"x")

@@ -146,7 +146,7 @@ class Jsonl(Format):
         """Some columns from the lines of these rows; JSON texts are unchanged, byte for byte."""
         found: list[list[Any]] = []
         size = 0
-        for row, line in zip(numbers.tolist(), _lines_of(source, index, numbers), strict=False):
+        for row, line in zip(numbers.tolist(), lines_of(source, index, numbers), strict=False):
             try:
                 found.append(texts_of(line.decode(), columns) if as_json else _values(source, line, columns))
             except ValueError as error:
@@ -255,7 +255,7 @@ def _values(source: Input, line: bytes, columns: Sequence[str]) -> list[Any]:
     return [None if value is ABSENT else value for value in found]
 
 
-def _lines_of(source: Input, index: Sequence[BlockRows] | None, rows: np.ndarray) -> Iterator[bytes]:
+def lines_of(source: Input, index: Sequence[BlockRows] | None, rows: np.ndarray) -> Iterator[bytes]:
     """The lines of some ascending rows: at their known offsets after a scan, otherwise by reading up to them."""
     index = index or ()
     heights = np.array([block.height for block in index], np.int64)

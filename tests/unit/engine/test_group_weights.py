@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 GROUPS = st.lists(st.lists(st.sampled_from([0.0, 0.0, 0.5, 1.0]), min_size=2, max_size=6), min_size=1, max_size=4)
 
 
-def advantages(settings: dict[str, Any], groups: Sequence[Sequence[float]]) -> list[float]:
-    rows = [Row(group=str(k), reward=r) for k, group in enumerate(groups) for r in group]
+def advantages(
+    settings: dict[str, Any], groups: Sequence[Sequence[float]], batches: Sequence[int] | None = None
+) -> list[float]:
+    """Group k is of the batch at place k; all are of one unless said."""
+    of = batches or [0] * len(groups)
+    rows = [Row(group=str(k), reward=r, batch=str(of[k])) for k, group in enumerate(groups) for r in group]
     plan = Plan.of(settings)
     table = narrow(rows).drop({"rollout", "role"} - {*plan.needs})
     return list(score(plan, table).frame[".advantage"])
@@ -58,6 +62,55 @@ def test_the_weight_of_pass_at_k_is_the_slope_of_pass_at_k(groups: list[list[flo
     assert advantages({"weight.by": "pass-at-k", "weight.k": k}, groups) == pytest.approx(wanted, abs=1e-6)
 
 
+def sd(group: Sequence[float]) -> float:
+    return stdev(group) if len({*group}) > 1 else 0.0
+
+
+BATCHES = st.tuples(GROUPS, GROUPS)
+
+
+@given(BATCHES)
+def test_a_weight_may_be_the_std_beside_the_largest_one_of_the_batch(batches: tuple[list[list[float]], ...]) -> None:
+    most = [max(map(sd, groups)) + 1e-6 for groups in batches]
+    wanted = [
+        a * sd(g) / top for groups, top in zip(batches, most, strict=True) for g in groups for a in standardised(g)
+    ]
+    of = [at for at, groups in enumerate(batches) for _ in groups]
+    assert advantages({"weight.by": "std"}, [*batches[0], *batches[1]], of) == pytest.approx(wanted, abs=1e-12)
+
+
+@given(BATCHES, st.sampled_from([0.5, 2.0]))
+def test_a_weight_may_be_a_softmax_over_the_groups_of_the_batch_that_have_a_spread(
+    batches: tuple[list[list[float]], ...], temperature: float
+) -> None:
+    wanted = list[float]()
+    for groups in batches:
+        wide = [g for g in groups if sd(g)]
+        total = sum(math.exp(-mean(g) / temperature) for g in wide)
+        for group in groups:
+            weight = len(wide) * math.exp(-mean(group) / temperature) / total if sd(group) else 1.0
+            wanted += [a * weight for a in standardised(group)]
+    of = [at for at, groups in enumerate(batches) for _ in groups]
+    settings = {"weight.by": "hard", "weight.temperature": temperature}
+    assert advantages(settings, [*batches[0], *batches[1]], of) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_a_group_that_is_left_out_counts_in_the_largest_std_unless_the_kept_ones_alone_do() -> None:
+    groups, settings = [[0.0, 9.0], [0.0, 1.0, 0.0, 1.0]], {"weight.by": "std", "groups.min_size": 3}
+    one = standardised(groups[1])
+    all_of_them = advantages(settings, groups)[2:]
+    assert all_of_them == pytest.approx([a * sd(groups[1]) / (sd(groups[0]) + 1e-6) for a in one])
+    kept = advantages({**settings, "groups.statistics": "kept"}, groups)[2:]
+    assert kept == pytest.approx([a * sd(groups[1]) / (sd(groups[1]) + 1e-6) for a in one])
+
+
+def test_a_weight_that_looks_at_the_batch_makes_the_plan_one_of_batches() -> None:
+    assert Plan.of({"weight.by": "std"}).uses_batch
+    assert Plan.of({"weight.by": "hard"}).nan_reach == "batch"
+    assert not Plan.of({"weight.by": "peak"}).uses_batch
+    assert "divisor.ddof" not in Plan.of({"weight.by": "std", "divisor.level": "none"}).unread
+
+
 @given(GROUPS)
 def test_a_divisor_may_be_the_mean_absolute_deviation(groups: list[list[float]]) -> None:
     wanted = [(r - mean(g)) / (mean(abs(x - mean(g)) for x in g) + 1e-6) for g in groups for r in g]
@@ -82,6 +135,7 @@ def test_a_plan_says_its_weight_and_its_measure() -> None:
         {"weight.peak": 1.0},
         {"weight.sharpness": -1.0},
         {"weight.k": 0},
+        {"weight.temperature": 0.0},
     ],
 )
 def test_what_means_nothing_is_refused(settings: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import grpo_cli
 from grpo_cli.browse.record import Reader
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.write.verify import verify
 from tests.support import harbor
@@ -95,9 +95,56 @@ def test_jobs_in_a_folder_are_inputs_of_their_own_and_a_trial_is_one_as_well(job
     assert look(job / "0-sort-list__Ab0", singleton="zero").facts["rows"] == 1
 
 
-def test_a_trial_that_still_runs_is_no_row(job: Path) -> None:
-    harbor.trial(job, "sort-list", "9-running", None, finished=False)
-    assert look(job).facts["rows"] == 6
+def test_a_trial_that_still_runs_is_no_row_and_is_named(job: Path) -> None:
+    running = harbor.trial(job, "sort-list", "9-running", None, finished=False)
+    found = adv("inspect", str(job), "--json")
+    facts = json.loads(found.out)
+    assert facts["rows"] == 6
+    assert f"skipped 1 trials without a result.json: {running}/" in facts["warnings"]
+
+
+def trajectories_read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The trajectories that are read from now on."""
+    read, read_bytes = list[Path](), Path.read_bytes
+
+    def noted(path: Path) -> bytes:
+        if path.name.startswith("trajectory"):
+            read.append(path)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
+    return read
+
+
+def test_trajectories_are_read_when_their_texts_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    top = harbor.job(tmp_path / "job", 600)
+    for at in range(600):
+        steps = harbor.conversation(f"t{at // 4}", str(at))
+        harbor.trial(top, f"t{at // 4}", f"{at:03}", {"reward": at % 2}, steps=steps)
+    read = trajectories_read(monkeypatch)
+    assert look(top).facts["rows"] == 600
+    few = len(read)
+    assert few < 300  # a sample, to compare prompts
+    compute(top)
+    assert len(rows_of(Path(f"{top}.advantages.jsonl"))[599]["messages"]) == 4
+    assert len(read) >= few + 600
+    read.clear()
+    done = adv("export", str(top), "--to", "sft", "--limit", "5", "-o", "-")
+    assert [row["messages"][-1]["content"] for row in done.rows] == ["1", "5", "9", "13", "17"]
+    assert len(read) < 350
+
+
+def test_groups_may_be_made_of_texts(job: Path) -> None:
+    found = look(job, group="messages", singleton="zero", missing="exclude")
+    assert found.facts["rows"] == 6
+    assert found.facts["groups"] == 6
+
+
+def test_a_trial_that_is_gone_is_a_change_of_the_input(job: Path) -> None:
+    inspection = grpo_cli.inspect(str(job), text_column="messages")
+    (job / "0-sort-list__Ab0" / "result.json").unlink()
+    with pytest.raises(InputChanged):
+        inspection.show("sort-list")
 
 
 @pytest.mark.parametrize(
