@@ -162,7 +162,7 @@ class SkippedGroup(TypedDict):
 
 
 class Skipped(TypedDict):
-    """Such groups of one reason, the first of them by their keys."""
+    """Such groups of one reason, the first of them by their keys; `kept` are those that the plan does not skip for it."""
 
     reason: Literal["zero-variance", "singleton", "small-group", "unscorable"]
     groups: int
@@ -201,6 +201,7 @@ class Computed(Counted):
     advantage: Advantages
     status: dict[Status, int]
     skipped: list[Skipped]
+    kept: list[Skipped]
     plan: PlanFields
     preset: Origin | None
     dropped_rows: int
@@ -327,9 +328,10 @@ class GroupLine(TypedDict):
 
 
 class Listed(TypedDict):
-    """The groups with the most and the least of a fact."""
+    """The groups with the most and the least of a fact, of so many groups with two rewards to compare."""
 
     sort: str
+    groups: int
     most: list[GroupLine]
     least: list[GroupLine]
 
@@ -989,7 +991,7 @@ AddDocument = TypedDict(
     "AddDocument",
     {
         "version": Literal[1], "inputs": list[str], "from": str, "schema": str | None, "rows": int, "columns": dict[str, str],
-        "outputs": list[str], "warnings": list[str], "seconds": float, "config": NotRequired[str],
+        "replaced": list[str], "outputs": list[str], "warnings": list[str], "seconds": float, "config": NotRequired[str],
     },
 )  # fmt: skip
 

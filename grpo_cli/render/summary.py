@@ -102,7 +102,7 @@ def show(sections: Iterable[Section], facts: Mapping[str, Any], plan: Plan, shee
 def _rows(
     sections: Iterable[Section], facts: Mapping[str, Any], plan: Plan, sheet: Sheet
 ) -> list[tuple[str, list[str]]]:
-    facts = {**facts, "skipped": [_labelled(skip, sheet.width) for skip in facts["skipped"]]}
+    facts = {**facts, "skipped": [_labelled(skip, sheet.width) for skip in (*facts["skipped"], *facts["kept"])]}
     return [row for section in sections for row in section(facts, plan)]
 
 

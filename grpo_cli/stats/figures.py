@@ -68,7 +68,7 @@ def advantages_by_method(inspection: Inspection, methods: Sequence[str] = METHOD
     columns = {own.method: inspection.scored.rows[".advantage"]}
     for name in methods:
         if name not in ESTIMATORS:
-            raise UnknownName.among("method", name, ESTIMATORS)
+            raise UnknownName.among("method", name, ESTIMATORS, lost="grpo-adv methods lists them")
         if name not in columns:
             plan = Plan.of({"estimator.name": name})
             take = own.unit.take if plan.unit.take == "each" else plan.unit.take
