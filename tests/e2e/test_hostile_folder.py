@@ -222,7 +222,7 @@ def test_a_formula_on_the_command_line_replaces_that_of_the_file(
     alone = numbers(*formula, "--no-config", place=place)
     env = source(place, f"{text}schema = 'none'\n")
     assert numbers(*formula, place=place, **env) == alone
-    said = adv("compute", "in.jsonl", "-o", "-", "-q", *formula, cwd=place, **env).err
+    said = adv("compute", "in.jsonl", "-o", "-", *formula, cwd=place, **env).err
     assert "sets --schema none;" in said, "nothing is said to be set that is not"
 
 
