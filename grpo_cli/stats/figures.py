@@ -238,8 +238,9 @@ def _trends(inspection: Inspection) -> list[Figure]:
         before = [line for line in _thinned(other["lines"]) if line["mean"] is not None]
         means = [{**line, "kind": RUNS[1]} for line in means]
         means += [{"value": _axis_value(line["value"]), "mean": line["mean"], "kind": RUNS[0]} for line in before]
+    some = any(line["share"] for line in shares)  # else there is nothing to see
     return [
-        Figure(name="zero_variance", kind="shares", title=f"Zero variance over {by}", lines=shares,
+        Figure(name="zero_variance", kind="shares", title=f"Zero variance over {by}", lines=shares if some else [],
                caption="The share of groups that carry no gradient, by reason.", axes={"x": by, "y": "share of groups"}),
         Figure(name="mean_reward", kind="line", title=f"Mean reward over {by}", lines=means,
                caption="The mean reward of all rows.", axes={"x": by, "y": "mean reward"}),
