@@ -17,7 +17,7 @@ another process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 _LISTED: Final = 6  # at most this many names that are near an unknown one are listed
@@ -105,10 +105,10 @@ class PluginError(UsageError):
     """What a package adds cannot be imported, is invalid, or fails."""
 
 
-def near_names(name: str, known: Iterable[str]) -> list[str]:
+def near_names(name: str, known: Collection[str]) -> list[str]:
     """Those that begin with the name, else the one that a slip of the finger turns into it, else those that contain it."""
-    low = name.lower().lstrip("-")
-    names = {other: other.lower().lstrip("-") for other in known}
+    low, *texts = (text.lower().lstrip("-").replace("_", "-") for text in (name, *known))
+    names = dict(zip(known, texts, strict=True))
     begun = [other for other, text in names.items() if low and text.startswith(low)]
     if 1 < len(begun) < len(names):
         return begun

@@ -380,7 +380,7 @@ def _ties(fits: Sequence[Fit]) -> list[list[str]]:
             flags = {**OPTIONS, "divisor.epsilon": "--epsilon"}
             options = [f"{flag} {own[part][1]:g}" if isinstance(own[part][1], float) else f"{flag} {own[part][1]}"
                        for part, flag in flags.items() if part in own]  # fmt: skip
-            name = " ".join([f"{times}--method {plan.method}", *options])
+            name = " ".join([f"{times}{plan.flag}", *options])
             formulas.setdefault(name, [name])
         elif key not in formulas:
             changed = presets.differences(plan, best.plan)
@@ -388,7 +388,7 @@ def _ties(fits: Sequence[Fit]) -> list[list[str]]:
                 changed.pop("divisor.of", None)  # inside of a group both are one
             options = [f"{flag} {changed[part][1]}" for part, flag in OPTIONS.items() if part in changed]
             if options or "divisor.epsilon" in changed:
-                name = " ".join([f"{times}--method {best.plan.method}", *options])
+                name = " ".join([f"{times}{best.plan.flag}", *options])
                 epsilons.setdefault(name, []).append(plan.divisor.epsilon)
     for name, values in epsilons.items():
         formulas[name] = [f"{name} --epsilon {' or '.join(f'{epsilon:g}' for epsilon in sorted({*values}))}"]

@@ -46,8 +46,8 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """How it is called: by its first preset, else by its method."""
-        name = self.presets[0] if self.presets else self.plan.method
+        """How it is called: by its first preset, else by its method or formula."""
+        name = self.presets[0] if self.presets else self.plan.flag.removeprefix("--method ")
         return name if self.factor == 1 else f"{self.factor:g} x {name}"
 
     def with_plan(self, plan: Plan, **solved: Any) -> Candidate:
@@ -72,7 +72,7 @@ def candidates(said: Said, roles: Collection[str], components: int, tool: str = 
     """Every plan that can be computed from these columns, each once; what is claimed and presets before the rest.
 
     The presets of the tool that wrote the file are tried with every scale. Of presets that are one plan the one that was
-    claimed comes first, then those of the tool.
+    claimed comes first, then the user's own, then those of the tool.
     """
     distinct: dict[Any, Candidate] = {}
     first = () if said.claim is None else ((said.claim, ""),)
@@ -98,8 +98,8 @@ def candidates(said: Said, roles: Collection[str], components: int, tool: str = 
         elif preset:
             distinct[key] = replace(distinct[key], presets=(*distinct[key].presets, preset))
 
-    def order(preset: str) -> tuple[bool, bool]:
-        return preset != said.claimed, not is_of_tool(preset, tool)
+    def order(preset: str) -> tuple[bool, bool, bool]:
+        return preset != said.claimed, not presets().origin(preset), not is_of_tool(preset, tool)
 
     return [replace(candidate, presets=tuple(sorted(candidate.presets, key=order))) for candidate in distinct.values()]
 

@@ -17,6 +17,7 @@ from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, SAMPLE, Fit, Tolerance, 
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.presets import presets
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.schemas.table import schemas
 
@@ -138,7 +139,7 @@ def _best_fits(trial: Trial, all_rows: Trial, tried: Sequence[Candidate], tool: 
     methods = list(ESTIMATORS)
 
     def plainness(fit: Fit) -> tuple[Any, ...]:
-        """Of those that the data cannot tell apart: the claimed one, no factor, a preset of the tool, a method as it is, a preset, the plainest."""
+        """Of those that the data cannot tell apart: the claimed one, no factor, a preset of the user's own, one of the tool, a method as it is, a preset, the plainest."""
         plan, names, factor = fit.candidate.plan, fit.candidate.presets, fit.candidate.factor
         from_tool = any(is_of_tool(name, tool) for name in names)
         digits = 0 if factor == 1 else len(f"{factor:g}")
@@ -146,6 +147,7 @@ def _best_fits(trial: Trial, all_rows: Trial, tried: Sequence[Candidate], tool: 
         plain = plain_method(plan)
         order = (
             digits,
+            not any(map(presets().origin, names)),
             not from_tool,
             methods.index(plain) if plain else len(methods),
             not names,

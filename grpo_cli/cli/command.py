@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, get_origin
 
@@ -64,9 +65,13 @@ class Line:
         """Say what was found in the working folder, even with --quiet: it may not be the user's own."""
         set_there = [name for name in self.command.takes if name in given and name not in {"config", *self.given}]
         words = [word for name in set_there for word in EVERY[name].words(given[name])]
-        said = shlex.join(words) or f"nothing for {self.command.name}"
+        said = f"{shlex.join(words)}; --no-config leaves it out"
+        if not set_there:
+            said = "nothing here"
+        elif given.get("quiet"):
+            said = f"{len(set_there)} option{'s' if len(set_there) > 1 else ''}"
         if sys.stderr is not None:
-            print(printable(f"note: {given['config']} sets {said}; --no-config leaves it out"), file=sys.stderr)
+            print(printable(f"note: {given['config']} sets {said}"), file=sys.stderr)
 
 
 @contextmanager
@@ -128,6 +133,16 @@ class _Command(TyperCommand):
         if not self.params:
             self.params = _parameters(self.row)
         return [_converting(parameter) for parameter in super().get_params(ctx)]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Refuse `-config`, which would be -c with a value: the whole name of an option behind one dash."""
+        rows = {flag: EVERY[name] for name in self.row.options for flag in _flags(EVERY[name])}
+        for before, word in pairwise(["", *args]):
+            whole = f"-{word.partition('=')[0]}"
+            is_value = before in rows and rows[before].type is not bool
+            if whole in rows and word.startswith("-") and not is_value and not ctx.resilient_parsing:
+                raise UnknownName(f"no option named {whole[1:]!r}", f"did you mean {whole!r}?")
+        return super().parse_args(ctx, args)
 
     def _line(self, **given: Any) -> Line:
         return Line(self.row, {name: value for name, value in given.items() if value is not None})

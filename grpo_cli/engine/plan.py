@@ -172,6 +172,11 @@ class Plan:
         """The rank penalty whose numerator keeps the raw reward, if there is one."""
         return next((op for op in self.shape if isinstance(op, Rank) and op.numerator == "raw"), None)
 
+    @property
+    def flag(self) -> str:
+        """What names its method on the command line."""
+        return f"--expr '{self.params['sql']}'" if self.method == "expression" else f"--method {self.method}"
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data: what the summary, the JSON and the file's metadata carry."""
         return {
@@ -191,7 +196,7 @@ def _method(layers: tuple[Mapping[str, Any], ...]) -> Estimator:
     for layer in layers:
         name = layer.get("estimator.name", name)
     if str(name) not in ESTIMATORS:
-        raise UnknownName.among("method", str(name), ESTIMATORS)
+        raise UnknownName.among("method", str(name), ESTIMATORS, lost="grpo-adv methods lists them")
     return ESTIMATORS[name]
 
 

@@ -14,10 +14,12 @@ import pyarrow as pa
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
+from grpo_cli.formats import registry
 from grpo_cli.values.cells import Field, plain_keys
 from grpo_cli.values.paths import absent, resolve
 from grpo_cli.values.token_lists import with_lists
 
+_SHOWN: Final = 24  # bytes at the start of a file of another kind
 STDERR: Final = 2
 EACH: Final = "[]"  # the step from a list to its items
 # Errors of pyarrow and polars for a broken file; pyarrow also decodes column names, which may not be UTF-8.
@@ -38,8 +40,10 @@ def readable(source: Input, format_name: str) -> Iterator[None]:
     except BROKEN as error:
         if getattr(error, "errno", None):  # a disk error, not a broken file: pyarrow's own errors have no number
             raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise DataError(f"{source.name}: not {format_name} that can be read: {reason[:160]}") from error
+        with source.open() as handle:
+            reason, cure = registry.other_than(format_name.split(maxsplit=1)[0].lower(), handle.read(_SHOWN))
+        reason = reason or (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:160]
+        raise DataError(f"{source.name}: not {format_name} that can be read: {reason}", cure) from error
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def _is_same(was: Record, now: Record, added: Collection[str]) -> bool:
     there = {cell.name for cell in was.cells}
     fresh = [name for name in added if name not in there]
     last = [cell.name for cell in now.cells[len(now.cells) - len(fresh) :]]
-    return last == fresh and _without(was, added, fresh) == _without(now, added, fresh)
+    return sorted(last) == sorted(fresh) and _without(was, added, fresh) == _without(now, added, fresh)
 
 
 def _without(record: Record, added: Collection[str], fresh: Collection[str]) -> str:
@@ -92,8 +92,8 @@ def _differing(was: Record, now: Record, added: Collection[str]) -> str:
     if was.cells is None or now.cells is None:
         return ""
     before, after = (
-        [(cell.name, record.text[cell.value : cell.end]) for cell in record.cells or ()] for record in (was, now)
+        [(cell.name, record.text[cell.value : cell.end]) for cell in record.cells or () if cell.name not in added]
+        for record in (was, now)
     )
-    pairs = zip_longest(before, (cell for cell in after if cell[0] not in added or cell in before))
-    differing = (cell or other for cell, other in pairs if cell != other)
-    return next((name for name, _ in differing if name not in added), "the text around the values")
+    differing = (cell or other for cell, other in zip_longest(before, after) if cell != other)
+    return next((name for name, _ in differing), "the text around the values")

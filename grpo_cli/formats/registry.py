@@ -214,5 +214,16 @@ def not_plain(head: bytes) -> str:
     return packer_of(head) if binary is None else binary.name.capitalize()
 
 
+def other_than(name: str, head: bytes) -> tuple[str, str]:
+    """What a file begins with that is not of the binary format of this name, and the way out; empty texts if it may be."""
+    row = FORMATS.rows["jsonl"] if head.lstrip().startswith((b"{", b"[")) else _binary_row(head)
+    if row is FORMATS.rows[name]:
+        return "", ""
+    if row is not None:
+        return f"its first bytes are those of {row.name}", f"name it {row.suffixes[0]}"
+    packer = packer_of(head)
+    return (f"its first bytes are those of {packer}", "unpack it") if packer else (f"it begins with {head!r}", "")
+
+
 def _binary_row(head: bytes) -> _Row | None:
     return next((row for row in FORMATS.rows.values() if row.magic and head.startswith(row.magic)), None)

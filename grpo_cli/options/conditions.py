@@ -57,8 +57,9 @@ class Filter:
         _check(tree, text, example)
         condition = cls(text, tree)
         for name in condition.names:
-            if known and name not in known:
-                raise UnknownName.among("quantity", name, known)
+            if known and name not in known:  # where it is the beginning of a-name, that one was meant
+                written = re.search(rf"\b{name}(-[a-z]\w*)*", text)
+                raise UnknownName.among("quantity", written[0] if written else name, known)
         return condition
 
     @property

@@ -178,7 +178,9 @@ def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str,
 
 
 def _check_texts(given: Given) -> None:
-    """Refuse empty values, and names that are not text."""
+    """Refuse empty values, names that are not text, and lines of no length."""
+    if given.get("max_line", 1) < 1:
+        raise UsageError(f"--max-line cannot be {given['max_line']}", "it takes 1 or more")
     for name, value in given.items():
         if name in EVERY and (value == "" or (isinstance(value, list) and "" in value)):
             raise UsageError(f"{EVERY[name].flag} is empty", "is a shell variable not set?")

@@ -387,7 +387,7 @@ def _outcomes(parts: Iterable[str]) -> dict[str, float]:
     outcomes: dict[str, float] = {}
     for part in parts:
         name, sign, number = (one.strip() for one in part.rpartition("="))
-        if not sign:
+        if not (sign and number):
             raise UsageError(
                 f"--map {part!r} gives no number", "write --map TEXT=NUMBER,..., for example --map pass=1,fail=0"
             )

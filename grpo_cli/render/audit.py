@@ -8,6 +8,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.engine.presets import presets
 from grpo_cli.render import plan_text
 from grpo_cli.render.documents import AuditDocument, Audited, AuditPartsDocument, Claim
 from grpo_cli.render.text import Sheet, clean, count, cut, exact, listing, number
@@ -86,7 +87,8 @@ def _verdict(facts: Audited) -> str:
         return str(facts["headline"])
     match, rows = facts["match"], count(facts["rows"], "row")
     plain = [f"--method {match['plain_method']}"] if match["plain_method"] else []
-    names = [*plain, *match["preset_names"]] or [f"--method {match['plan']['method']}"]
+    names = sorted([*plain, *match["preset_names"]], key=lambda name: not presets().origin(name))
+    names = names or [plan_text.plan_from_dict(match["plan"]).flag]
     same = f"{names[0]} (the same as {listing(names[1:])})" if names[1:] else names[0]
     name = same if match["factor"] == 1 else f"{number(match['factor'])} x {same}"
     if match["constants"] and match["weights"]:
@@ -117,8 +119,10 @@ def _claim(claim: Claim, rows: int) -> list[str]:
         return ["every row matches the claim"]
     wrong = f"{claim['mismatched_rows']:,} of {count(rows, 'row')}"
     lines = [f"{wrong} differ from the named formula, by up to {number(claim['max_difference'])}"]
-    for key, values in claim["differs"].items():
-        words = WORDS.get(key, {})
+    differs = {**claim["differs"]}
+    formula = differs.pop("params.sql", {"claimed": ""})["claimed"]
+    for key, values in differs.items():
+        words = {**WORDS.get(key, {}), "expression": f"--expr '{formula}'"}
         logged, claimed = (words.get(value, f"{key} {exact(value)}") for value in (values["logged"], values["claimed"]))
         lines.append(f"logged: {logged}; claimed: {claimed}")
     return lines

@@ -162,7 +162,7 @@ class SkippedGroup(TypedDict):
 
 
 class Skipped(TypedDict):
-    """Such groups of one reason, the first of them by their keys."""
+    """Such groups of one reason, the first of them by their keys; `kept` are those that the plan does not skip for it."""
 
     reason: Literal["zero-variance", "singleton", "small-group", "unscorable"]
     groups: int
@@ -206,6 +206,7 @@ class Computed(TypedDict):
     advantage: Advantages
     status: dict[Status, int]
     skipped: list[Skipped]
+    kept: list[Skipped]
     plan: PlanFields
     preset: Origin | None
     dropped_rows: int
@@ -332,9 +333,10 @@ class GroupLine(TypedDict):
 
 
 class Listed(TypedDict):
-    """The groups with the most and the least of a fact."""
+    """The groups with the most and the least of a fact, of so many groups with two rewards to compare."""
 
     sort: str
+    groups: int
     most: list[GroupLine]
     least: list[GroupLine]
 
@@ -997,6 +999,7 @@ AddDocument = TypedDict(
         "schema": str | None,
         "rows": int,
         "columns": dict[str, str],
+        "replaced": list[str],
         "outputs": list[str],
         "warnings": list[str],
         "seconds": float,

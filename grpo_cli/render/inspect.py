@@ -164,7 +164,7 @@ def _most_and_least(listed: Mapping[str, Any], sheet: Sheet) -> None:
     heads.insert(1, "group")
     sheet.text(f"groups by {listed['sort']}, largest and smallest", style="bold")
     for at, line in enumerate(aligned(heads, cells, frozenset({1}))):
-        if listed["least"] and at == 1 + len(listed["most"]):
+        if listed["groups"] > len(groups) and at == 1 + len(listed["most"]):
             sheet.text("...")
         sheet.text(line, style="dim" if not at else "")
     sheet.blank()

@@ -106,7 +106,8 @@ def show(sections: Iterable[Section], facts: Mapping[str, Any], plan: Plan, shee
 def _rows(
     sections: Iterable[Section], facts: Mapping[str, Any], plan: Plan, sheet: Sheet
 ) -> list[tuple[str, list[str]]]:
-    facts = {**facts, "skipped": {skip["reason"]: _labelled(skip, sheet.width) for skip in facts["skipped"]}}
+    skipped = (*facts["skipped"], *facts["kept"])
+    facts = {**facts, "skipped": {skip["reason"]: _labelled(skip, sheet.width) for skip in skipped}}
     return [row for section in sections for row in section(facts, plan)]
 
 

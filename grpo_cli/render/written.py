@@ -69,9 +69,12 @@ def _exported(facts: ExportDocument, width: int) -> Sections:
 
 
 def _added(facts: Mapping[str, Any]) -> Sections:
-    columns = ", ".join(f"{name} ({dtype})" for name, dtype in facts["columns"].items())
+    typed = {name: f"{name} ({dtype})" for name, dtype in facts["columns"].items()}
+    replaced = [typed.pop(name) for name in facts["replaced"]]
     yield "input", [file_list(facts["inputs"]), count(facts["rows"], "row")]
-    yield "added", [clean(columns), clean(f"from {facts['from']}")]
+    for word, names in (("added", [*typed.values()]), ("replaced", replaced)):
+        if names:
+            yield word, [clean(", ".join(names)), clean(f"from {facts['from']}")]
     yield "written", [file_list(facts["outputs"]), duration(facts["seconds"])]
 
 

@@ -54,6 +54,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     (target,) = choose_targets([table], output)
     if job.summary is not None:
         refuse_summary(job.summary, identities([table]), [target.path], force=output.force)
+    there = {*table.columns()} - table.format.outer_columns(table.source)
     (table,) = refuse_columns([table], output)
     height = table.row_count()
     scanned = table.scan([]) if height is None else Scanned(pl.DataFrame(height=height))
@@ -78,6 +79,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         "schema": table.schema.name if table.schema else None,
         "rows": len(frame),
         "columns": {series.name: _words(series.dtype) for series in frame},
+        "replaced": [name for name in frame.columns if name in there],
         "outputs": [target.name],
         "warnings": [*_lost(frame, target), *notes],
         "seconds": round(time.perf_counter() - started, 3),

@@ -185,7 +185,7 @@ def schema(name: str) -> Schema:
     """The schema of that name."""
     known = schemas()
     if name not in known:
-        raise UnknownName.among("schema", name, [*known, NONE])
+        raise UnknownName.among("schema", name, [*known, NONE], lost="grpo-adv schemas lists them")
     return known[name]
 
 

@@ -208,7 +208,7 @@ class Tally:
     extremes: RewardRange = (None, None)  # of the rewards that enter the estimator
     reward: Numbers = field(default_factory=Numbers)  # of a stream; for a whole input there is a distribution
     advantage: Numbers = field(default_factory=Numbers)
-    skipped: dict[str, dict[str, Any]] = field(default_factory=dict)  # by reason
+    skipped: dict[str, dict[str, Any]] = field(default_factory=dict)  # by reason, also where a plan keeps them
     reading: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -274,6 +274,8 @@ class Tally:
     def facts(self, plan: Plan, reward: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The summary; without a distribution of the reward there are no quartiles and no histogram."""
         numbers = {"count": self.reward.count, **self.reward.facts(), "quartiles": [None] * 3, "histogram": None}
+        rules = {"zero-variance": plan.groups.zero_variance, "singleton": plan.alone.result}
+        kept = {reason for reason, rule in rules.items() if rule == "keep"}
         return {
             "version": VERSION,
             **{name: self.counts[name] for name in ("rows", "rollouts", "groups")},
@@ -289,7 +291,8 @@ class Tally:
                 "zero": self.advantage.zero,
             },
             "status": {name: self.counts[f"status.{name}"] for name in STATUSES},
-            "skipped": list(self.skipped.values()),
+            "skipped": [skip for reason, skip in self.skipped.items() if reason not in kept],
+            "kept": [skip for reason, skip in self.skipped.items() if reason in kept],
             **self.reading,
             "warnings": list(self.warnings),
             "plan": plan.as_dict(),

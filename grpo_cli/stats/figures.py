@@ -69,7 +69,7 @@ def advantages_by_method(inspection: Inspection, methods: Sequence[str] = METHOD
     columns = {own.method: inspection.scored.rows[".advantage"]}
     for name in methods:
         if name not in ESTIMATORS:
-            raise UnknownName.among("method", name, ESTIMATORS)
+            raise UnknownName.among("method", name, ESTIMATORS, lost="grpo-adv methods lists them")
         if name not in columns:
             plan = Plan.of({"estimator.name": name})
             take = own.unit.take if plan.unit.take == "each" else plan.unit.take
@@ -239,8 +239,9 @@ def _trends(inspection: Inspection) -> list[Figure]:
         before = [line for line in thinned(other["lines"], POINTS) if line["mean"] is not None]
         means = [{**line, "kind": RUNS[1]} for line in means]
         means += [{"value": _axis_value(line["value"]), "mean": line["mean"], "kind": RUNS[0]} for line in before]
+    some = any(line["share"] for line in shares)  # else there is nothing to see
     return [
-        Figure(name="zero_variance", kind="shares", title=f"Zero variance over {by}", lines=shares,
+        Figure(name="zero_variance", kind="shares", title=f"Zero variance over {by}", lines=shares if some else [],
                caption="The share of groups that carry no gradient, by reason.", axes={"x": by, "y": "share of groups"}),
         Figure(name="mean_reward", kind="line", title=f"Mean reward over {by}", lines=means,
                caption="The mean reward of all rows.", axes={"x": by, "y": "mean reward"}),

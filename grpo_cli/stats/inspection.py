@@ -30,7 +30,7 @@ FILE: Final = "file"
 # What groups can be listed by, and what a line of the list has.
 GROUP_FACTS: Final = ("size", "scored", "mean", "std", "min", "max", "solve_rate", "length")
 # Parts of a run's summary that say nothing of rewards.
-LEFT_OUT: Final = ("advantage", "status", "skipped", "plan", "batches", "batch_key")
+LEFT_OUT: Final = ("advantage", "status", "skipped", "kept", "plan", "batches", "batch_key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,6 +379,7 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
     least = first_by(places[::-1], keys, max(min(top, len(groups) - top), 0))[::-1]
     return {
         "sort": sort,
+        "groups": len(groups),
         "most": describe_groups(groups[most], label),
         "least": describe_groups(groups[least], label),
     }

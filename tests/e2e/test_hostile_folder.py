@@ -186,7 +186,9 @@ def test_it_sets_what_is_computed_below_flags_and_is_named_even_with_quiet(sourc
     name = {as_file: "grpo-adv.toml", as_section: "[tool.grpo-adv] in pyproject.toml"}.get(
         source, env.get("GRPO_ADV_CONFIG")
     )
-    assert said == f"note: {name} sets --method rloo; --no-config leaves it out\n"
+    assert said == f"note: {name} sets 1 option\n"
+    said = adv("compute", "in.jsonl", "-o", "-", cwd=place, **env).err
+    assert said.startswith(f"note: {name} sets --method rloo; --no-config leaves it out\n")
     for line in (
         ["compute", "in.jsonl", "-o", "x.jsonl"],
         ["inspect", "in.jsonl"],
@@ -221,7 +223,7 @@ def test_a_formula_on_the_command_line_replaces_that_of_the_file(
     alone = numbers(*formula, "--no-config", place=place)
     env = source(place, f"{text}schema = 'none'\n")
     assert numbers(*formula, place=place, **env) == alone
-    said = adv("compute", "in.jsonl", "-o", "-", "-q", *formula, cwd=place, **env).err
+    said = adv("compute", "in.jsonl", "-o", "-", *formula, cwd=place, **env).err
     assert "sets --schema none;" in said, "nothing is said to be set that is not"
 
 
@@ -255,8 +257,9 @@ def test_a_comparison_takes_groups_and_rewards_from_a_file_and_its_plans_from_th
 
 def test_a_file_for_other_commands_is_named_all_the_same(place: Path) -> None:
     as_file(place, 'where = "std > 0"\n')
-    said = adv("compute", "in.jsonl", "-o", "-", "-q", cwd=place).err
-    assert said == "note: grpo-adv.toml sets nothing for compute; --no-config leaves it out\n"
+    for words in (["--json"], ["--quiet"]):
+        said = adv("compute", "in.jsonl", "-o", "o.jsonl", "--force", *words, cwd=place).err
+        assert said == "note: grpo-adv.toml sets nothing here\n"
 
 
 def test_a_project_that_does_not_name_the_tool_may_be_anything(place: Path) -> None:

@@ -76,7 +76,11 @@ def _x(figure: Figure, *, prefix: str = "") -> tuple[Any, dict[str, Any]]:
         axis = alt.X(f"{prefix}from:Q", axis=_axis(title), scale=alt.Scale(zero=False, nice=False))
         return axis.bin("binned"), {"x2": alt.X2(f"{prefix}to")}
     number = isinstance(line[f"{prefix}value"], float)
-    labels = {"format": ".4~g", "labelAngle": 0, "labelOverlap": True} if number else {"labelAngle": -40}
+    labels = (
+        {"format": ".4~g", "labelAngle": 0, "labelOverlap": True, "labelSeparation": 4, "labelBound": True}
+        if number
+        else {"labelAngle": -40}
+    )
     return alt.X(f"{prefix}value:O", sort=None, axis=_axis(title, **labels)), {}
 
 
@@ -100,7 +104,7 @@ def _colours(figure: Figure, of_kinds: Mapping[str, str] = STACKED) -> alt.Color
     present = {line["kind"] for line in figure.lines}
     colours = {kind: colour for kind, colour in of_kinds.items() if kind in present}
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
-    return alt.Color("kind:N", scale=scale, legend=alt.Legend(title=None, orient="top", columns=3, labelLimit=LABEL))
+    return alt.Color("kind:N", scale=scale, legend=alt.Legend(title=None, orient="top", columns=2, labelLimit=LABEL))
 
 
 def _in_order(base: Any) -> Any:
@@ -115,7 +119,7 @@ def _stacked(figure: Figure, base: Any) -> Any:
     across, more = _x(figure)
     named = [_tooltip(figure, name) for name in ("value", "from", "to") if name in figure.lines[0]]
     return _in_order(base).mark_bar().encode(
-        x=across, **more, y=alt.Y("count:Q", axis=_axis(figure.axes["y"], format="~s"), stack=True),
+        x=across, **more, y=alt.Y("count:Q", axis=_axis(figure.axes["y"], format="~s", tickMinStep=1), stack=True),
         color=_colours(figure), order=alt.Order("rank:Q"),
         tooltip=[*named, alt.Tooltip("kind:N"), alt.Tooltip("count:Q", format=",")],
     )  # fmt: skip

@@ -516,6 +516,26 @@ def test_what_was_claimed_leads_the_presets_that_are_the_same() -> None:
         assert facts["claim"]["mismatched_rows"] == 0
 
 
+def test_a_preset_that_the_user_gave_leads_them_and_the_plain_method(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows(GROUPS, [standard(stdev, 1e-6)(group) for group in GROUPS]).to_dicts())
+    (tmp_path / "ours.toml").write_text("[ours]\ninherits = 'verl-grpo'\n")
+    assert " matches ours (the same as " in adv("audit", str(path), "--presets", str(tmp_path / "ours.toml")).out
+    tied = write(tmp_path / "b.jsonl", rows(MIXED, [centred(group) for group in MIXED]).to_dicts())
+    (tmp_path / "ours.toml").write_text(
+        "[ours]\ninherits = 'verl-grpo'\nplan.divisor.level = 'none'\nplan.divisor.epsilon = 0.5\n"
+    )
+    assert " matches ours" in adv("audit", str(tied), "--presets", str(tmp_path / "ours.toml")).out
+
+
+def test_a_formula_that_is_claimed_is_named_by_its_text(tmp_path: Path) -> None:
+    path = str(write(tmp_path / "a.jsonl", rows(GROUPS, [standard(stdev, 1e-6)(group) for group in GROUPS]).to_dicts()))
+    right = adv("audit", path, "--expr", "(reward - mean) / (std + 1e-6)").out
+    assert "matches --expr '(reward - mean) / (std + 1e-6)':" in right
+    wrong = adv("audit", path, "--expr", "reward - mean").out
+    assert "claimed: --expr 'reward - mean'" in wrong
+    assert "expression" not in right + wrong
+
+
 def test_a_tie_shows_each_formula_once_and_none_is_left_out(tmp_path: Path) -> None:
     frame = rows(MIXED, [centred(group) for group in MIXED])
     facts = found(frame)

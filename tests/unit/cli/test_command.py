@@ -196,6 +196,8 @@ def test_the_help_of_a_command_is_one_screen_with_a_line_for_each_option(command
         text = row.brief or row.help.removesuffix(".")
         assert any(line.startswith((f"  {row.flag} ", f"  {row.flag}, ")) for line in lines)
         assert any(line.endswith(f"  {text}") for line in lines), "the text stands on one line"
+        if get_origin(row.type) is Literal and not row.metavar:
+            assert any(line.startswith(f"  {row.flag}") and "|".join(get_args(row.type)) in line for line in lines)
     assert (f"all {len(command.options)} options: grpo-adv {command.name} --help-all" in lines) == bool(command.common)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from typing import Any
 
 import polars as pl
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
+from grpo_cli.stats.facts import GATES
 from tests.support import conditions as meaning
 
 VALUES: dict[str, Any] = {"mean": 0.5, "std": 0.0, "n": 8, "nothing": None, "word": "solved"}
@@ -90,6 +92,20 @@ def test_every_name_is_listed_once_in_its_order() -> None:
 def test_a_name_that_is_close_is_suggested() -> None:
     with pytest.raises(UnknownName, match="no quantity named 'mena'; did you mean 'mean'"):
         holds("mena > 0")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("zero-variance > 0.5", "no quantity named 'zero-variance'; did you mean zero_variance_groups, zero_variance_share?"),
+        ("groups > 1 and zero-variance-share > 0", "no quantity named 'zero-variance-share'; did you mean 'zero_variance_share'?"),
+        ("rows-zero > 0", "no quantity named 'zero'"),
+    ],
+)  # fmt: skip
+def test_a_name_that_is_written_with_a_hyphen_is_suggested_as_it_is(text: str, says: str) -> None:
+    with pytest.raises(UnknownName, match=re.escape(says)):
+        Filter.parse(text, GATES)
+    assert Filter.parse("rows-groups > 0", GATES).names == ["rows", "groups"]
 
 
 def test_a_name_that_is_close_to_none_lists_all() -> None:

@@ -321,6 +321,8 @@ def test_a_text_that_the_map_does_not_name_is_refused_with_row_and_flag(tmp_path
         DataError, match=r"a\.jsonl:1: result is 'pass', expected a number; .*--map 'pass=NUMBER,\.\.\.'"
     ):
         look(path, reward=["result"])
+    with pytest.raises(UsageError, match="--map '=' gives no number"):
+        look(path, reward=["result"], map="=")
     with pytest.raises(UsageError, match="--map 'pass' gives no number; write --map TEXT=NUMBER"):
         look(path, reward=["result"], map="pass,fail=0")
 

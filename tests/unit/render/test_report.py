@@ -210,6 +210,12 @@ def test_the_shares_over_the_steps_are_those_of_the_trend(found: Inspection) -> 
     assert first == {OUTCOMES[1]: 0.5, OUTCOMES[2]: 0.5, OUTCOMES[3]: 0.0}
 
 
+def test_a_figure_in_which_nothing_is_drawn_is_left_out(tmp_path: Path) -> None:
+    rows = [{"prompt_id": at // 2, "step": at // 4, "reward": at % 2} for at in range(8)]
+    names = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True)).keys()
+    assert "mean_reward" in names and "zero_variance" not in names
+
+
 def test_tiles_count_every_row_that_has_both(found: Inspection) -> None:
     assert sum(line["count"] for line in drawn(found)["lengths"].lines) == 47
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,15 @@ def test_a_name_that_is_taken_is_refused_and_replaced_on_demand(name: str, tmp_p
     grpo_cli.add_columns(source, reward, out, replace=True)
     assert [row["reward"] for row in values(out)] == [k / 2 for k in range(6)]
     assert verify(out, source, ["reward"]).added == ("reward",)
+
+
+def test_columns_that_were_replaced_are_not_said_to_be_added(tmp_path: Path) -> None:
+    source = lines(tmp_path / "in.jsonl", ROWS)
+    words = ["--from", source.name, "--column", "reward=new", "--column", "reward", "--replace", "-o", "o.jsonl"]
+    said = adv("add", source.name, *words, cwd=tmp_path).out
+    assert re.search(r"added +new \(\w+\)\n.*\nreplaced +reward \(\w+\)\n", said)
+    facts = json.loads(adv("add", source.name, *words, "--force", "--json", cwd=tmp_path).out)
+    assert facts["replaced"] == ["reward"]
 
 
 def test_a_name_that_only_a_late_line_has_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import grpo_cli
 from grpo_cli.errors import GateError
 from grpo_cli.runs.compute_files import run
 from grpo_cli.stats.facts import BINS, distribution, sizes, worst_and_best
-from tests.support.jobs import job, look, write
+from tests.support.jobs import compute, job, look, write
 
 FEW = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0]), min_size=1, max_size=40)
 MANY = st.lists(st.integers(-1000, 1000).map(lambda i: i / 8), min_size=BINS + 1, max_size=80, unique=True)
@@ -79,6 +79,26 @@ def test_constant_groups_are_split_by_what_they_are(tmp_path: Any) -> None:
     seen = found["zero_variance"]
     assert (seen["groups"], seen["all_best"], seen["all_worst"], seen["other"], seen["nearly"]) == (3, 1, 1, 1, 1)
     assert (seen["rows"], seen["share"], found["singletons"]) == (7, 3 / 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "skipped", "kept"),
+    [
+        ({}, {"singleton"}, {"zero-variance"}),
+        ({"zero_variance": "drop"}, {"singleton", "zero-variance"}, set()),
+        ({"method": "reinforce"}, set(), {"zero-variance", "singleton"}),
+        ({"min_group_size": 2}, {"small-group", "singleton"}, {"zero-variance"}),
+    ],
+)
+def test_groups_that_a_plan_keeps_are_not_called_skipped(
+    options: dict[str, Any], skipped: set[str], kept: set[str], tmp_path: Path
+) -> None:
+    rewards = {"constant": [1, 1], "alive": [0, 1], "lone": [1]}
+    rows = [{"prompt_id": name, "reward": reward} for name, some in rewards.items() for reward in some]
+    facts = compute(write(tmp_path / "a.jsonl", rows), dry_run=True, **options).facts
+    assert {skip["reason"] for skip in facts["skipped"]} == skipped
+    assert {skip["reason"] for skip in facts["kept"]} == kept
+    assert (facts["status"]["scored"] < 5) == bool(skipped)
 
 
 def test_groups_that_are_nan_are_not_nearly_constant() -> None:

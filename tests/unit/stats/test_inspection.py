@@ -26,6 +26,7 @@ from grpo_cli.stats.difficulty import at_size, count_ties, difficulty, effective
 from grpo_cli.stats.group_rows import show_group
 from grpo_cli.stats.inspection import Inspection, View, with_facts
 from grpo_cli.stats.verdicts import verdicts
+from tests.support.command import adv
 from tests.support.jobs import inspected, write
 
 if TYPE_CHECKING:
@@ -400,6 +401,13 @@ def test_every_reward_column_is_shown_by_itself() -> None:
 
 
 # --- lists and single groups -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("groups", "gaps"), [(6, 0), (7, 1)])
+def test_dots_stand_between_the_ends_only_where_a_group_is_left_out(groups: int, gaps: int, tmp_path: Path) -> None:
+    rows = [{"prompt_id": k // 2, "reward": k % 2 * k} for k in range(2 * groups)]
+    said = adv("inspect", str(write(tmp_path / "a.jsonl", rows))).out
+    assert said.splitlines().count("...") == gaps
 
 
 def test_groups_are_listed_from_both_ends() -> None:

@@ -137,6 +137,35 @@ def test_another_value_in_a_table_is_found_with_its_row(suffix: str, place: Path
         verify(out, place / f"rewards.{suffix}")
 
 
+OLD = [{"a": 1, "x": 1, "b": 2, "y": 3}] * 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "says"),
+    [
+        ([{"a": 5, "x": 1, "b": 6, "y": 3}, {"a": 5, "x": 1, "b": 6, "y": 4}], ["a", "b"], r"2: y differs"),
+        ([{"a": 5, "x": 1, "b": 6, "y": 3}] * 2, ["a"], r"1: b differs"),
+        ([{"a": 1, "x": 2, "b": 2, "y": 3, "p": 1, "q": 2}] * 2, ["p", "q"], r"1: x differs"),
+        ([{"a": 5, "x": 1, "b": 6, "y": 3, "p": 1, "q": 2}] * 2, ["q", "b", "a", "p"], ""),
+    ],
+    ids=["both replaced", "one of them named", "both new", "in any order"],
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_of_several_columns_the_one_that_differs_is_named(
+    rows: list[dict[str, int]], columns: list[str], says: str, suffix: str, tmp_path: Path
+) -> None:
+    for name, table in (("old", OLD), ("new", rows)):
+        lines = [json.dumps(row) for row in table]
+        if suffix == "csv":
+            lines = [",".join(table[0]), *(",".join(map(str, row.values())) for row in table)]
+        (tmp_path / f"{name}.{suffix}").write_text("".join(f"{line}\n" for line in lines))
+    if says:
+        with pytest.raises(DataError, match=says):
+            verify(tmp_path / f"new.{suffix}", tmp_path / f"old.{suffix}", columns)
+    else:
+        assert verify(tmp_path / f"new.{suffix}", tmp_path / f"old.{suffix}", columns).added == tuple(columns)
+
+
 def test_dropped_rows_are_another_table(place: Path) -> None:
     compute(place / "rewards.parquet", output=str(place / "out.parquet"), zero_variance="drop")
     with pytest.raises(DataError, match="37 rows"):
