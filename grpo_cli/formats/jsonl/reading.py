@@ -10,7 +10,8 @@ piece of at most 256 KB. How polars differs from Python's parser, and how we not
   well; these rows also show the path and the type of each field.
 * A null and a missing field look the same. A watched name with any other value is an error when it is requested as
   `pl.Null`; with a null, or written with escapes (`st\u0065p`), it is found by a search in the text.
-* A lone surrogate becomes the character NUL: a block with NUL in a key is read exactly.
+* A lone surrogate becomes the character NUL, and an integer beyond 64 bits a text that begins with `Static(`: a block
+  with such a key is read exactly.
 * A dotted name can be reached in several ways. One way is requested, and all others are watched.
 """
 
@@ -42,6 +43,7 @@ _FIRST, _EVERY = 8, 1_000  # rows of a block that Python parses as well
 _FIRST_BYTES: Final = 32 << 10
 _MOST_STEPS: Final = 6  # of a dotted path: each further step doubles the ways to it
 _FAR: Final = 1 << 32
+_NO_TEXT: Final = r"\x00|^Static\("  # what polars makes of half a surrogate pair, and of integers beyond 64 bits
 
 
 class _Unsure(Exception):
@@ -203,8 +205,8 @@ class _Route(NamedTuple):
             found = found.struct.field(name)
         if isinstance(self.dtype, pl.Categorical):
             found = found.cast(pl.String)
-            if found.str.contains("\x00", literal=True).any():
-                raise _Unsure(f"{self.field.name} holds the character NUL or half a surrogate pair")
+            if found.str.contains(_NO_TEXT).any():
+                raise _Unsure(f"{self.field.name} holds the character NUL, half a surrogate pair or a very long integer")
         return cells.typed(self.field, found, lambda _: "a line")
 
 
