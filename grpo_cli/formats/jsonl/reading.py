@@ -43,7 +43,6 @@ _FIRST, _EVERY = 8, 1_000  # rows of a block that Python parses as well
 _FIRST_BYTES: Final = 32 << 10
 _MOST_STEPS: Final = 6  # of a dotted path: each further step doubles the ways to it
 _FAR: Final = 1 << 32
-_NO_TEXT: Final = r"\x00|^Static\("  # what polars makes of half a surrogate pair, and of integers beyond 64 bits
 
 
 class _Unsure(Exception):
@@ -205,8 +204,10 @@ class _Route(NamedTuple):
             found = found.struct.field(name)
         if isinstance(self.dtype, pl.Categorical):
             found = found.cast(pl.String)
-            if found.str.contains(_NO_TEXT).any():
-                raise _Unsure(f"{self.field.name} holds the character NUL, half a surrogate pair or a very long integer")
+            if found.str.contains("\x00", literal=True).any():
+                raise _Unsure(f"{self.field.name} holds the character NUL or half a surrogate pair")
+            if found.str.starts_with("Static(").any():
+                raise _Unsure(f"{self.field.name} holds an integer beyond 64 bits")
         return cells.typed(self.field, found, lambda _: "a line")
 
 
