@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, Final, get_origin
 
@@ -67,7 +67,7 @@ class Line:
         words = [word for name in set_there for word in EVERY[name].words(given[name])]
         said = f"{shlex.join(words)}; --no-config leaves it out"
         if not set_there:
-            said = "nothing here"
+            said = f"nothing for {self.command.name}"
         elif given.get("quiet"):
             said = f"{len(set_there)} option{'s' if len(set_there) > 1 else ''}"
         if sys.stderr is not None:
@@ -137,7 +137,7 @@ class _Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Refuse `-config`, which would be -c with a value: the whole name of an option behind one dash."""
         rows = {flag: EVERY[name] for name in self.row.options for flag in _flags(EVERY[name])}
-        for before, word in pairwise(["", *args]):
+        for before, word in pairwise(["", *takewhile("--".__ne__, args)]):
             whole = f"-{word.partition('=')[0]}"
             is_value = before in rows and rows[before].type is not bool
             if whole in rows and word.startswith("-") and not is_value and not ctx.resilient_parsing:

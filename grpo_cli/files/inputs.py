@@ -228,9 +228,9 @@ def file_of(
 def part_of(handle: BinaryIO, start: int, size: int, *, buffer: int = DEFAULT_BUFFER_SIZE) -> BinaryIO:
     """So many bytes of an open file from a start on, as a file; the two are closed together."""
 
-    def into(buffer: memoryview, at: int) -> int:
+    def into(place: memoryview, at: int) -> int:
         handle.seek(start + at)
-        return cast("BufferedReader", handle).readinto(buffer)
+        return cast("BufferedReader", handle).readinto(place)
 
     return file_of(into, size, handle.close, buffer=buffer)
 

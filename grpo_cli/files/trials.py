@@ -34,7 +34,7 @@ def trials_of(folder: Path) -> list[Path]:
 
 def unfinished(folder: Path) -> list[str]:
     """The trials in a job folder that have no result yet, or never will, by their names, which end with a slash."""
-    trials = (folder / name for name in sorted(_folders(folder)))
+    trials = () if _is_trial(folder) else (folder / name for name in sorted(_folders(folder)))
     return [f"{trial}/" for trial in trials if (trial / CONFIG).is_file() and not (trial / RESULT).is_file()]
 
 

@@ -1,12 +1,13 @@
 """Job folders of Harbor, read as JSON lines: a row for each finished trial, with its rewards and its conversation.
 
 The conversation is made of the trajectory in ATIF that many agents leave; what other agents log is not read. Nearly all
-bytes of a job are in trajectories, so they are read only when texts are asked for (`Trials`).
+bytes of a job are in trajectories, so beyond a sample they are read only when texts are asked for (`Trials`).
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -31,6 +32,7 @@ _MEASURED: Final = frozenset({
 })  # fmt: skip
 _REWARD: Final = "reward"
 _TEXTS: Final = "messages"  # the column that is made of trajectories
+_SAMPLE: Final = 20
 _AT_ONCE: Final = 64  # trajectories in memory
 _CHEAP: Final = 256  # trajectories that are read to compare prompts
 _ROLES: Final = {"system": "system", "user": "user", "agent": "assistant"}
@@ -79,7 +81,7 @@ class Trials(Jsonl):
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
         """The first few rows."""
-        return super().sample(_held(source, islice(raw_lines(source), 20)))
+        return super().sample(_held(source, islice(raw_lines(source), _SAMPLE)))
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
         """The whole table as typed columns."""
@@ -119,7 +121,7 @@ def _held(source: Input, lines: Iterable[bytes]) -> Input:
 
 
 def _ask_for_texts(columns: Iterable[str]) -> bool:
-    return any(name.startswith(_TEXTS) for name in columns)
+    return any(re.split(r"[.\[]", name)[0] == _TEXTS for name in columns)
 
 
 def _result(folder: Path) -> Object:

@@ -44,7 +44,7 @@ def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, search: 
     With `search` it is the file of the working folder, if there is no --config. A file of --config may hold the options that the
     command `takes`, and those of `compute` that do not apply to it: one file may serve several commands.
     """
-    _check_texts(given)
+    _check_values(given)
     if "plans" in given:
         given = {**given, "plans": normalized("plans", given["plans"])[1]}
     if "config" in given and "no_config" in given:
@@ -177,7 +177,7 @@ def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str,
     return {**weaker, **given, **both, "config": file.name}
 
 
-def _check_texts(given: Given) -> None:
+def _check_values(given: Given) -> None:
     """Refuse empty values, names that are not text, and lines of no length."""
     if given.get("max_line", 1) < 1:
         raise UsageError(f"--max-line cannot be {given['max_line']}", "it takes 1 or more")

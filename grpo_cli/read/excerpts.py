@@ -126,9 +126,10 @@ def texts(narrow: Narrow, rows: RowNumbers, column: str) -> list[str | None]:
     places, which = np.unique(rows if narrow.rows is None else narrow.rows[rows], return_inverse=True)
     values: list[Any] = []
     for at, here in narrow.by_file(places):
-        values += _values(narrow.tables[at], narrow.scans[at].index, here, column)
-    if len(values) != len(places):
-        raise InputChanged.between_readings(narrow.tables[0].name)
+        found = list(_values(narrow.tables[at], narrow.scans[at].index, here, column))
+        if len(found) != len(here):
+            raise InputChanged.between_readings(narrow.tables[at].name)
+        values += found
     return [_as_text(values[place]) for place in which.tolist()]
 
 

@@ -162,7 +162,7 @@ class SkippedGroup(TypedDict):
 
 
 class Skipped(TypedDict):
-    """Such groups of one reason, the first of them by their keys; `kept` are those that the plan does not skip for it."""
+    """Such groups of one reason, the first of them by their keys."""
 
     reason: Literal["zero-variance", "singleton", "small-group", "unscorable"]
     groups: int

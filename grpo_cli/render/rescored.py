@@ -127,7 +127,7 @@ def _largest(rows: Sequence[Facts], width: int | None) -> Table:
     if not any(texts):
         return heads, lines
     if width is not None:
-        used = sum(max(map(len, column)) + 2 for column in zip(["", *heads[1:]], *lines, strict=True))
+        used = sum(max(map(len, column)) + 2 for column in zip(heads, *lines, strict=True))
         texts = [cut(text, max(width - used, NARROWEST)) for text in texts]
     return [*heads, "text"], [[*cells, text] for cells, text in zip(lines, texts, strict=True)]
 

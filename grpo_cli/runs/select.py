@@ -93,8 +93,9 @@ def _write(
             empty = scanned.empty > 0 and not (same and table.format.keeps_empty_records)
             if empty:
                 notes.append(f"{table.name}: records without rollouts are not written")
-            # All rows are the file.
-            whole = same and len(rows) == length and not empty and is_packed(table.source) == bool(target.packing)
+            # All rows are the file, unless its texts are elsewhere.
+            as_it_is = not empty and not table.source.deferred and is_packed(table.source) == bool(target.packing)
+            whole = same and len(rows) == length and as_it_is
             to = replace(target, packing="") if whole else target
             with one_of_several(at, len(targets)), sink(to, force=force, folders=folders) as handle:
                 if whole:

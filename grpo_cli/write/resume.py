@@ -42,10 +42,15 @@ def identity(plan: Plan, binding: Binding, parts: Parts | None, output: Output, 
     by_value = (
         []
         if parts is None
-        else [parts.column, *((name, one.as_dict(), asdict(own)) for name, (one, own) in parts.plans.items())]
+        else [parts.column, *((name, one.as_dict(), _deciding(own)) for name, (one, own) in parts.plans.items())]
     )
-    decisive = [plan.as_dict(), asdict(binding), by_value, {**asdict(output), "force": None, "to": None}, inputs]
+    decisive = [plan.as_dict(), _deciding(binding), by_value, {**asdict(output), "force": None, "to": None}, inputs]
     return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _deciding(binding: Binding) -> dict[str, Any]:
+    """What decides of the output: not how long a line may be."""
+    return {**asdict(binding), "max_line": None}
 
 
 @dataclass(slots=True)

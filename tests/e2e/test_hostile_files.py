@@ -151,6 +151,12 @@ def test_a_longer_line_is_read_when_it_is_said(tmp_path: Path) -> None:
     assert refused.status == 1
     assert "a line of more than 4,000 bytes; --max-line" in refused.err
     assert adv("compute", "a.jsonl", "-o", "b.jsonl", "--max-line", "6000", "-q", cwd=tmp_path).status == 0
+    with (tmp_path / "c.jsonl").open("w") as lines:  # the third begins just before the end of a block
+        lines.writelines(
+            json.dumps({"prompt_id": 1, "text": "x" * size, "reward": 0}) + "\n" for size in (10**6, 10**6, 4 * 10**6)
+        )
+    assert adv("inspect", "c.jsonl", "--max-line", "3000000", cwd=tmp_path).status == 1
+    assert adv("inspect", "c.jsonl", "--max-line", "5000000", cwd=tmp_path).status == 0
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,7 @@ def test_a_file_for_other_commands_is_named_all_the_same(place: Path) -> None:
     as_file(place, 'where = "std > 0"\n')
     for words in (["--json"], ["--quiet"]):
         said = adv("compute", "in.jsonl", "-o", "o.jsonl", "--force", *words, cwd=place).err
-        assert said == "note: grpo-adv.toml sets nothing here\n"
+        assert said == "note: grpo-adv.toml sets nothing for compute\n"
 
 
 def test_a_project_that_does_not_name_the_tool_may_be_anything(place: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import grpo_cli
 from grpo_cli.browse.record import Reader
 from grpo_cli.errors import DataError, InputChanged, UsageError
+from grpo_cli.files import trials
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.write.verify import verify
 from tests.support import harbor
@@ -218,9 +219,18 @@ def test_schemas_says_why_a_folder_is_a_job(job: Path) -> None:
     assert (done.status, json.loads(done.out)["schema"]) == (0, "harbor")
 
 
+def test_what_lies_in_a_trial_is_no_trial(job: Path) -> None:
+    trial = next(folder for folder in sorted(job.iterdir()) if (folder / "result.json").is_file())
+    (trial / "agent").mkdir(exist_ok=True)
+    (trial / "agent" / "config.json").write_text("{}")
+    assert trials.unfinished(trial) == []
+
+
 def test_groups_are_selected_from_a_job(job: Path) -> None:
     selected(job, where="mean > 0.4", output=str(job.parent / "o.jsonl"))
     assert [row["task"] for row in rows_of(job.parent / "o.jsonl")] == ["sort-list"] * 3 + ["fix-build"] * 3
+    selected(job, where="mean >= 0", output=str(job.parent / "all.jsonl"))
+    assert [_said(row) for row in rows_of(job.parent / "all.jsonl")] == [_said(row) for row in _rows(job)]
 
 
 def test_a_trajectory_may_be_missing_cut_short_or_continued(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_the_whole_name_of_an_option_behind_one_dash_is_not_taken_for_a_letter_w
                 read([command.name, "x", word])
 
 
-@pytest.mark.parametrize("words", ["--expr -reward", "-r -reward", "-mrloo", "-grollout", "-o -"])
+@pytest.mark.parametrize("words", ["--expr -reward", "-r -reward", "-mrloo", "-grollout", "-o -", "-- -config"])
 def test_what_begins_with_a_dash_may_be_a_value_or_a_letter_with_one(words: str) -> None:
     assert isinstance(read(["compute", "in.jsonl", *words.split()]), Line)
 
