@@ -492,7 +492,7 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     such = f" ({count} such rows)" if count > 1 else ""
     raise DataError(
         f"{narrow.place(row)}: {wrong}{such}",
-        "--missing exclude leaves such rows out, zero gives them 0, as-zero counts them as reward 0",
+        "--missing exclude leaves such rows out, zero gives them advantage 0, as-zero counts them as reward 0",
     )
 
 

@@ -272,7 +272,8 @@ def _several(codes: tuple[Index, Index], unclear: Index, sides: tuple[Narrow, Na
         label = cut(plain(side.label(int(side.table["group"][int(here[0])]))), SHOWN)
         shown.append(f"{label} ({'; '.join(places)})")
     what = f"{' and '.join(by)} is the same in several rows of a group, so the rollouts do not pair one to one"
-    return DataError(f"{what}: {', '.join(shown)}", "name the id of the rollout with --rollout")
+    cure = "name the id of the rollout with --rollout, or remove rows that are there twice"
+    return DataError(f"{what}: {', '.join(shown)}", cure)
 
 
 def _hashes(side: Narrow, text: str) -> pl.Series:

@@ -228,7 +228,7 @@ def _table(example: Example, steps: dict[str, list[str]], width: int) -> list[st
 
 
 def _by_hand(example: Example) -> list[str]:
-    """The division (and the whitening) of the first row whose residual is not 0; nothing without such a row."""
+    """The division, weight and whitening of the first row whose residual is not 0; nothing without such a row."""
     if example.plan.rewards.combine == "normalize":
         return []
     rows = zip(_row_names(example), example.group.head(SHOWN).iter_rows(named=True), strict=True)
@@ -242,9 +242,15 @@ def _by_hand(example: Example) -> list[str]:
 
     scaled = row[".reward.scaled"]
     lines = [f"row {name}: {text(row['.reward.residual'])} / {text(row['.reward.divisor'])} = {text(scaled)}"]
+    if example.plan.weight.by != "none":
+        weight = row[".weight"]
+        lines.append(f"times the weight of its group: {text(scaled)} * {text(weight)} = {text(scaled * weight)}")
+        scaled *= weight
     if [type(op) for op in example.plan.post] == [Whiten]:
         ((op, mean, divisor),) = example.whitenings
         whitened = (scaled - mean) / divisor if op.divide else scaled - mean
         term = f"{text(scaled)} {'+' if mean < 0 else '-'} {text(abs(mean), divisor)}"
         lines.append(f"then {f'({term}) / {text(divisor)}' if op.divide else term} = {text(whitened, divisor)}")
+    elif example.plan.post:
+        lines.append(f"after the remaining steps: {number(plain(row['.advantage']), digits=DIGITS)}")
     return lines

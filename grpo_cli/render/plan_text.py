@@ -256,7 +256,7 @@ def _weight(plan: Plan) -> list[str]:
         "pass-at-k": f"{rule.k} (1 - p)^{rule.k - 1}, {rate}",
         "std": "std / (the largest std of a group in the batch + 1e-06)",
         "hard": f"e / mean e over the groups of the batch with a spread, e = exp(-m/{exact(rule.temperature)}), "
-        "m the mean of the first reward column, 1 if it is 0",
+        "m the mean of the first reward column (1 where that mean is 0)",
     }
     return [f"then A * {factors[rule.by]}"] if rule.by in factors else []
 

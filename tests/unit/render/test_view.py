@@ -348,6 +348,23 @@ def test_whitening_is_worked_out_by_hand() -> None:
     assert (float(a) - float(b) * (1 if sign == "-" else -1)) / float(c) == pytest.approx(float(result), rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"weight.by": "std"}, {"weight.by": "hard"}, {"weight.by": "peak"}, {"weight.by": "pass-at-k"},
+        {"weight.by": "std", "post.whiten.level": "sample"}, {"post.clip.hi": 0.3, "post.whiten.level": "sample"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_arithmetic_by_hand_ends_at_the_advantage(settings: dict[str, Any]) -> None:
+    text = explained(settings)
+    by_hand = text.partition("by hand")[2].partition("nothing was written")[0]
+    place = re.search(r"row (\S+):", by_hand)
+    assert place is not None
+    (row,) = (row for row in table_of(text) if row["row"] == place[1])
+    assert float(by_hand.split()[-1]) == pytest.approx(float(row["advantage"]), abs=1e-3)
+
+
 def test_combined_estimates_are_worked_out_column_by_column() -> None:
     text = explained({"estimator.name": "gdpo", "rewards.weights": (1.0, 0.5)})
     assert "z(reward)" in text

@@ -251,7 +251,8 @@ def test_repeated_texts_pair_where_it_is_all_one_and_stop_where_it_is_not(tmp_pa
         "error: completion is the same in several rows of a group, so the rollouts do not pair one to one: "
         "0 (2 rows, new.jsonl:1 and new.jsonl:2; 2 rows, old.jsonl:1 and old.jsonl:2), "
         "1 (2 rows, new.jsonl:4 and new.jsonl:5; 2 rows, old.jsonl:4 and old.jsonl:5), "
-        "2 (2 rows, new.jsonl:7 and new.jsonl:8; 2 rows, old.jsonl:7 and old.jsonl:8); name the id of the rollout with --rollout\n"
+        "2 (2 rows, new.jsonl:7 and new.jsonl:8; 2 rows, old.jsonl:7 and old.jsonl:8); name the id of the rollout with --rollout, "
+        "or remove rows that are there twice\n"
     )
 
 
