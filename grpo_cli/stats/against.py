@@ -242,6 +242,8 @@ def _by_difficulty(rates: Floats, before: Floats, change: Floats, together: Floa
         here = places == place
         if here.any():
             mean, mean_before, (low, high) = rates[here].mean(), before[here].mean(), _interval(change[here])
+            if mean != mean_before and np.ptp(np.round(change[here], DIGITS)) == 0:
+                low, high = None, None  # a few prompts that changed alike say nothing of how others change
             lines.append({
                 "difficulty": band, "prompts": int(here.sum()), "before": float(mean_before), "now": float(mean),
                 "change": float(mean - mean_before), "low": low, "high": high,

@@ -69,6 +69,14 @@ def test_the_interval_is_that_of_student(tmp_path: Path) -> None:
         assert found["high"] == pytest.approx(fmean(changes) + half, rel=1e-3, abs=1e-3)
 
 
+def test_prompts_that_changed_alike_give_no_interval_of_no_width(tmp_path: Path) -> None:
+    half, most = [1, 1, 0, 0], [1, 1, 1, 0]
+    (line,) = changed(tmp_path, dict.fromkeys("abcd", most), dict.fromkeys("abcd", half))["by_difficulty"]
+    assert (line["change"], line["low"], line["high"]) == (0.25, None, None)
+    (line,) = changed(tmp_path, dict.fromkeys("abcd", half), dict.fromkeys("abcd", half))["by_difficulty"]
+    assert (line["change"], line["low"], line["high"]) == (0, 0, 0)
+
+
 def test_one_prompt_has_no_interval(tmp_path: Path) -> None:
     runs(tmp_path, {"a": [1, 1]}, {"a": [0, 1]})
     done = adv("inspect", "now.jsonl", "--against", "before.jsonl", cwd=tmp_path)
