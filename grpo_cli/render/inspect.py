@@ -318,7 +318,7 @@ def _length(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
         "-" if length[name] is None else f"{length[name]:+.2f}" for name in ("correlation", "within_groups")
     )
     means = [f"mean {number(length['mean'])}"]
-    ends = (("best rows", "best"), ("worst", "worst"))
+    ends = (("at the highest reward", "best"), ("the lowest", "worst"))
     means += [", ".join(f"{word} {number(length[name])}" for word, name in ends if length[name] is not None)]
     yield "length", [
         f"correlation with the reward {overall}, within groups {inside}",
