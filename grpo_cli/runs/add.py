@@ -15,9 +15,11 @@ from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Scanned, Weaving
 from grpo_cli.read.apply_schema import recognise
+from grpo_cli.read.known_names import GROUP_TIERS, PAIR_IDS
 from grpo_cli.read.open_tables import STDIN, find_inputs
 from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.schemas.table import NONE
+from grpo_cli.values.cells import Field
 from grpo_cli.write.outputs import Output, Target, choose_targets, identities, is_folder, refuse_columns, refuse_summary
 from grpo_cli.write.weave import Writing, in_turn, make_folders
 
@@ -48,7 +50,13 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     if job.file == STDIN == job.columns:
         raise UsageError("standard input is both FILE and --from", "name one of them")
     table = _opened(_only(job.file), job)
-    frame, has_types = (job.columns, True) if isinstance(job.columns, pl.DataFrame) else _read(_only(job.columns))
+    other = None
+    if isinstance(job.columns, pl.DataFrame):
+        frame, has_types = job.columns, True
+    else:
+        source = registry.as_text(_only(job.columns))
+        other = FileTable(source, registry.of(source))
+        frame, has_types = other.format.read(source), other.format.has_types
     frame = _chosen(frame, job.chosen)
     output = replace(job.output, column=frame.columns[0], also=tuple(frame.columns[1:]))
     (target,) = choose_targets([table], output)
@@ -66,6 +74,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         frame = pl.DataFrame(map(_typed, frame))
     frame = pl.DataFrame([_addable(series, target) for series in frame])
 
+    warnings = _in_another_order(table, other, frame.columns)
     weaving = Weaving(added=frame, take=None, replace=output.replace, metadata={})
     writing = Writing(table, target, scanned.index, weaving, 0, None)
     phase("writing", 0, None)
@@ -81,7 +90,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         "columns": {series.name: _words(series.dtype) for series in frame},
         "replaced": [name for name in frame.columns if name in there],
         "outputs": [target.name],
-        "warnings": [*_lost(frame, target), *notes],
+        "warnings": [*warnings, *_lost(frame, target), *notes],
         "seconds": round(time.perf_counter() - started, 3),
     }
 
@@ -106,11 +115,18 @@ def _opened(source: Input, job: Job) -> FileTable:
         return records
 
 
-def _read(source: Input) -> tuple[pl.DataFrame, bool]:
-    """A file as a frame, and whether its format has types: if not, all cells are texts."""
-    source = registry.as_text(source)
-    known = registry.of(source)
-    return known.read(source), known.has_types
+def _in_another_order(table: FileTable, other: FileTable | None, added: Sequence[str]) -> list[str]:
+    """A warning if an id has the same values in both files, but not row by row."""
+    if other is None:
+        return []
+    both = {*table.columns()} & {*other.columns()} - {*added}
+    for name in (name for name in (*PAIR_IDS, *GROUP_TIERS[0]) if name in both):
+        here, there = (side.scan([Field(name, "key")]).frame[name] for side in (table, other))
+        if here.dtype.is_nested() or here.dtype != there.dtype or here.equals(there):
+            continue
+        if here.cast(pl.String).sort().equals(there.cast(pl.String).sort()):
+            return [f"{name} has the same values in {other.name}, in another order: rows are matched by their position"]
+    return []
 
 
 def _typed(texts: pl.Series) -> pl.Series:

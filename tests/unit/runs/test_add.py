@@ -342,3 +342,17 @@ def test_an_output_is_passed_over_in_its_folder(tmp_path: Path) -> None:
     out = grpo_cli.add_columns(source, NEW.select("f64"))
     assert Path(out).name == "in.added.jsonl"
     assert "skipped 1 files" in grpo_cli.inspect(tmp_path).facts["warnings"][0]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
+@pytest.mark.parametrize(("order", "warned"), [("sorted", False), ("reversed", True), ("others", False)])
+def test_ids_in_another_order_are_warned_of(suffix: str, order: str, warned: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case is a pair
+    ids = [f"r{number}" for number in range(9)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": name, "reward": 1}) + "\n" for name in ids))
+    there = {"sorted": ids, "reversed": ids[::-1], "others": [f"x{name}" for name in ids]}[order]
+    frame = pl.DataFrame({"id": there, "new": range(9)})
+    path = tmp_path / f"b.{suffix}"
+    getattr(frame, f"write_{'ndjson' if suffix == 'jsonl' else suffix}")(path)
+    done = adv("add", "a.jsonl", "--from", path.name, "--column", "new", "--in-place", "--json", cwd=tmp_path)
+    said = [f"id has the same values in {path.name}, in another order: rows are matched by their position"]
+    assert (done.status, json.loads(done.out)["warnings"]) == (0, said if warned else [])
