@@ -16,7 +16,6 @@ from grpo_cli.options.table import COMMANDS, EVERY
 from grpo_cli.schemas.table import REFUSED, schemas
 from tests.support.command import adv
 from tests.support.documents import BLOCK, DOCS, PAGES, ROOT, TABLES, regenerated, run_block, shell
-from tests.support.drawn import is_nightly
 from tests.support.goldens import cases
 from tests.support.samples import samples_in
 from tests.unit.test_rooms import PACKAGE, RULES
@@ -72,7 +71,7 @@ def test_the_blocks_of_a_page_run_twice_in_a_row_in_a_folder(
     name: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)
-    for _ in range(2 if name in {"README.md", "docs/getting-started.md"} or is_nightly() else 1):
+    for _ in range(2):
         for kind, body in BLOCKS[name]:
             if kind == "python":
                 exec(compile(body, name, "exec"), {"__name__": "block"})  # noqa: S102 - that it runs is the point
