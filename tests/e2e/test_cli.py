@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import get_args, get_origin
+from typing import TYPE_CHECKING, get_args, get_origin
 
 import polars as pl
 import pytest
@@ -20,6 +19,9 @@ from grpo_cli.options.table import OPTIONS, Option
 from tests.support.command import adv, process, taken
 from tests.support.drawn import some
 from tests.support.samples import samples_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROWS = '{"prompt_id": "a", "reward": 1}\n{"prompt_id": "a", "reward": 0}\n'
 
@@ -46,7 +48,7 @@ LINES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("line", some(LINES, 4))
+@pytest.mark.parametrize("line", some(LINES, 2))
 def test_a_line_means_in_this_process_what_it_means_in_its_own(line: str, tmp_path: Path) -> None:
     facts = []
     for run, place in ((process, tmp_path / "own"), (adv, tmp_path / "this")):
@@ -117,17 +119,28 @@ def test_a_gate_that_holds_exits_3_and_writes_nothing(place: Path) -> None:
     assert files(place) == before
 
 
-LISTINGS = [
-    ["presets"],
-    ["methods"],
-    ["presets", "--json"],
-    ["inspect", "rewards.jsonl"],
-    ["--help"],
-    ["compute", "-h"],
-]
+def test_an_existing_output_is_kept_without_force(place: Path) -> None:
+    (place / "out.jsonl").write_text("precious")
+    done = adv("compute", "rewards.jsonl", "-o", "out.jsonl", cwd=place)
+    assert (done.status, (place / "out.jsonl").read_text()) == (2, "precious")
+    assert "--force" in done.err
+    assert adv("compute", "rewards.jsonl", "-o", "out.jsonl", "--force", "-q", cwd=place).status == 0
 
 
-@pytest.mark.parametrize("command", some(LISTINGS, 3), ids=" ".join)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv", "tsv", "arrow"])
+def test_every_format_comes_out_with_the_same_numbers(place: Path, suffix: str) -> None:
+    assert adv("compute", "rewards.parquet", "-q", "-o", f"out.{suffix}", cwd=place).status == 0
+    assert adv("compute", f"out.{suffix}", "-q", "--replace", "-o", "again.jsonl", cwd=place).status == 0
+    first = adv("compute", "rewards.jsonl", "-q", "-o", "-", cwd=place).rows
+    again = [json.loads(line) for line in (place / "again.jsonl").read_text().splitlines()]
+    assert [row["advantage"] for row in again] == [row["advantage"] for row in first]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["presets"], ["methods"], ["presets", "--json"], ["inspect", "rewards.jsonl"], ["--help"], ["compute", "--help"]],
+    ids=" ".join,
+)
 def test_a_reader_that_leaves_a_listing_early_is_no_error(command: list[str], place: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -151,8 +164,8 @@ def test_a_broken_pipe_is_silent(place: Path) -> None:
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A place with a file that takes a while to pack."""
     place = tmp_path_factory.mktemp("large")
-    at = pl.int_range(1_000_000)
-    pl.select(prompt_id=(at // 8).cast(pl.String), reward=at % 3).write_ndjson(place / "big.jsonl")
+    lines = (f'{{"prompt_id": "{i // 8}", "reward": {i % 3}}}\n' for i in range(1_000_000))
+    (place / "big.jsonl").write_text("".join(lines))
     return place
 
 
@@ -244,6 +257,46 @@ def test_a_wrong_value_of_any_option_is_one_line_and_no_file(option: Option, pla
     assert files(place) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty.jsonl", b"", "no rows"),
+        ("cut.jsonl", ROWS.encode() + b'{"prompt_id": "a", "rew', "cut.jsonl:3"),
+        ("text.jsonl", b"hello\n", "text.jsonl:1"),
+        ("array.json", b'[{"prompt_id": 1, "reward": 1},', "array.json:1"),
+        ("bad.parquet", b"PAR1 but not really", "bad.parquet"),
+        ("short.parquet", b"PAR1", "short.parquet"),
+        ("parquet.jsonl", b"PAR1 of whatever length", "this is parquet, not text; name it .parquet"),
+        ("bad.arrow", b"ARROW1\0\0nonsense", "bad.arrow"),
+        ("ragged.csv", b"prompt_id,reward\na,1\nb\n", "ragged.csv"),
+        ("word.jsonl", b'{"prompt_id": 1, "reward": "good"}\n', "word.jsonl:1"),
+        ("nokey.jsonl", b'{"x": 1, "reward": 1}\n', "--group"),
+        ("nullkey.jsonl", ROWS.encode() + b'{"prompt_id": null, "reward": 1}\n', "nullkey.jsonl:3"),
+        ("null.jsonl", ROWS.encode() + b'{"prompt_id": "a", "reward": null}\n', "null.jsonl:3"),
+        ("notes.txt", b"hello", "unknown file format"),
+    ],
+)
+def test_a_broken_file_is_one_line_that_says_where(name: str, content: bytes, message: str, place: Path) -> None:
+    (place / name).write_bytes(content)
+    before = files(place)
+    done = adv("compute", name, cwd=place)
+    assert done.status in {1, 2}
+    assert message in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert files(place) == before
+
+
+@pytest.mark.parametrize("name", ["rewards.jsonl", "rewards.parquet"])
+@pytest.mark.parametrize("keep", [0.3, 0.95, 0.999])
+def test_a_truncated_sample_never_gives_an_output(name: str, keep: float, place: Path) -> None:
+    whole = (place / name).read_bytes()
+    (place / f"cut-{name}").write_bytes(whole[: int(len(whole) * keep)])
+    before = files(place)
+    done = adv("compute", f"cut-{name}", cwd=place)
+    assert done.status == 1, done
+    assert files(place) == before
+
+
 def test_without_a_command_the_help_is_all_that_is_said(place: Path) -> None:
     done = adv(cwd=place)
     assert done.status == 2
@@ -252,9 +305,69 @@ def test_without_a_command_the_help_is_all_that_is_said(place: Path) -> None:
 
 
 def test_debug_shows_the_traceback(place: Path) -> None:
-    command = [sys.executable, "-m", "grpo_cli", "compute", "none.jsonl", "--debug"]
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "grpo_cli", "compute", "none.jsonl", "--debug"],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "Traceback" in done.stderr
+
+
+def test_several_files_go_into_a_directory_under_their_names(place: Path) -> None:
+    for step in (1, 2, 10):
+        (place / "runs" / f"step_{step}").mkdir(parents=True)
+        (place / "runs" / f"step_{step}" / "rewards.jsonl").write_text(ROWS)
+    done = adv("compute", "runs", "--group-within", "file", "-o", "out/", "--json", cwd=place)
+    facts = json.loads(done.out)
+    assert facts["outputs"] == [f"out/step_{step}/rewards.jsonl" for step in (1, 2, 10)]
+    assert facts["groups"] == 3
+    assert (place / "out" / "step_10" / "rewards.jsonl").read_text().count("advantage") == 2
+
+
+def test_files_that_share_keys_are_not_merged_in_silence(place: Path) -> None:
+    (place / "one.jsonl").write_text(ROWS)
+    (place / "two.jsonl").write_text(ROWS)
+    done = adv("compute", "one.jsonl", "two.jsonl", cwd=place)
+    assert done.status == 1
+    assert "--group-within file" in done.err
+    assert "--group-within input" in done.err
+
+
+def test_duplicates_refill_what_was_dropped(place: Path) -> None:
+    done = adv(
+        "compute", "rewards.parquet", "--zero-variance", "drop", "--duplicate", "-o", "d.parquet", "-q", cwd=place
+    )
+    assert done.status == 0, done.err
+    frame = pl.read_parquet(place / "d.parquet")
+    assert frame.filter("advantage_copy")["prompt_id"].n_unique() in {1, 2}
+    assert "multiply-6-7" not in frame["prompt_id"].to_list()
+
+
+def test_methods_lists_all_and_explains_one(place: Path) -> None:
+    assert "rloo" in adv("methods", cwd=place).out
+    assert "2402.14740" in adv("methods", "rloo", cwd=place).out
+    assert json.loads(adv("methods", "rloo", "--json", cwd=place).out)["name"] == "rloo"
+    assert "did you mean 'rloo'" in adv("methods", "rlo", cwd=place).err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["compute", "--help"],
+        ["methods"],
+        ["methods", "gigpo"],
+        ["compute", "rewards.jsonl"],
+        ["compute", "rewards.jsonl", "--explain"],
+    ],
+)
+def test_nothing_is_wider_than_80_columns(arguments: list[str], place: Path) -> None:
+    done = adv(*arguments, cwd=place)
+    assert done.status == 0
+    assert max(map(len, done.out.splitlines())) <= 80
+    assert "\x1b[" not in done.out
 
 
 # --- texts in the place of rewards -------------------------------------------------------------------------

@@ -7,8 +7,7 @@ import io
 import json
 import re
 import shutil
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
@@ -18,6 +17,9 @@ from grpo_cli.errors import UnknownName
 from grpo_cli.files.installation import install
 from tests.support.command import adv, process
 from tests.support.samples import samples_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STEPS = ("inspect", "steps.jsonl", "-g", "prompt_id,step")
 SHARED = (
@@ -35,6 +37,15 @@ def place(tmp_path: Path) -> Path:
 # --- inspect -----------------------------------------------------------------------------------------------
 
 
+def test_the_summary_has_its_sections_in_order(place: Path) -> None:
+    done = adv("inspect", "rewards.jsonl", cwd=place)
+    labels = [line[:15].strip() for line in done.out.splitlines() if line[:1].strip() and line[14:15] == " "]
+    wanted = ["input", "rows", "groups", "rewards", "solve rate", "zero variance", "other sizes", "spread", "sample size",
+              "length", "duplicates", "verdict"]  # fmt: skip
+    assert [label for label in labels if label in wanted] == wanted
+    assert (done.status, done.err) == (0, "")
+
+
 @pytest.mark.parametrize("width", ["80", "60", "120"])
 @pytest.mark.parametrize(
     "arguments",
@@ -44,12 +55,19 @@ def place(tmp_path: Path) -> Path:
         (*STEPS, "--show", "add-17-25,1"),
         ("inspect", "two_rewards.jsonl", "-r", "accuracy", "-r", "format"),
         (
-            "select", "rewards.jsonl", "-w", "0.1 <= mean <= 0.9 and std > 0.3", "--per-group", "2", "--limit", "2",
+            "select",
+            "rewards.jsonl",
+            "-w",
+            "0.1 <= mean <= 0.9 and std > 0.3",
+            "--per-group",
+            "2",
+            "--limit",
+            "2",
             "--force",
         ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_nothing_is_wider_than_the_terminal(arguments: tuple[str, ...], width: str, place: Path) -> None:
     done = adv(*arguments, cwd=place, COLUMNS=width)
     assert done.status == 0, done.err

@@ -74,12 +74,31 @@ def test_a_completion_ends_with_the_answer_that_its_reward_is_for() -> None:
         assert "\n" not in row["completion"]
 
 
-def test_one_group_is_all_solved_one_all_failed_and_no_other_is_constant(rewards: dict[str, list[float]]) -> None:
+@pytest.mark.parametrize(
+    ("checker", "answer", "truth", "reward"),
+    [
+        ("exact", "42", "42", 1.0),
+        ("exact", "042", "42", 0.0),
+        ("letters_in_place", "abn", "aaabnn", 0.1667),  # only the first letter, of six
+        ("letters_in_place", "sralpo", "sralop", 0.6667),
+        ("overlap", "2 3 5 7", "2 3 5 7 11 13 17 19", 0.5),
+        ("overlap", "1 2", "2 3", 0.3333),
+    ],
+)
+def test_the_checkers_judge_as_they_say(checker: str, answer: str, truth: str, reward: float) -> None:
+    assert getattr(make, checker)(answer, truth) == reward
+
+
+def test_one_group_is_all_solved_one_all_failed_and_no_other_is_constant(
+    rewards: dict[str, list[float]],
+) -> None:
     constant = {key: set(values) for key, values in rewards.items() if len(values) > 1 and len(set(values)) == 1}
     assert constant == {"multiply-6-7": {1.0}, "fibonacci-50": {0.0}}
 
 
-def test_one_group_is_a_singleton_and_the_others_have_three_to_eight_rows(rewards: dict[str, list[float]]) -> None:
+def test_one_group_is_a_singleton_and_the_others_have_three_to_eight_rows(
+    rewards: dict[str, list[float]],
+) -> None:
     sizes = {key: len(values) for key, values in rewards.items()}
     assert [key for key, size in sizes.items() if size == 1] == ["hex-255"]
     assert set(sizes.values()) == {1, 3, 4, 5, 6, 7, 8}
@@ -96,6 +115,12 @@ def test_prompt_ids_return_in_every_step_and_the_reward_rises() -> None:
     assert {frozenset(row["prompt_id"] for row in rows) for rows in steps.values()} == {frozenset(make.PROGRESS)}
     means = [fmean(row["reward"] for row in rows) for rows in steps.values()]
     assert means == sorted(set(means))
+
+
+def test_every_step_has_groups_to_learn_from() -> None:
+    groups = _groups(_lines("steps.jsonl"), "step", "prompt_id")
+    mixed = {step for (step, _), rows in groups.items() if len({row["reward"] for row in rows}) > 1}
+    assert mixed == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("name", ["accuracy", "format"])
