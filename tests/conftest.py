@@ -23,6 +23,7 @@ gc.set_threshold(100_000)
 PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("everyday", max_examples=20, **PATIENT)
 settings.register_profile("nightly", max_examples=800, **PATIENT)
+settings.register_profile("few", max_examples=4, **PATIENT)  # where the same examples run elsewhere
 settings.load_profile("everyday")
 
 FOLDERS = count()
@@ -41,6 +42,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("nightly"):
         settings.load_profile("nightly")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than cores: a fourth of a worker's time is spent waiting, for processes and servers that tests start."""
+    return 1 + (os.cpu_count() or 1)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -25,7 +25,7 @@ MORE = {"ema": ("role",), "length-penalty": ("input_length", "turns")}  # what a
 
 def examples(count: int) -> settings:
     """Another number for a test with many cases or slow examples; the nightly run raises it like all others."""
-    return settings(max_examples=count * settings().max_examples // EVERYDAY)
+    return settings(max_examples=max(1, count * settings().max_examples // EVERYDAY))
 
 
 def some(cases: Iterable[T], every: int) -> list[T]:
