@@ -28,6 +28,7 @@ ROLLOUT: Final = "rollout"
 FARTHEST: Final = (
     1e150  # from 0 that rewards may lie: the squares of larger ones overflow, and give 0 or NaN in silence
 )
+FEW_ROWS: Final = 4_096  # facts of groups are computed on rows like these: a query costs more than the arithmetic
 _ROW_BY_ROW: Final[dict[bytes, bool]] = {}  # expressions that were asked about; most plans are made of the same ones
 
 
@@ -116,19 +117,19 @@ class Frames:
 
     def sum(self, value: pl.Expr) -> pl.Expr:
         """The sum over each group; nulls are left out."""
-        totals = group_sums(self._codes, self._computed(value), len(self.groups))
-        return self._fact(self._named(""), pl.Series(totals))
+        return self._sum(self._computed(value))
 
     def average(self, value: pl.Expr) -> pl.Expr:
         """The mean over each group; nulls are left out, NaN where nothing else is there."""
-        return self.sum(value) / self.sum(value.is_not_null())
+        values = self._computed(value)
+        return self._sum(values) / self._sum(values.is_not_null())
 
     def base(self, value: pl.Expr, prefix: str) -> dict[str, pl.Expr]:
         """The base quantities of a column's groups by name, `prefix` before them; groups without values have no extremes."""
-        sizes = self.groups["size"].to_numpy()
+        sizes = self._facts["size"].to_numpy()
         computed = base_quantities(self._codes, self._computed(value), sizes, self._runs, self._piece)
         far = np.maximum(
-            np.abs(computed["min"]), np.abs(computed["max"]), where=computed["n"] > 0, out=np.zeros(len(self.groups))
+            np.abs(computed["min"]), np.abs(computed["max"]), where=computed["n"] > 0, out=np.zeros(len(sizes))
         )
         if (far > FARTHEST).any():
             reached = f"{far.max(where=far > FARTHEST, initial=0.0):g}"
@@ -171,7 +172,8 @@ class Frames:
         columns = {"value": self._computed(value).cast(pl.Float64), "batch": self._rows[BATCH]}
         if weight is not None:
             columns["weight"] = self._computed(weight).cast(pl.Float64)
-        rows = pl.DataFrame(columns).drop_nulls("value")
+        rows = pl.DataFrame(columns)
+        rows = rows.drop_nulls("value") if rows["value"].null_count() else rows
         weights = None if weight is None else rows["weight"].to_numpy()
         moments = Moments.of(rows["value"].to_numpy(), rows["batch"].to_numpy(), self._batches, weights)
         return BatchMoments(**self._spread(_plain(moments)))
@@ -199,13 +201,15 @@ class Frames:
         """These columns on every row, computed piece by piece."""
         names = list(dict.fromkeys(names))
         needed, steps = {*names, GROUP}, list[pl.Expr]()  # a frame without a column has no height
-        for name in reversed(self._later):
+        few = len(self._rows) <= FEW_ROWS
+        known, later = (self._facts, self._later_facts | self._later) if few else (self.groups, self._later)
+        for name in reversed(later):
             if name in needed:
-                needed.update(self._later[name].meta.root_names())
-                steps.append(self._later[name].alias(name))
+                needed.update(later[name].meta.root_names())
+                steps.append(later[name].alias(name))
         # Brackets and not `select` and `gather`: on small tables a query costs more than its arithmetic.
         rows = self._rows[[name for name in self._rows.columns if name in needed]]
-        facts = [self.groups[name] for name in self.groups.columns if name in needed]
+        facts = [known[name] for name in known.columns if name in needed]
         same = {fact.name for fact in facts if not fact.dtype.is_float() and fact.n_unique() == 1}
         codes = self.codes
 
@@ -217,6 +221,9 @@ class Frames:
             return _of_lines(rows[start:end].hstack(spread), steps[::-1], names)
 
         return pl.concat(over(lines, len(codes), self._piece) or [lines(0, 0)])
+
+    def _sum(self, values: pl.Series) -> pl.Expr:
+        return self._fact(self._named(""), pl.Series(group_sums(self._codes, values, len(self._facts))))
 
     def _computed(self, value: pl.Expr) -> pl.Series:
         """The values of an expression on every row."""

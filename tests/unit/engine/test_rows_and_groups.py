@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import grpo_cli
 from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.engine.frames import Frames
+from grpo_cli.engine.frames import FEW_ROWS, Frames
 from grpo_cli.engine.group_stats import Segments, base_quantities, group_extremes, group_means
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import OF_GROUPS, OF_ROWS, Scored, score
@@ -92,6 +92,16 @@ def numbered_anew(data: pl.DataFrame) -> pl.DataFrame:
     return data.with_columns(
         group=pl.col("group").cast(pl.String).cast(pl.Categorical(pl.Categories.random())).to_physical().cast(pl.UInt32)
     )
+
+
+@pytest.mark.parametrize("method", ALONE)
+def test_facts_that_few_rows_compute_by_themselves_have_the_bits_of_groups(method: str) -> None:
+    plan, together = Plan.of({"estimator.name": method}), full(FEW_ROWS + 1000, 700)
+    if ESTIMATORS[method].sets.get("shape.binary.threshold") is not None:
+        together = together.with_columns(pl.col("reward.0").round())
+    parts = [together.filter(pl.col("group") < 350), together.filter(pl.col("group") >= 350)]
+    assert max(map(len, parts)) <= FEW_ROWS
+    assert advantages_by_row(plan, parts) == advantages_by_row(plan, [together])
 
 
 @pytest.mark.parametrize("method", ALONE)
