@@ -43,6 +43,7 @@ def render(facts: AgainstDocument, console: Console) -> None:
     ]
     sheet.row("changes", counts)
     sheet.blank()
+    sheet.text("by the solve rate of both runs together", style="bold")
     heads = ["difficulty", "prompts", "before", "now", "change", level]
     rows = [
         [
@@ -65,6 +66,7 @@ def render(facts: AgainstDocument, console: Console) -> None:
             sheet.row("" if at else word, text + label, hang=2)
     if facts["gained"] or facts["lost"]:
         sheet.row("", "(the first number is the change shrunk for noise)")
+    sheet.blank()
     sheet.warnings(facts["warnings"], hang=2)
     sheet.row("verdict", facts["verdict"], style="cyan", hang=2)
 

@@ -31,11 +31,10 @@ def render(facts: AuditDocument | AuditPartsDocument, console: Console) -> None:
     if "match" in facts:
         _print(facts, sheet)
         return
-    for i, part in enumerate(facts["parts"]):
-        if i:
-            sheet.blank()
+    for part in facts["parts"]:
         sheet.part(facts["plan_by"], part["value"])
         _print(part, sheet)
+        sheet.blank()
 
 
 def _print(facts: Audited, sheet: Sheet) -> None:
