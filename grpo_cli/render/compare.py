@@ -21,7 +21,7 @@ def render(facts: CompareDocument, console: Console) -> None:
     sheet = Sheet(console)
     sheet.row("input", listing(clean(name) for name in facts["inputs"]))
     sheet.row("rows", f"{facts['rows']:,} in {count(facts['groups'], 'group')}")
-    sheet.row("read as", [clean(note) for note in facts["notes"]])
+    sheet.row("read as", [clean(note.removeprefix("read as ")) for note in facts["notes"]])
     sheet.blank()
     for plan in facts["plans"]:
         sheet.row(clean(plan["name"]), plan_text.describe(plan_text.plan_from_dict(plan["plan"])), hang=2)
