@@ -32,7 +32,7 @@ from grpo_cli.read.known_names import ADVANTAGES, LENGTHS, STEP_LIKE
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Rule
 from grpo_cli.read.rollouts import counted, rows_counted, unequal_siblings, with_rollouts
-from grpo_cli.read.tables import Binding
+from grpo_cli.read.tables import Binding, Table
 from grpo_cli.stats.facts import plain
 from grpo_cli.values.cells import Kind
 
@@ -48,12 +48,17 @@ OPTIONS: Final = {"divisor.level": "--scale", "divisor.of": "--std-of", "divisor
 GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
 
 
-def what_is_read(names: Sequence[str], binding: Binding, column: str | None, table: str) -> tuple[str, Binding]:
+def what_is_read(names: Sequence[str], binding: Binding, column: str | None, table: Table) -> tuple[str, Binding]:
     """The column of advantages, and the binding that has along all by which rows may be grouped; `names` are those of columns."""
     if column is None:
         column = next((name for name in ADVANTAGES if name in names), None)
         if column is None:
-            raise DataError(f"{table}: no column holds advantages", "name it with --column NAME")
+            records = table.sample().records
+            numbers = [name for name in names if any(isinstance(row.get(name), (int, float)) for row in records)]
+            raise DataError(
+                f"{table.name}: no column holds advantages",
+                f"name it with --column NAME (columns of numbers: {', '.join(numbers[:LISTED]) or 'none'})",
+            )
     elif column not in names and column.partition(".")[0] not in names:
         raise UnknownName.among("column", column, names)
     length = next((name for name in LENGTHS if name in names), None)

@@ -21,7 +21,7 @@ from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.files.inputs import Input
 from grpo_cli.options.conditions import Filter
 from grpo_cli.read.excerpts import code_of
-from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
+from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.inspect import Job, scored
 from grpo_cli.runs.progress import Watching
@@ -67,7 +67,7 @@ class Model:
         found, skipped = find_inputs(job.inputs) if inputs is None else (list(inputs), [])
         tables = open_tables(found, job.binding)
         inspection = scored(tables, job.binding, job.plan, job.view, over=Watching(tables, phase))
-        return cls(job, tables, inspection, (*inspection.narrow.warnings, *skipped_warnings(skipped)))
+        return cls(job, tables, inspection, (*inspection.narrow.warnings, *skipped))
 
     def under(self, plan: Plan) -> Self:
         """The same rows under another plan; the files are read again only where it needs what was not read."""

@@ -221,6 +221,8 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     left_out = [("duplicate responses in their group", len(rollouts.rows) - int(distinct.sum()))]
     rollouts = rollouts.at(distinct)
     rollouts = rollouts.at(np.lexsort((-rollouts.rewards, rollouts.codes)))
+    _, first, groups = np.unique(rollouts.codes, return_index=True, return_inverse=True)
+    equal = (rollouts.rewards[first] == np.minimum.reduceat(rollouts.rewards, first))[groups]
     better, worse = _PAIRS[wanted.pairs or "extremes"](rollouts)
     margins = rollouts.rewards[better] - rollouts.rewards[worse]
     wide = (margins > 0) & (margins >= (wanted.min_margin or 0.0))
@@ -235,9 +237,9 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
         better, worse, margins, codes = better[kept], worse[kept], margins[kept], codes[kept]
     order = np.lexsort((worse, better, codes))
     better, worse, margins = better[order], worse[order], margins[order]
-    grouped = len(np.unique(rollouts.codes))
-    facts["groups_without_pair"] = grouped - len(np.unique(codes))
-    left_out.append(("in no pair", len(rollouts.rows) - len(np.union1d(better, worse))))
+    facts["groups_without_pair"] = len(first) - len(np.unique(codes))
+    left_out.append(("in groups with a single reward, which make no pair", int(equal.sum())))
+    left_out.append(("in no pair of their group", int((~equal).sum()) - len(np.union1d(better, worse))))
     columns = {
         "chosen_reward": rollouts.rewards[better],
         "rejected_reward": rollouts.rewards[worse],

@@ -212,7 +212,7 @@ class Format(ABC):
             if name in added:
                 continue
             if name not in now.columns:
-                raise DataError(f"{new.name}: the column {name} is gone")
+                return f"{new.name}: the column {name} is gone"
             if was[name].dtype != now[name].dtype:
                 return f"{new.name}: {name} is {now[name].dtype}, and {was[name].dtype} in {old.name}"
             differs = was[name].ne_missing(now[name])

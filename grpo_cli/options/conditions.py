@@ -79,6 +79,9 @@ class Filter:
         try:
             return bool(pl.DataFrame(row).select(self.expression()).item())
         except pl.exceptions.PolarsError:
+            constants = (node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant))
+            if not any(isinstance(value, str) for value in (*constants, *(values[name] for name in self.names))):
+                raise
             raise UsageError(f"cannot compare numbers with texts: {self.text!r}", _OF_RUN) from None
 
     def check(

@@ -135,9 +135,9 @@ def columns_of_parts(
     whole = read_requested(tables, united(requests, parts.column), over)
     values, codes = _values(whole.values[parts.column])
     sizes = np.bincount(codes)
-    without = [value for value in values if parts.name(value) not in parts.plans]
+    without = {value: int(sizes[at]) for at, value in enumerate(values) if parts.name(value) not in parts.plans}
     if without:
-        raise _no_plan(parts, without, [int(sizes[values.index(value)]) for value in without])
+        raise _no_plan(parts, without, [name for name in parts.plans if name not in values])
     for value in values:
         if (name := parts.name(value)) in refused:
             refused[name].inside(f"[plan.{name}]")
@@ -158,13 +158,16 @@ def _values(column: pl.Series) -> tuple[list[str], Codes]:
     return list(numbers), np.array(of_code, np.uint32)[coded.codes.to_numpy()]
 
 
-def _no_plan(parts: Parts, values: Sequence[str], rows: Sequence[int]) -> DataError:
-    shown = [f"{plain(value)} ({count:,} row{'s' * (count != 1)})" for value, count in zip(values, rows, strict=True)]
+def _no_plan(parts: Parts, without: Mapping[str, int], unused: Sequence[str]) -> DataError:
+    """The error that lists values without a plan with their rows, and the plans that no row has: one may be misspelt."""
+    shown = [f"{plain(value)} ({count:,} row{'s' * (count != 1)})" for value, count in without.items()]
     more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
     have = "a value has" if len(shown) == 1 else f"{len(shown)} values have"
+    spare = f" (no row has {', '.join(map(plain, unused[:LISTED]))}: misspelt?)" if unused else ""
+    value = plain(next(iter(without)))
     return DataError(
-        f"{parts.column}: {have} no plan: {', '.join(shown[:LISTED])}{more}",
-        f"add a table [plan.{plain(values[0])}] to --config, or [plan.{DEFAULT}] for all values without one",
+        f"{parts.column}: {have} no plan: {', '.join(shown[:LISTED])}{more}{spare}",
+        f"add --plan {value}:OPTION=X (in --config a table [plan.{value}]), or --plan {DEFAULT}:... for all values without one",
     )
 
 

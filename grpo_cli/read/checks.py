@@ -485,7 +485,7 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     row, count = missing.arg_max() or 0, int(missing.sum())
     values = [narrow.table[f"reward.{k}"][row] for k in range(len(narrow.reward_names))]
     pairs = zip(narrow.reward_names, values, strict=True)
-    shown = ", ".join(f"{name} is {'null' if value is None else value}" for name, value in pairs)
+    shown = ", ".join(f"{name} is {'null or missing' if value is None else value}" for name, value in pairs)
     wrong = f"{shown}, expected a finite number"
     if declared is not None and declared[row]:
         wrong = f"a row without a reward, as {narrow.schema} marks it"

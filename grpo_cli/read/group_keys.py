@@ -248,7 +248,7 @@ def spanning(coded: Coded, other: pl.Series) -> list[int]:
 
 def refuse_missing(name: str, key: pl.Series, place: Callable[[int], str]) -> None:
     """Refuse rows without a key: all of them would be a single group. pandas writes such a key as NaN."""
-    for what, missing in (("null", key.is_null() if key.null_count() else None), ("NaN", _is_nan(key))):
+    for what, missing in (("null or missing", key.is_null() if key.null_count() else None), ("NaN", _is_nan(key))):
         count = 0 if missing is None else int(missing.sum())
         if missing is not None and count:
             more = f" ({count} rows)" if count > 1 else ""

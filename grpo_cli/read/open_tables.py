@@ -25,7 +25,7 @@ NAMED: Final = 3  # skipped files in a warning
 
 
 def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple[list[Input], list[str]]:
-    """Pin the files to read, and list those that were skipped.
+    """Pin the files to read, and warn of those that were skipped.
 
     Skipped are outputs of this tool, hidden and empty files, second copies known to a schema, and everything in the
     output folder; a file that is named explicitly is always read.
@@ -39,7 +39,7 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
     objects, left_out = _find_objects([name for name in names if is_url(name)], output_folder)
     names = [name for name in names if not is_url(name)]
     if not names:
-        return objects, left_out
+        return objects, _skipped(left_out, [])
     matched = expand(names, registry.SUFFIXES)
     named = {Path(name) for name in names}
     folder = None if output_folder is None else Path(os.path.realpath(output_folder))
@@ -55,7 +55,7 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
     files, copies = _without_copies([path for path in matched.files if path not in passed_over], named)
     running = [trial for path in files if path.is_dir() for trial in unfinished(path)]
     skipped = [str(path) for path in (*matched.skipped, *sorted(passed_over), *copies)]
-    return [*map(pinned, files), *objects], [*skipped, *running, *left_out]
+    return [*map(pinned, files), *objects], _skipped([*skipped, *left_out], running)
 
 
 def _find_objects(urls: Sequence[str], output_folder: str | None) -> tuple[list[Input], list[str]]:
@@ -94,12 +94,11 @@ def _without_copies(files: Sequence[Name], named: Collection[Name]) -> tuple[lis
     return [path for path in files if path not in passed], list(passed)
 
 
-def skipped_warnings(skipped: Sequence[str]) -> list[str]:
-    """A warning that lists skipped files, and one for trials, whose names end with a slash, if there are any."""
+def _skipped(files: Sequence[str], trials: Sequence[str]) -> list[str]:
+    """A warning that lists skipped files, and one for trials, if there are any."""
     warnings = []
     of_files = "files (own outputs, empty, hidden or second copies)"
-    for what, are_trials in (of_files, False), (f"trials without a {RESULT}", True):
-        names = [name for name in skipped if name.endswith("/") == are_trials]
+    for what, names in (of_files, files), (f"trials without a {RESULT}", trials):
         if names:
             listed = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
             warnings.append(f"skipped {len(names)} {what}: {listed}")

@@ -109,7 +109,10 @@ def pair(
             most = np.maximum(*(np.bincount(side, minlength=size) for side in codes))
             raise _several(codes, np.flatnonzero(most > 1), sides, ids)
     if not text:
-        cure = "name the id of the rollout with --rollout, or its text with --text-column"
+        cure = (
+            "name the id of the rollout with --rollout, or its text with --text-column; if the rows stand in the same order, "
+            "grpo-adv add makes the other reward a column for --rescored-column"
+        )
         raise DataError("no column tells which rollouts of both inputs are the same", cure)
     columns = [
         (*(columns if parts_of_one and ids else key), _hashes(side, text))

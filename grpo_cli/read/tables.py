@@ -62,6 +62,9 @@ class Table(Protocol):
     def columns(self) -> list[str]:
         """All top-level names."""
 
+    def sample(self) -> Sample:
+        """What shows the shapes of its columns."""
+
     def scan(self, fields: Sequence[Field]) -> Scanned:
         """The columns of these fields, in row order."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from grpo_cli.render.documents import AgainstDocument
-from grpo_cli.render.text import Sheet, clean, count, file_list, number
+from grpo_cli.render.text import Sheet, clean, count, file_list, number, rescaled
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
 
@@ -32,7 +32,8 @@ def render(facts: AgainstDocument, console: Console) -> None:
     level = f"{percent(rate['level'])} interval"
     interval = "no interval: only one prompt" if rate["low"] is None else f"{level} {_interval(rate)}"
     change = f"{number(rate['before'])} to {number(rate['now'])}: {rate['change']:+.4f}"
-    sheet.row("solve rate", [change, interval])
+    scaled = [rescaled(facts)] if (facts["worst"], facts["best"]) != (0, 1) else []
+    sheet.row("solve rate", [change, interval, *scaled])
     counts = [
         f"{facts['better']:,} better, {facts['worse']:,} worse, {facts['same']:,} the same",
         f"(by chance {_many(chance['better'])}, {_many(chance['worse'])} and {_many(chance['same'])})",
@@ -43,6 +44,7 @@ def render(facts: AgainstDocument, console: Console) -> None:
     ]
     sheet.row("changes", counts)
     sheet.blank()
+    sheet.text("by the solve rate of both runs together", style="bold")
     heads = ["difficulty", "prompts", "before", "now", "change", level]
     rows = [
         [
@@ -65,6 +67,7 @@ def render(facts: AgainstDocument, console: Console) -> None:
             sheet.row("" if at else word, text + label, hang=2)
     if facts["gained"] or facts["lost"]:
         sheet.row("", "(the first number is the change shrunk for noise)")
+    sheet.blank()
     sheet.warnings(facts["warnings"], hang=2)
     sheet.row("verdict", facts["verdict"], style="cyan", hang=2)
 

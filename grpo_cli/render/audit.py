@@ -31,11 +31,10 @@ def render(facts: AuditDocument | AuditPartsDocument, console: Console) -> None:
     if "match" in facts:
         _print(facts, sheet)
         return
-    for i, part in enumerate(facts["parts"]):
-        if i:
-            sheet.blank()
+    for part in facts["parts"]:
         sheet.part(facts["plan_by"], part["value"])
         _print(part, sheet)
+        sheet.blank()
 
 
 def _print(facts: Audited, sheet: Sheet) -> None:
@@ -63,7 +62,7 @@ def _print(facts: Audited, sheet: Sheet) -> None:
     sheet.blank()
     sheet.row("input", listing(clean(name) for name in facts["inputs"]))
     sheet.row("rows", f"{facts['rows']:,} in {count(facts['groups'], 'group')}; column {clean(facts['column'])}")
-    sheet.row("read as", [clean(note) for note in facts["notes"]])
+    sheet.row("read as", [clean(note.removeprefix("read as ")) for note in facts["notes"]])
     for cause in facts["causes"] if says_formula else ():
         sheet.row("cause", f"{count(cause['groups'], 'group')}: {cause['says']}", hang=2)
     judged = facts["claim"] if facts["claim"] is not None else facts

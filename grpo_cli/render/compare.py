@@ -21,13 +21,12 @@ def render(facts: CompareDocument, console: Console) -> None:
     sheet = Sheet(console)
     sheet.row("input", listing(clean(name) for name in facts["inputs"]))
     sheet.row("rows", f"{facts['rows']:,} in {count(facts['groups'], 'group')}")
-    sheet.row("read as", [clean(note) for note in facts["notes"]])
+    sheet.row("read as", [clean(note.removeprefix("read as ")) for note in facts["notes"]])
     sheet.blank()
     for plan in facts["plans"]:
         sheet.row(clean(plan["name"]), plan_text.describe(plan_text.plan_from_dict(plan["plan"])), hang=2)
     sheet.blank()
     sheet.table(["", "mean", "rms", "min", "max", "zero", "none"], [_advantage(plan) for plan in facts["plans"]])
-    sheet.blank()
     sheet.text(f"against {clean(facts['against'])}", style="bold")
     heads = ["", "changed", "flips", "rank corr.", "scale", "mean change"]
     differences = facts["differences"]
@@ -62,7 +61,6 @@ def _numbers(difference: Mapping[str, Any], *more: str) -> list[str]:
 
 def _where(sheet: Sheet, first: str, difference: Mapping[str, Any]) -> None:
     """Which groups differ, and the rows that change most."""
-    sheet.blank()
     sheet.text(f"{clean(difference['name'])} against {clean(first)}", style="bold")
     heads = ["rows", "changed", "flips", "scale", "mean change"]
     by_rate = [(part["solve_rate"], part) for part in difference["by_solve_rate"] or ()]
@@ -73,8 +71,9 @@ def _where(sheet: Sheet, first: str, difference: Mapping[str, Any]) -> None:
             sheet.table([name, *heads], lines)
             if len(parts) > SHOWN:
                 sheet.text(f"and {len(parts) - SHOWN} more sizes (--json has them)")
-            sheet.blank()
+                sheet.blank()
     sheet.row("largest change", [_change(row) for row in difference["largest"]], hang=2)
+    sheet.blank()
 
 
 def _change(row: Mapping[str, Any]) -> str:

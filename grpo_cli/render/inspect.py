@@ -128,6 +128,7 @@ def _trend(by: Mapping[str, Any], sheet: Sheet) -> None:
             sheet.row(
                 HEADS.get(key, key), f"{strip(values, SPARKS)}  {_cell(key, values[0])} to {_cell(key, values[-1])}"
             )
+    sheet.blank()
     shown = thinned(lines, LINES)
     for spare in ("", *SPARE):
         keys = [key for key in keys if key != spare]

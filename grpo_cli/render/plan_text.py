@@ -243,7 +243,10 @@ _POST: Final[Mapping[str, Callable[[Any], str]]] = {
     "length": lambda op: f"then A * L/{exact(op.max)}, L the length of the response",
     "clip": lambda op: _clipped("A", op),
     "whiten": _whiten,
-    "discount": lambda op: f"then A + {exact(op.gamma)} A of the next row of the rollout, from the last row backwards",
+    "discount": lambda op: (
+        "then, from the last row of a rollout to its first: "
+        f"A + {f'{exact(op.gamma)} times ' * (op.gamma != 1)}the A of the next row"
+    ),
     "nan_to_zero": lambda _: "NaN and null become 0",
 }
 

@@ -47,8 +47,8 @@ def listing(console: Console, names: Collection[str] = (), *, archive: bool = Fa
     for row in every:
         if row.name in names or (not names and (archive or not row.archive)):
             frameworks[row.framework].append(row)
+    sheet = Sheet(console, NAME)
     for framework, rows in frameworks.items():
-        sheet = Sheet(console, NAME)
         sheet.text(framework, style="bold")
         for row in rows:
             origin = known().origin(row.name)
@@ -57,7 +57,7 @@ def listing(console: Console, names: Collection[str] = (), *, archive: bool = Fa
         sheet.blank()
     hidden = sum(row.archive for row in every)
     more = "" if archive else f" --all lists {hidden} more: old versions, and the code of papers."
-    Sheet(console, NAME).text(f"grpo-adv presets NAME explains a preset.{more}")
+    sheet.text(f"grpo-adv presets NAME explains a preset.{more}")
 
 
 def explain(name: str, console: Console) -> None:

@@ -29,6 +29,7 @@ def render(facts: Facts, console: Console) -> None:
         left = frozenset({0, len(heads) - 1} if heads[-1] == "text" else {0})
         for i, line in enumerate(aligned(heads, list(zip(*lines, strict=True)), left)):
             sheet.text(line[: console.width], style="" if i else "bold")
+    sheet.blank()
     sheet.warnings(facts["warnings"], hang=2)
     sheet.row("verdict", facts["verdict"], style="cyan", hang=2)
 

@@ -23,9 +23,7 @@ def listing(console: Console) -> None:
         lines = [f"{row.title} ({row.layout})", f"  {_read(row)}", *([f"  from {clean(origin)}"] if origin else [])]
         sheet.row(row.name, lines, hang=2)
     sheet.blank()
-    Sheet(console, NAME).text(
-        "grpo-adv schemas NAME explains a schema; grpo-adv schemas FILE says which schema a file has and why."
-    )
+    sheet.text("grpo-adv schemas NAME explains a schema; grpo-adv schemas FILE says which schema a file has and why.")
 
 
 def explain(name: str, console: Console) -> None:
@@ -66,9 +64,11 @@ def reward_of(row: Schema) -> str:
         return " + ".join(map(row.words, row.reward))
     if rule.named_in:
         return f"the column that {rule.named_in} names"
-    return (
-        "the sum of the reward functions' columns" if rule.shape else f"the only column like {rule.named.strip('^$')}*"
-    )
+    if rule.shape:
+        return "the sum of the reward functions' columns"
+    which = "the only column" if rule.alone else "the sum of the columns"
+    first = f"{rule.first}, else " if rule.first else ""
+    return f"{first}{which} like {rule.named.strip('^$')}*"
 
 
 def _read(row: Schema) -> str:

@@ -93,8 +93,6 @@ def _print(
         if i and spaced:
             sheet.blank()
         sheet.rows(block)
-    if facts["warnings"]:
-        sheet.blank()
     sheet.warnings(facts["warnings"])
 
 

@@ -143,6 +143,7 @@ class Sheet:
         self.console = console
         self.label = label
         self.width = max(console.width - label, NARROWEST)
+        self.between = False  # blocks
 
     def row(self, label: str, lines: str | Iterable[str], style: str = "", *, hang: int = 0) -> None:
         """A label and its value; wrapped lines stay in the value's column, `hang` cells further in.
@@ -171,7 +172,9 @@ class Sheet:
 
     def warnings(self, warnings: Iterable[str], *, hang: int = 0) -> None:
         """A row for each."""
-        for warning in warnings:
+        for at, warning in enumerate(warnings):
+            if not at:
+                self.blank()
             self.row("warning:", clean(warning), "yellow", hang=hang)
 
     def part(self, by: str, value: str) -> None:
@@ -184,13 +187,14 @@ class Sheet:
             self._print(Text(piece, style=style))
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], style: str = "dim") -> None:
-        """Rows under their heads, the first column to the left."""
+        """Rows under their heads, the first column to the left; an empty line follows."""
         for i, line in enumerate(aligned(heads, [[row[i] for row in rows] for i in range(len(heads))], frozenset({0}))):
             self.text(line, "" if i else style)
+        self.blank()
 
     def blank(self) -> None:
-        """An empty line between two blocks."""
-        self.console.print()
+        """An empty line before what comes next."""
+        self.between = True
 
     def _wrap(self, line: str, width: int, hang: int) -> list[str]:
         """The line, or its pieces; they keep its own indentation.
@@ -208,6 +212,9 @@ class Sheet:
         return [" " * start + first.plain.rstrip(), *(" " * (start + hang) + piece.plain.rstrip() for piece in rest)]
 
     def _print(self, text: Text) -> None:
+        if self.between:
+            self.console.print()
+            self.between = False
         text.rstrip()
         self.console.print(text, soft_wrap=True, highlight=False)
 

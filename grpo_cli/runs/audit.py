@@ -73,7 +73,7 @@ def audited(
     """The facts of these tables, which `over` reads, when the gate lets them pass."""
     if job.by:
         return _of_parts(job, tables, phase, over)
-    column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0].name)
+    column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0])
     columns = read_columns(tables, binding, job.claim or Plan(shape=tuple(job.shape)), over=over).compact()
     logged = pl.concat(list(over(partial(_logged, name=column), tables)))
     facts = _audited(job, columns, logged, phase)
@@ -91,7 +91,7 @@ def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], ove
     """The facts of each part; without plans the formula of every value is looked for."""
     jobs, plans, column = job.parts or {DEFAULT: job}, {}, ""
     for name, one in jobs.items():
-        column, binding = what_is_read(column_names(tables), one.binding, job.column, tables[0].name)
+        column, binding = what_is_read(column_names(tables), one.binding, job.column, tables[0])
         plans[name] = one.claim or Plan(shape=tuple(one.shape)), binding
     parts = Parts(column=job.by, plans=plans)
     _, each = columns_of_parts(tables, parts, over=over)

@@ -22,7 +22,7 @@ from grpo_cli.read import build_table
 from grpo_cli.read.build_table import Parts
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
 from grpo_cli.read.narrow import Narrow, RowNumbers
-from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
+from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
 from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.workers import HERE, Workers
@@ -104,7 +104,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     if not job.silent or job.gate is not None:
         read = {role for narrow in narrows for role in (*narrow.plan.needs, *narrow.plan.may_read)}
         each = [_facts(job, part, read, skipped) for part in parts]
-        facts = each[0] if job.parts is None else _of_parts(job.parts, each, [*of_files, *skipped_warnings(skipped)])
+        facts = each[0] if job.parts is None else _of_parts(job.parts, each, [*of_files, *skipped])
         if job.gate is not None:
             job.gate.check(gates, facts, Written())
 
@@ -201,7 +201,7 @@ def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[st
     ]
     if not kept:
         warnings.append("no row is left: every group was dropped")
-    warnings += skipped_warnings(skipped) if job.parts is None else ()
+    warnings += skipped if job.parts is None else ()
     if nearly := summary["zero_variance"]["nearly"]:
         warnings.append(
             f"{nearly} {'group is' if nearly == 1 else 'groups are'} nearly constant: is their spread only rounding noise?"

@@ -18,7 +18,7 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.read.build_table import rewards_before_outputs
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
+from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
 from grpo_cli.read.texts import TextColumns, TextStore, json_texts, refuse_same_column, text_columns, text_hashes
 from grpo_cli.runs.inspect import scored
@@ -118,7 +118,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         "warnings": [
             *narrow.warnings,
             *records.warnings,
-            *skipped_warnings(skipped),
+            *skipped,
             *([] if height else ["no record is left"]),
         ],
         "seconds": round(time.perf_counter() - started, 3),

@@ -12,7 +12,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.read.build_table import Parts, read, read_parts
-from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
+from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
 from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
@@ -68,7 +68,7 @@ class _Opened(NamedTuple):
         return {
             **facts,
             "inputs": [table.name for table in self.tables],
-            "warnings": [*facts.get("warnings", ()), *skipped_warnings(self.skipped)],
+            "warnings": [*facts.get("warnings", ()), *self.skipped],
         }
 
 

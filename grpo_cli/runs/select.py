@@ -24,7 +24,7 @@ from grpo_cli.formats import registry
 from grpo_cli.formats.convert import convert, taken
 from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
 from grpo_cli.read.build_table import rewards_before_outputs
-from grpo_cli.read.open_tables import find_inputs, open_tables, skipped_warnings
+from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
@@ -74,7 +74,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         "inputs": [table.name for table in tables],
         **kept.facts,
         "outputs": [target.name for target in targets],
-        "warnings": [*kept.facts["warnings"], *skipped_warnings(skipped), *notes],
+        "warnings": [*kept.facts["warnings"], *skipped, *notes],
         "seconds": round(time.perf_counter() - started, 3),
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -230,6 +230,7 @@ class Tally:
                 "constant_rows": int(rows_of(constant).sum()),
                 "comparable": int((groups["scored"] > 1).sum()),
                 "nearly": int(groups["nearly"].sum()),
+                "no_rate": int(((groups["mean"] < 0) | (groups["mean"] > 1)).sum()),
                 "null": rows[".advantage"].null_count(),
                 **{f"status.{name}": times for name, times in zip(STATUSES, statuses, strict=True)},
             }),
@@ -294,9 +295,19 @@ class Tally:
             "skipped": [skip for reason, skip in self.skipped.items() if reason not in kept],
             "kept": [skip for reason, skip in self.skipped.items() if reason in kept],
             **self.reading,
-            "warnings": list(self.warnings),
+            "warnings": [*self.warnings, *self._weighed(plan)],
             "plan": plan.as_dict(),
         }
+
+    def _weighed(self, plan: Plan) -> Iterator[str]:
+        """A warning where a weight by solve rate meets mean rewards that are none."""
+        if plan.weight.by in {"peak", "pass-at-k"} and (groups := self.counts["no_rate"]):
+            low, high = self.extremes
+            have = "group has a mean reward" if groups == 1 else "groups have mean rewards"
+            yield (
+                f"{groups:,} {have} outside 0..1, counted as the solve rate 0 or 1 by weight.by={plan.weight.by}: "
+                f"bring rewards (now {low:g} to {high:g}) to 0..1 with --reward-shift and --reward-scale"
+            )
 
     def _zero_variance(self) -> dict[str, Any]:
         """Groups that carry no gradient, split by what their rewards are.

@@ -83,6 +83,7 @@ def choose_targets(
     targets = _named_targets(tables, output)
     if output.resume and (not is_folder(output.to) or is_url(str(output.to))):
         raise UsageError("--resume keeps its notes in the output directory", "give -o DIRECTORY/")
+    in_place = "" if output.word == "selected" else ", or add the column to it with --in-place"
     inputs = identities(tables)
     objects = {table.source.path for table in tables if not table.source.is_local}
     for target in targets:
@@ -94,7 +95,7 @@ def choose_targets(
             continue
         force = output.force or (owned is not None and owned(target.path))
         left = "not left by a run with --resume: " if output.resume else ""
-        refuse_path(target.path, inputs, force=force, makes_folders=is_folder(output.to), hint=left)
+        refuse_path(target.path, inputs, force=force, makes_folders=is_folder(output.to), hint=left, in_place=in_place)
     _refuse_shared(targets)
     return targets
 
@@ -259,11 +260,18 @@ def _refuse_stdout(inputs: Identities) -> None:
 
 
 def refuse_path(
-    path: Path, inputs: Identities, *, force: bool, flag: str = "-o", makes_folders: bool = False, hint: str = ""
+    path: Path,
+    inputs: Identities,
+    *,
+    force: bool,
+    flag: str = "-o",
+    makes_folders: bool = False,
+    hint: str = "",
+    in_place: str = "",
 ) -> None:
     """Refuse an output path that is an input under any name, that exists, or whose directory does not exist.
 
-    `force` lets an existing file be replaced, but never an input.
+    `force` lets an existing file be replaced, but never an input; `hint` and `in_place` are further ways out.
     """
     if not makes_folders and not path.absolute().parent.is_dir():
         named = path if flag == "-o" else f"{flag} {path}"
@@ -273,7 +281,9 @@ def refuse_path(
         return
     if _identity(path) in inputs:
         own = " (an earlier output, matched by the shell? quote the pattern)" if ".advantages" in path.name else ""
-        raise UsageError(f"{path} is an input: it is never overwritten{own}", f"give another name with {flag}")
+        raise UsageError(
+            f"{path} is an input: it is never overwritten{own}", f"give another name with {flag}{in_place}"
+        )
     if path.is_dir():
         raise UsageError(f"{path} is a directory", f"give the name of a file with {flag}")
     if path.is_file() and not force:  # a device has nothing to lose

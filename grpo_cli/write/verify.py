@@ -59,7 +59,11 @@ def _compared(kind: Format, new: Input, old: Input, columns: Sequence[str]) -> t
 
 
 def _way_out(kind: Format, new: Input, old: Input, columns: Sequence[str]) -> str:
-    """A likely reason for a difference: rows that were left out, or a column that was replaced."""
+    """A likely reason for a difference: files in the wrong order, rows that were left out, or a replaced column."""
+    names = _columns(kind, new)
+    lost = [name for name in _columns(kind, old) if name not in names]
+    if lost:
+        return f"{new.name} lacks {', '.join(lost[:LISTED])} of {old.name}: verify takes OUTPUT --against INPUT"
     with suppress(DataError, IndexError):
         now, was = (len(kind.scan(source, [Field(kind.columns(source)[0], "key")]).frame) for source in (new, old))
         if now < was:

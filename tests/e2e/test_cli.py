@@ -127,6 +127,14 @@ def test_an_existing_output_is_kept_without_force(place: Path) -> None:
     assert adv("compute", "rewards.jsonl", "-o", "out.jsonl", "--force", "-q", cwd=place).status == 0
 
 
+@pytest.mark.parametrize("words", [("compute",), ("select", "--limit", "1"), ("export", "--to", "weights")])
+def test_a_wrong_reward_is_said_before_an_existing_output(words: tuple[str, ...], place: Path) -> None:
+    (place / "out.jsonl").write_text("precious")
+    done = adv(*words, "rewards.jsonl", "--reward", "rewrad", "-o", "out.jsonl", cwd=place)
+    assert (done.status, (place / "out.jsonl").read_text()) == (1, "precious")
+    assert "rewrad" in done.err and "--force" not in done.err
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv", "tsv", "arrow"])
 def test_every_format_comes_out_with_the_same_numbers(place: Path, suffix: str) -> None:
     assert adv("compute", "rewards.parquet", "-q", "-o", f"out.{suffix}", cwd=place).status == 0

@@ -242,6 +242,33 @@ def test_every_page_is_in_the_menu_of_the_site() -> None:
     assert sorted(menu) == sorted(page.name for page in DOCS.glob("*.md"))
 
 
+def test_names_do_not_wrap_and_wide_tables_fit_on_the_site() -> None:
+    settings, style = ((ROOT / name).read_text(encoding="utf-8") for name in ("mkdocs.yml", "docs/site.css"))
+    assert "extra_css: [site.css]" in settings
+    assert re.search(r"td:first-child code \{\s+white-space: nowrap;", style)
+    assert re.search(r"table:not\(\[class\]\) td \{\s+min-width: 0;", style)
+
+
+def test_the_landing_page_has_an_installation_an_example_a_picture_and_five_questions() -> None:
+    page = TEXTS["docs/index.md"]
+    titles = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    assert titles[:3] == ["Install", "One example", "Five questions"]
+    assert (
+        len(
+            re.findall(
+                r"^\*\*.+\?\*\*", page.partition("## Five questions")[2].partition("## Further")[0], re.MULTILINE
+            )
+        )
+        == 5
+    )
+    assert "](advantages.svg)" in page
+
+
+def test_gates_in_front_of_a_pipe_are_shown_with_pipefail() -> None:
+    gated = [body for blocks in BLOCKS.values() for _, body in blocks if re.search(r"--fail-on .*\|", body)]
+    assert gated and all("set -o pipefail" in body for body in gated)
+
+
 def test_the_toy_learns_through_a_real_pipe(tmp_path: Path) -> None:
     done = shell(f"{sys.executable} {ROOT / 'examples' / 'toy.py'}", tmp_path)
     assert done.status == 0, done.err

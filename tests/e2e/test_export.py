@@ -166,6 +166,13 @@ def test_the_extremes_of_each_group_are_a_pair(rollouts: Path) -> None:
         (0.75, -1, 1.75),
     ]
     assert [row["prompt"] for row in found] == ['Frage a über "x"?', 'Frage d über "x"?']
+    dropped = json.loads(
+        adv("export", str(rollouts), "--to", "pairs", "-o", str(rollouts.parent / "o.jsonl"), "--json").out
+    )["dropped"]
+    assert {one["reason"]: one["rows"] for one in dropped} == {
+        "in groups with a single reward, which make no pair": 3,  # b and c
+        "in no pair of their group": 3,  # two of a, one of d
+    }
 
 
 def test_all_pairs_and_a_least_margin(rollouts: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
 
 from tests.support.command import adv
@@ -30,3 +32,17 @@ def test_the_command_answers_at_once(arguments: list[str], seconds: float, tmp_p
         return time.process_time() - started
 
     assert min(once() for _ in range(7)) < seconds
+
+
+def test_a_report_of_a_million_rows_is_small_and_soon_there(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"at": pl.int_range(1_000_000, eager=True)}).select(
+        prompt_id=pl.format("prompt {}", pl.col("at") // 8),
+        reward=(pl.col("at").hash(7) % 3 == 0).cast(pl.Float64),
+        step=pl.col("at") // 100_000,
+        completion=pl.format("the answer of row {} ", "at").repeat_by(4).list.join(""),
+    )
+    rows.write_parquet(tmp_path / "a.parquet")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    assert adv("report", "a.parquet", "-o", "a.html", cwd=tmp_path).status == 0
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 8
+    assert (tmp_path / "a.html").stat().st_size < 3_000_000

@@ -32,9 +32,11 @@ from grpo_cli.engine import plan_parts
 from grpo_cli.engine.estimators import expression
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets as known_presets
 from grpo_cli.formats.registry import FORMATS
 from grpo_cli.options.table import COMMANDS, EVERY, OF_PART, Option
+from grpo_cli.render import plan_text
 from grpo_cli.render.documents import DOCUMENTS
 from grpo_cli.render.methods import as_dict as method_facts
 from grpo_cli.render.presets import as_dict as preset_facts
@@ -203,6 +205,14 @@ def plan_fields() -> str:
     return table("field | takes | default", rows)
 
 
+def group_weights() -> str:
+    """What each value of weight.by multiplies the advantages of a group with, with the constants that it has by itself."""
+    values = get_args(get_type_hints(plan_parts.Weight)["by"])
+    formulas = {value: dict(plan_text.parts(Plan.of({"weight.by": value})))["weight"] for value in values}
+    rows = [[code(value), *(plain(line.removeprefix("then ")) for line in formulas[value])] for value in values[1:]]
+    return table("`weight.by` | the advantage becomes", rows)
+
+
 def _values(kind: Any) -> str:
     choices = [value for value in get_args(kind) if isinstance(value, str)]
     if choices:
@@ -346,7 +356,7 @@ def browse_keys() -> str:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "commands": commands, "options": options, "arguments": arguments, "exits": exits, "plan fields": plan_fields,
+    "commands": commands, "options": options, "arguments": arguments, "exits": exits, "plan fields": plan_fields, "group weights": group_weights,
     "methods": methods, "method details": method_details, "presets": presets, "schemas": schemas, "layouts": layouts,
     "readings": reading_outcomes, "audit verdicts": audit_verdicts,
     "formats": formats, "gates": lambda: names(GATES), "inspect gates": lambda: names(REWARD_GATES), "audit gates": lambda: names(audit.GATES),

@@ -61,6 +61,32 @@ def test_pictures_of_the_readme_are_files_and_its_links_are_pages(monkeypatch: p
     assert "](docs/" not in absolute(README, "https://forge/us/it", "1.2.3")
 
 
+def test_a_wheel_whose_description_does_not_render_is_no_release() -> None:
+    script = (ROOT / ".ci" / "release").read_text(encoding="utf-8")
+    built, checked, links = (script.index(step) for step in ("-m build", "-m twine check --strict", ".ci/release.py"))
+    assert built < checked < links
+    assert ".ci/release dist" in RELEASE
+
+
+def test_on_the_day_of_a_release_one_word_of_the_readme_changes() -> None:
+    assert re.findall(r"\bsoon\b", README, re.IGNORECASE) == ["Soon"]
+    assert 'in `README.md`, remove the word "Soon"' in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (command,) = re.findall(
+        r"^uvx (\S+) compute", README, re.MULTILINE
+    )  # uvx runs the script with the name of the project
+    assert {PROJECT["project"]["name"]} == {*PROJECT["project"]["scripts"]} == {command}
+
+
+def test_numbers_and_defaults_that_changed_are_a_table_with_the_way_back() -> None:
+    _, _, section = (
+        (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("### Numbers and defaults that changed\n")
+    )
+    head, _, *rows = [line for line in section.partition("\n#")[0].splitlines() if line]
+    assert head == "| command | before | after | the old result |"
+    assert len(rows) > 20
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 5 and all(map(str.strip, row.split("|")[1:-1])) for row in rows)
+
+
 def test_every_extra_for_users_is_installed_and_tried_before_a_release() -> None:
     script = (ROOT / ".ci" / "release").read_text(encoding="utf-8")
     for_developers = {"test", "browser", "docs", "readers", "nightly", "dev"}

@@ -72,7 +72,7 @@ def found(
 ) -> dict[str, Any]:
     facts = audited(
         Job(inputs=(), binding=Binding(**binding), column=column, claim=claim, claimed=preset),
-        [FrameTable(frame.columns, frame.select)],
+        [FrameTable(frame.columns, frame.select, types=frame.schema)],
     )
     json.dumps(facts, allow_nan=False)
     return facts
@@ -302,8 +302,9 @@ def test_a_logger_that_rounds_is_understood() -> None:
 
 def test_without_a_column_of_advantages_it_says_what_to_name() -> None:
     frame = pl.DataFrame({"prompt_id": [1, 1], "reward": [0.0, 1.0]})
-    with pytest.raises(DataError, match="no column holds advantages"):
-        found(frame)
+    with pytest.raises(DataError, match="no column holds advantages") as raised:
+        found(frame.with_columns(text=pl.lit("x")))
+    assert raised.value.hint == "name it with --column NAME (columns of numbers: prompt_id, reward)"
     with pytest.raises(UnknownName, match="adv"):
         found(frame, "adv")
 

@@ -181,6 +181,9 @@ def test_several_rewards_are_components_unless_one_is_called_reward(tmp_path: Pa
     harbor.trial(top, "t", "b", {"correct": 0.0})
     found = look(top)
     assert list(found.facts["reward_columns"]) == ["reward_correct", "reward_style"]
+    assert "reward = reward, else the sum of the columns like reward_*" in " ".join(
+        adv("schemas", "harbor").out.split()
+    )
     assert found.scored.frame[".reward"].to_list() == [1.5, 0.0]
     harbor.trial(top, "t", "c", {"reward": 0.25, "style": 9.0})
     found = look(top, missing="exclude")

@@ -252,3 +252,10 @@ def test_a_column_is_compared_with_an_integer_that_no_double_holds() -> None:
         True,
         False,
     ]
+
+
+def test_only_a_text_is_called_a_text() -> None:
+    with pytest.raises(UsageError, match="cannot compare numbers with texts: \"n < 'a'\""):
+        holds("n < 'a'")
+    with pytest.raises(pl.exceptions.PolarsError):  # a defect of the tool: the condition is not blamed
+        holds("n < 3", n=[1, 2])

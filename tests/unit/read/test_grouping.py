@@ -213,9 +213,9 @@ def test_dotted_paths_reach_nested_fields_and_a_literal_name_wins(tmp_path: Path
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (rows("a", None), ":2: prompt_id is null"),
-        (rows("a", None, None), ":2: prompt_id is null (2 rows)"),
-        ([{"prompt_id": "a", "reward": 1}, {"reward": 0}], ":2: prompt_id is null"),
+        (rows("a", None), ":2: prompt_id is null or missing"),
+        (rows("a", None, None), ":2: prompt_id is null or missing (2 rows)"),
+        ([{"prompt_id": "a", "reward": 1}, {"reward": 0}], ":2: prompt_id is null or missing"),
         (rows(1.0, float("nan"), float("nan")), ":2: prompt_id is NaN (2 rows)"),
     ],
 )
@@ -500,7 +500,7 @@ def test_a_group_in_two_batches_is_refused(two_steps: Path) -> None:
 
 def test_a_row_without_a_batch_belongs_nowhere(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", rows("p", "p", "q", "q", step=[1, 1, None, None]))
-    with pytest.raises(DataError, match=r":3: step is null \(2 rows\)"):
+    with pytest.raises(DataError, match=r":3: step is null or missing \(2 rows\)"):
         groups(path, scale="batch", batch_by="step")
 
 

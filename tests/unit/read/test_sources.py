@@ -162,7 +162,7 @@ def test_a_missing_component_may_take_the_whole_reward_away(missing: float | Non
 
 def test_a_row_without_any_component_is_not_scorable_unless_components_count_as_zero() -> None:
     data = two([1.0, None, 2.0], [1.0, None, 4.0])
-    with pytest.raises(DataError, match="row 2: a is null, b is null"):
+    with pytest.raises(DataError, match="row 2: a is null or missing, b is null or missing"):
         centred(data, reward=["a", "b"])
     assert centred(data, reward=["a", "b"], missing="exclude") == [-2.0, None, 2.0]
     got = centred(data, reward=["a", "b"], component_missing="zero")
@@ -182,7 +182,7 @@ def test_in_normalised_rewards_skip_and_zero_differ() -> None:
 ODD = [None, NAN, INF, -INF]
 
 
-@pytest.mark.parametrize(("odd", "message"), [(None, "null"), (NAN, "nan"), (INF, "inf"), (-INF, "-inf")])
+@pytest.mark.parametrize(("odd", "message"), [(None, "null or missing"), (NAN, "nan"), (INF, "inf"), (-INF, "-inf")])
 def test_a_row_without_a_finite_reward_stops_with_file_row_and_flag(
     odd: float | None, message: str, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from dataclasses import replace
@@ -319,6 +320,14 @@ def test_the_page_holds_everything_and_refers_to_nothing(found: Inspection) -> N
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])  # type: ignore[index]
     assert any(NASTY in line for one in data["groups"]["rows"] for line in one["lines"])
     assert len(data["groups"]["lines"]) == 12
+
+
+def test_the_page_says_what_made_it_and_when_its_files_were_written(tmp_path: Path) -> None:
+    report_of(tmp_path)
+    os.utime(tmp_path / "a.jsonl", (0, 86_400 * 365))
+    text = page_of(inspected(tmp_path / "a.jsonl", by_steps=True), METHODS, "grpo-adv report a.jsonl")
+    assert f"<h1>Rewards of {tmp_path / 'a.jsonl'}</h1>" in text
+    assert f"grpo-adv report a.jsonl · grpo-adv {grpo_cli.__version__} · files of 1971-01-01 00:00 UTC" in text
 
 
 def test_a_page_of_long_texts_stays_small(tmp_path: Path) -> None:

@@ -495,3 +495,12 @@ def test_off_a_terminal_there_is_no_progress() -> None:
         phase("reading")
         time.sleep(0.05)
     assert shown(screen) == ""
+
+
+def test_what_is_added_from_the_next_row_reads_as_a_sentence() -> None:
+    plan = Plan.of({"post.discount.gamma": 0.5})
+    assert (
+        "from the last row of a rollout to its first: A + 0.5 times the A of the next row"
+        in plan_text.describe(plan)[-1]
+    )
+    assert plan_text.describe(Plan.of({"post.discount.gamma": 1.0}))[-1].endswith(": A + the A of the next row")

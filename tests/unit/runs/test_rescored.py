@@ -323,6 +323,17 @@ def test_other_rollouts_are_sent_to_against(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_rows_that_nothing_pairs_are_sent_to_a_column_beside_the_other(tmp_path: Path) -> None:
+    for name, first in (("new", 1), ("old", 0)):
+        write(tmp_path / f"{name}.jsonl", [{"prompt_id": "p", "reward": reward} for reward in (first, 0)])
+    done = adv("inspect", "new.jsonl", "--rescored", "old.jsonl", cwd=tmp_path)
+    assert done.err.endswith("grpo-adv add makes the other reward a column for --rescored-column\n")
+    write(tmp_path / "column.jsonl", [{"old": 0}, {"old": 0}])
+    assert adv("add", "new.jsonl", "--from", "column.jsonl", "-o", "both.jsonl", cwd=tmp_path).status == 0
+    done = adv("inspect", "both.jsonl", "--rescored-column", "old", cwd=tmp_path)
+    assert "1 up, 0 down" in done.out
+
+
 def test_the_same_rollouts_are_sent_from_against_to_rescored(tmp_path: Path) -> None:
     rows = rollouts()
     files(tmp_path, rows)

@@ -137,3 +137,17 @@ def test_numbers_that_are_no_steps_apart_have_bins_of_equal_width() -> None:
     found = distribution(pl.Series(values))["histogram"]
     assert found["counts"] == counts.tolist()
     assert found["edges"] == pytest.approx(edges)
+
+
+@pytest.mark.parametrize("by", ["peak", "pass-at-k"])
+def test_a_weight_by_solve_rate_warns_of_means_that_are_none(by: str, tmp_path: Path) -> None:
+    rewards = {"below": [-1, 0], "above": [3, 0], "inside": [1, 0], "edge": [1, 1]}
+    rows = [{"prompt_id": name, "reward": reward} for name, some in rewards.items() for reward in some]
+    source = write(tmp_path / "a.jsonl", rows)
+    (warning,) = look(source, set=[f"weight.by={by}"]).facts["warnings"]
+    assert warning == (
+        f"2 groups have mean rewards outside 0..1, counted as the solve rate 0 or 1 by weight.by={by}: "
+        "bring rewards (now -1 to 3) to 0..1 with --reward-shift and --reward-scale"
+    )
+    assert not look(source, set=[f"weight.by={by}"], reward_shift=1.0, reward_scale=0.25).facts["warnings"]
+    assert not look(source).facts["warnings"]

@@ -188,8 +188,9 @@ def alias(kind: str, source: Path) -> str:
 def test_an_input_is_never_overwritten(kind: str, *, force: bool, source: Path) -> None:
     Path("x").mkdir()
     before = source.read_bytes()
-    with pytest.raises(UsageError, match="is an input: it is never overwritten"):
+    with pytest.raises(UsageError, match="is an input: it is never overwritten") as raised:
         compute(source, output=alias(kind, source), force=force)
+    assert raised.value.hint == "give another name with -o, or add the column to it with --in-place"
     assert source.read_bytes() == before
 
 

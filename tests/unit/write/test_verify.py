@@ -235,3 +235,12 @@ def test_a_replaced_column_of_another_type_has_to_be_named(tmp_path: Path) -> No
     with pytest.raises(DataError, match="advantage is Float64, and Struct"):
         verify(out, source)
     assert verify(out, source, ["advantage"]).by == "bytes"
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_files_in_the_wrong_order_are_said_to_be(suffix: str, place: Path) -> None:
+    source, out = place / f"rewards.{suffix}", place / f"out.{suffix}"
+    compute(source, output=str(out))
+    with pytest.raises(DataError) as raised:
+        verify(source, out)
+    assert raised.value.hint == f"{source} lacks advantage of {out}: verify takes OUTPUT --against INPUT"
