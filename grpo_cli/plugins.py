@@ -150,6 +150,8 @@ class Rows(Mapping[str, Row], Generic[Row]):
 
     def _loaded(self, point: EntryPoint) -> Row | PluginError:
         try:
+            if not point.pattern.match(point.value):
+                raise UsageError(f"its entry point {point.value!r} is not MODULE:OBJECT")  # noqa: TRY301
             with redirect_stdout(sys.stderr):  # data may be on its way to standard output
                 row = self._row(point.name, {point.name: point.load()})
                 self._imported[point] = row  # `validate` looks it up

@@ -32,7 +32,11 @@ from grpo_cli.engine.plan_parts import (
 )
 from grpo_cli.errors import UnknownName, UsageError
 
-_READ_BY: Final = {"peak": {"peak", "sharpness"}, "pass-at-k": {"k"}, "hard": {"temperature"}}  # of a weight
+_READ_BY: Final = {  # of a weight
+    "peak": {"solved", "peak", "sharpness"},
+    "pass-at-k": {"solved", "k"},
+    "hard": {"temperature"},
+}
 _OVER_BATCH: Final = {"std", "hard"}  # weights that look at all groups of a batch
 _SPREAD: Final = frozenset({"ddof", "inside", "floor", "epsilon"})  # of a divisor or a whitening
 

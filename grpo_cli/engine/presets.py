@@ -135,7 +135,7 @@ def _preset(entries: Mapping[str, Any], name: str) -> Preset:
         f"source.{key}" for key in ("repo", "path", "date") if key not in source
     ]
     if missing:
-        raise UsageError(f"the preset {name} has no {missing[0]!r}", "every preset names its source")
+        raise UsageError(f"the preset {name} has no {', '.join(map(repr, missing))}", "every preset names its source")
     return Preset(
         name=name,
         framework=merged["framework"],

@@ -198,10 +198,12 @@ def _weighed(frames: Frames, plan: Plan, value: pl.Expr) -> pl.Expr:
 
 
 def _weight(frames: Frames, plan: Plan) -> pl.Expr:
-    rule, p, sd = plan.weight, pl.col(".mean").clip(0.0, 1.0), pl.col(".std")
-    if rule.by == "pass-at-k":
-        return rule.k * (1 - p) ** (rule.k - 1)
-    if rule.by == "peak":
+    rule, sd = plan.weight, pl.col(".std")
+    if rule.by in {"peak", "pass-at-k"}:
+        solved = pl.col(".mean") if rule.solved is None else frames.average(pl.col(".reward") >= rule.solved)
+        p = solved.clip(0.0, 1.0)
+        if rule.by == "pass-at-k":
+            return rule.k * (1 - p) ** (rule.k - 1)
         return (-rule.sharpness * (_share(p, rule.peak) + _share(1 - p, 1 - rule.peak))).exp()
     counted = pl.lit(value=True) if plan.groups.statistics == "all" else ~skipped(plan)
     if rule.by == "std":

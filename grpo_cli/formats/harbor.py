@@ -7,6 +7,7 @@ bytes of a job are in trajectories, so beyond a sample they are read only when t
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from grpo_cli.files.trials import RESULT, trials_of
 from grpo_cli.formats.blocks import raw_lines
 from grpo_cli.formats.interface import Format, Index, Scanned, Weaving
 from grpo_cli.formats.jsonl.format import Jsonl, lines_of
+from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
 
 # Harbor's ErrorPolicy.reward_valid: the agent itself ended the trial, so what it left was measured.
@@ -61,12 +63,18 @@ def rows(source: Input) -> Iterator[bytes]:
 
 
 def _with_texts(source: Input, lines: Iterable[bytes]) -> Iterator[bytes]:
+    for row, messages in _conversations(source, lines):
+        yield json.dumps({**row, _TEXTS: messages}).encode() + b"\n"
+
+
+def _conversations(source: Input, lines: Iterable[bytes]) -> Iterator[tuple[Object, list[dict[str, Any]] | None]]:
+    """The row of each line, and its conversation."""
     for line in lines:
         row = json.loads(line)
         trial, *parts = map(Path, row[_TEXTS])
         if not (trial / RESULT).is_file():
             raise InputChanged.between_readings(source.name)
-        yield json.dumps({**row, _TEXTS: _messages(parts)}).encode() + b"\n"
+        yield row, _messages(parts)
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,10 @@ class Trials(Jsonl):
             return
         lines = lines_of(source, index, numbers)
         while some := list(islice(lines, _AT_ONCE)):
+            if as_json and [*columns] == [_TEXTS]:  # as `export` asks: no line is made only to be read again
+                texts = [[json.dumps(said) if said else None] for _, said in _conversations(source, some)]
+                yield cells.frame_of_rows(texts, columns, as_json=True)
+                continue
             yield from super().rows(_held(source, some), None, np.arange(len(some)), columns, as_json=as_json)
 
     def weave(self, source: Input, index: Index, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
@@ -169,7 +181,7 @@ def _facts(folder: Path) -> tuple[Object, Object, Object]:
         "started_at": result.get("started_at"),
         "finished_at": result.get("finished_at"),
         **{name: sum(values) if values else None for name, values in totals.items()},
-        _TEXTS: [str(path.absolute()) for path in (folder, *parts)],
+        _TEXTS: [os.path.join(os.getcwd(), path) for path in (folder, *parts)],  # noqa: PTH109, PTH118 - of 10,000 trials
     }
     return keys, rewards, facts
 

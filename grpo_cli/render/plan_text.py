@@ -254,6 +254,8 @@ _POST: Final[Mapping[str, Callable[[Any], str]]] = {
 def _weight(plan: Plan) -> list[str]:
     """The factor of a group."""
     rule, rate = plan.weight, "p the mean reward of the group, from 0 to 1"
+    if rule.solved is not None:
+        rate = f"p the share of the group's rewards that are {exact(rule.solved)} or more"
     factors = {
         "peak": f"exp(-{exact(rule.sharpness)} KL(p || {exact(rule.peak)})), {rate}",
         "pass-at-k": f"{rule.k} (1 - p)^{rule.k - 1}, {rate}",

@@ -63,6 +63,10 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     if job.summary is not None:
         refuse_summary(job.summary, identities([table]), [target.path], force=output.force)
     there = {*table.columns()} - table.format.outer_columns(table.source)
+    free, taken = ([name for name in frame.columns if (name in there) is known] for known in (False, True))
+    if free and taken and not (job.chosen or output.replace):
+        cure = f"{' '.join(f'--column {name}' for name in free)} leaves it out, --replace overwrites it"
+        raise DataError(f"{table.name} already has a column {taken[0]!r}", cure)
     (table,) = refuse_columns([table], output)
     height = table.row_count()
     scanned = table.scan([]) if height is None else Scanned(pl.DataFrame(height=height))
@@ -88,7 +92,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         "schema": table.schema.name if table.schema else None,
         "rows": len(frame),
         "columns": {series.name: _words(series.dtype) for series in frame},
-        "replaced": [name for name in frame.columns if name in there],
+        "replaced": taken,
         "outputs": [target.name],
         "warnings": [*warnings, *_lost(frame, target), *notes],
         "seconds": round(time.perf_counter() - started, 3),
@@ -116,7 +120,7 @@ def _opened(source: Input, job: Job) -> FileTable:
 
 
 def _in_another_order(table: FileTable, other: FileTable | None, added: Sequence[str]) -> list[str]:
-    """A warning if an id has the same values in both files, but not row by row."""
+    """A warning if an id has values of both files, but not the same row by row."""
     if other is None:
         return []
     both = {*table.columns()} & {*other.columns()} - {*added}
@@ -126,6 +130,9 @@ def _in_another_order(table: FileTable, other: FileTable | None, added: Sequence
             continue
         if here.cast(pl.String).sort().equals(there.cast(pl.String).sort()):
             return [f"{name} has the same values in {other.name}, in another order: rows are matched by their position"]
+        if here.is_in(there.unique().implode()).any():
+            rows = f"{here.ne_missing(there).sum():,} of {len(here):,} rows"
+            return [f"{name} has other values in {other.name}, in {rows}: rows are matched by their position"]
     return []
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -248,7 +248,9 @@ def _strict(cls: type[T], what: str, entry: Mapping[str, Any]) -> T:
     try:
         return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
     except TypeError:
-        raise UsageError(f"the {what} lacks a key", f"it needs {', '.join([*known][:5])}") from None
+        needed = [each.name for each in fields(cls) if each.default is each.default_factory is MISSING]  # type: ignore[arg-type]
+        missing = ", ".join(repr(key) for key in needed if key not in entry)
+        raise UsageError(f"the {what} has no {missing}") from None
 
 
 @cache

@@ -221,6 +221,14 @@ def test_a_broken_package_is_one_line_and_stops_nothing_else(
     assert adv(command, "-h").err == ""
 
 
+def test_an_entry_point_that_is_not_one_is_named(site: Path, place: Path) -> None:
+    install(site, "bad", {"grpo_adv.estimators": {"bad-one": "a file.py"}})
+    used = adv("compute", "in.jsonl", "-m", "bad-one", cwd=place)
+    assert used.err.startswith(
+        "error: the method bad-one of bad 1.0 cannot be used: its entry point 'a file.py' is not MODULE:OBJECT;"
+    )
+
+
 def test_a_package_that_is_broken_does_not_stop_an_audit(site: Path, place: Path) -> None:
     fails = '''
 from grpo_cli import Estimator
@@ -339,11 +347,11 @@ WRONG_FILES: list[tuple[str, str, str]] = [
     ("presets", "[ours]\ninherits = 'trl-grpoo'", "no preset that ours inherits from named 'trl-grpoo'; did you mean 'trl-grpo'?"),
     ("presets", "[ours]\ninherits = 'trl-grpo'\nplan.divisor.epsilo = 1", "ours.toml: no field of divisor named 'epsilo'"),
     ("presets", "[ours]\ninherits = 'trl-grpo'\nplan.estimator.name = 'mystery'", "ours.toml: no method named 'mystery'"),
-    ("presets", "[ours]\nframework = 'F'\nestimator = 'E'", "ours.toml: the preset ours has no 'source.repo'"),
+    ("presets", "[ours]\nframework = 'F'\nestimator = 'E'", "ours.toml: the preset ours has no 'source.repo', 'source.path', 'source.date'; every"),
     ("presets", "[ours", "ours.toml: not TOML ("),
     ("schemas", "[trl]", "ours.toml: the schema trl is built in"),
     ("schemas", f"[none]{SCHEMA}", "ours.toml: a schema cannot be named 'none'"),
-    ("schemas", "[ours]\ntitle = 'x'", "ours.toml: the schema ours lacks a key"),
+    ("schemas", "[ours]\ntitle = 'x'", "ours.toml: the schema ours has no 'tool', 'layout', 'source'\n"),
     ("schemas", f"[ours]{SCHEMA}".replace('["q"]', '"q"'), "ours.toml: group of the schema ours cannot be 'q'; it takes a list of texts"),
     ("schemas", f"[ours]{SCHEMA}file = '('", "ours.toml: an expression of the schema ours is invalid: '('"),
     ("schemas", f"[ours]{SCHEMA}derive = 3", "ours.toml: derive of the schema ours cannot be 3; it takes a table"),

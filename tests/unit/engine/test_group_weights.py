@@ -62,6 +62,23 @@ def test_the_weight_of_pass_at_k_is_the_slope_of_pass_at_k(groups: list[list[flo
     assert advantages({"weight.by": "pass-at-k", "weight.k": k}, groups) == pytest.approx(wanted, abs=1e-6)
 
 
+@given(GROUPS, st.sampled_from([0.25, 0.5, 1.0, 2.0]), st.sampled_from(["peak", "pass-at-k"]))
+def test_the_solve_rate_of_a_weight_may_be_the_share_of_rewards_that_reach_a_threshold(
+    groups: list[list[float]], solved: float, by: str
+) -> None:
+    shares = [mean(r >= solved for r in g) for g in groups]
+    factors = [math.exp(-divergence(p, 0.5)) if by == "peak" else 2 * (1 - p) for p in shares]
+    wanted = [a * factor for g, factor in zip(groups, factors, strict=True) for a in standardised(g)]
+    assert advantages({"weight.by": by, "weight.solved": solved}, groups) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_rows_without_a_reward_are_no_part_of_the_solve_rate_and_the_reward_is_the_one_before_it_is_shaped() -> None:
+    settings = {"weight.by": "pass-at-k", "weight.k": 1, "weight.solved": 1.0, "rewards.missing": "zero"}
+    assert advantages(settings, [[1.0, 0.0, math.nan]])[2] == 0.0
+    halved = {"weight.by": "pass-at-k", "weight.solved": 1.0, "shape.affine.scale": 0.5, "estimator.name": "dr-grpo"}
+    assert advantages(halved, [[1.0, 0.0]]) == pytest.approx([0.25 * 2 * 0.5, -0.25 * 2 * 0.5])
+
+
 def sd(group: Sequence[float]) -> float:
     return stdev(group) if len({*group}) > 1 else 0.0
 
@@ -124,6 +141,8 @@ def test_a_plan_says_its_weight_and_its_measure() -> None:
     assert said["divisor"] == ["mad, the mean absolute deviation of the group's rewards"]
     assert said["weight"] == ["then A * exp(-2 KL(p || 0.5)), p the mean reward of the group, from 0 to 1"]
     assert plan_text.plan_from_dict(plan.as_dict()) == plan
+    [rate] = dict(plan_text.parts(Plan.of({"weight.by": "pass-at-k", "weight.solved": 0.5})))["weight"]
+    assert rate == "then A * 2 (1 - p)^1, p the share of the group's rewards that are 0.5 or more"
 
 
 @pytest.mark.parametrize(

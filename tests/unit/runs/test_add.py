@@ -344,6 +344,24 @@ def test_an_output_is_passed_over_in_its_folder(tmp_path: Path) -> None:
     assert "skipped 1 files" in grpo_cli.inspect(tmp_path).facts["warnings"][0]
 
 
+def test_of_several_columns_the_one_that_is_there_is_left_out_by_naming_the_others(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "r1", "reward": 1}\n')
+    pl.DataFrame({"id": ["r1"], "judge": [0.5], "length": [3]}).write_parquet(tmp_path / "b.parquet")
+    done = adv("add", "a.jsonl", "--from", "b.parquet", cwd=tmp_path)
+    cure = "--column judge --column length leaves it out, --replace overwrites it"
+    assert done.err == f"error: a.jsonl already has a column 'id'; {cure}\n"
+    assert adv("add", "a.jsonl", "--from", "b.parquet", *cure.split()[:4], "-q", cwd=tmp_path).status == 0
+    assert values(tmp_path / "a.added.jsonl") == [{"id": "r1", "reward": 1, "judge": 0.5, "length": 3}]
+
+
+def test_ids_of_other_rows_are_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"id": "{name}", "reward": 1}}\n' for name in "abc"))
+    pl.DataFrame({"id": ["a", "x", None], "new": range(3)}).write_parquet(tmp_path / "b.parquet")
+    done = adv("add", "a.jsonl", "--from", "b.parquet", "--column", "new", "--json", cwd=tmp_path)
+    said = "id has other values in b.parquet, in 2 of 3 rows: rows are matched by their position"
+    assert json.loads(done.out)["warnings"] == [said]
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
 @pytest.mark.parametrize(("order", "warned"), [("sorted", False), ("reversed", True), ("others", False)])
 def test_ids_in_another_order_are_warned_of(suffix: str, order: str, warned: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case is a pair
