@@ -75,7 +75,11 @@ def two_rewards(
                 f"{len(pairs.now):,} of {len(now.narrow.table):,} rows are in both inputs",
             )
         columns = [before.table[f"reward.{k}"] for k in range(len(names))]
-        columns = columns if pairs.aligned else [column.gather(pairs.before) for column in columns]
+        columns = columns if pairs.aligned else [column.rechunk().gather(pairs.before) for column in columns]
+        # What only paired them is most of the memory.
+        before = replace(before, table=before.table.clear(), carried=before.carried.clear())
+        carried = now.narrow.carried.drop({*ids[0]} - {*now.columns.values()})
+        now = replace(now, narrow=replace(now.narrow, carried=carried))
         now = _with_old(now, columns, pl.Series(ROW, pairs.before))
     if where is not None:
         now = only(now, where)

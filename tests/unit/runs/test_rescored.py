@@ -99,7 +99,7 @@ def test_pairs_of_values_are_counted_however_many_there_are(digits: int) -> None
     draw = random.Random(digits)  # noqa: S311
     old, new = ([round(draw.gauss(0, 1), digits) + 0.0 for _ in range(PIECE + 5)] for _ in "ab")
     x, y = pl.Series(old), pl.Series(new)
-    counts = count_pairs(x.to_numpy(), y.to_numpy(), [few(x), few(y)])
+    counts = count_pairs(x, y, [few(x), few(y)])
     expected = Counter(zip(old, new, strict=True))
     counted = Counter[tuple[float, float]]()
     for before, now, rows in counts.iter_rows():
