@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -12,7 +13,6 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.column_stats import PIECE, over
-from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
 from grpo_cli.read.group_keys import encode
@@ -197,15 +197,11 @@ Columns = Sequence[tuple[pl.Series, ...]]
 def _codes(columns: Columns) -> tuple[Index, Index]:
     """A number for every row of both inputs; rows with equal columns have the same one."""
     mine, theirs = columns
-    pairs = [
-        (one, other) if one.dtype == other.dtype else (_digits(one), _digits(other))
+    joined = [
+        pl.concat([one, other] if one.dtype == other.dtype else map(_digits, (one, other)))
         for one, other in zip(mine, theirs, strict=True)
     ]
-    words, size = _words(pairs)
-    if words is not None and size <= len(mine[0]) + len(theirs[0]):
-        return words
-    joined = [pl.concat(pair) for pair in pairs] if words is None else [pl.Series(np.concatenate(words))]
-    codes = encode(joined, len(joined[0])).codes.to_numpy()
+    codes = _whole(joined) if all(map(_is_number, joined)) else encode(joined, len(joined[0])).codes.to_numpy()
     return codes[: len(mine[0])], codes[len(mine[0]) :]
 
 
@@ -214,27 +210,19 @@ def _digits(ids: pl.Series) -> pl.Series:
     return ids.cast(pl.String).str.strip_chars('"')
 
 
-def _words(pairs: Sequence[tuple[pl.Series, pl.Series]]) -> tuple[tuple[Index, Index] | None, int]:
-    """The columns of both inputs as one whole number a row, from 0 to below a size; None where they do not fit."""
-    size, spans = 1, []
-    for pair in pairs:
-        if not all(len(one) and _is_number(one) and not one.null_count() for one in pair):
-            return None, 0
-        low, high = min(int(one.min()) for one in pair), max(int(one.max()) for one in pair)  # type: ignore[arg-type]
-        spans.append((low, high - low + 1))
-        size *= high - low + 1
-        if size > LARGEST:
-            return None, 0
-
-    def joined(side: int) -> Index:
-        word = np.zeros(len(pairs[0][side]), np.int64)
-        for pair, (low, span) in zip(pairs, spans, strict=True):
-            word *= span
-            word += pair[side].to_numpy()
-            word -= low
-        return word
-
-    return (joined(0), joined(1)), size
+def _whole(columns: Sequence[pl.Series]) -> Index:
+    """The codes of rows of whole numbers: where one number holds all columns, it is the code, or what is numbered."""
+    lows = [int(column.min() or 0) for column in columns]  # type: ignore[arg-type]
+    spans = [int(column.max() or 0) - low + 1 for low, column in zip(lows, columns, strict=True)]  # type: ignore[arg-type]
+    rows = len(columns[0])
+    if math.prod(spans) > LARGEST or any(column.null_count() for column in columns):
+        return encode(columns, rows).codes.to_numpy()
+    words = np.zeros(rows, np.int64)
+    for column, low, span in zip(columns, lows, spans, strict=True):
+        words *= span
+        words += column.to_numpy()
+        words -= low
+    return words if math.prod(spans) <= rows else encode([pl.Series(words)], rows).codes.to_numpy()
 
 
 def _paired_ids(columns: Columns) -> tuple[Rows, Rows] | None:
@@ -249,13 +237,8 @@ def _paired_ids(columns: Columns) -> tuple[Rows, Rows] | None:
         codes = _codes([side[-1:] for side in columns])
         if not _repeat(codes):
             rows, found = _matched(codes)
-
-            def same(start: int, end: int) -> Mask:
-                here, there = rows[start:end], found[start:end]
-                keys = zip(mine[:-1], theirs[:-1], strict=True)
-                return reduce(and_, (one[here].eq_missing(other[there]) for one, other in keys)).to_numpy()
-
-            kept = np.concatenate([np.zeros(0, bool), *over(same, len(rows))])
+            keys = zip(mine[:-1], theirs[:-1], strict=True)
+            kept = reduce(and_, (one[rows].eq_missing(other[found]) for one, other in keys)).to_numpy()
             return (rows, found) if kept.all() else (rows[kept], found[kept])
     codes = _codes(columns)
     return None if _repeat(codes) else _matched(codes)
@@ -276,13 +259,7 @@ def _ascending(columns: Sequence[pl.Series]) -> bool:
 
 def _repeat(codes: tuple[Index, Index]) -> bool:
     """Whether several rows of one input have the same code."""
-    size = max(int(side.max(initial=0)) for side in codes) + 1
-    for side in codes:
-        there = np.zeros(size, bool)
-        there[side] = True
-        if np.count_nonzero(there) < len(side):
-            return True
-    return False
+    return any(np.bincount(side).max(initial=0) > 1 for side in codes)
 
 
 def _matched(codes: tuple[Index, Index]) -> tuple[Codes, Codes]:

@@ -117,10 +117,8 @@ def looked_at(
         inspection = scored(tables, job.binding, job.plan, view, over=over)
         inspection = inspection if job.where is None else only(inspection, job.where)
     else:
-        binding = carrying(tables, others, job.other, job.binding)
-        inspection, two = two_rewards(  # which alone has the first inspection, with all ids, and lets go of it
-            scored(tables, binding, job.plan, view, over=over), others, job.other, where=job.where, over=over
-        )
+        inspection = scored(tables, carrying(tables, others, job.other, job.binding), job.plan, view, over=over)
+        inspection, two = two_rewards(inspection, others, job.other, where=job.where, over=over)
     if job.whole:
         inspection = with_facts(inspection, view)
     if not two:

@@ -20,6 +20,7 @@ from grpo_cli.stats.facts import plain
 from grpo_cli.stats.figures import count_by_kind
 from grpo_cli.stats.group_rows import texts_of
 from grpo_cli.stats.inspection import Inspection, first_by, score_groups
+from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
 VERSION: Final = 1
@@ -30,6 +31,7 @@ TEXT: Final = 2000  # characters of a text that is listed
 LABEL: Final = 120  # and of the key of its group
 BANDS: Final = 4  # bands of the length, with as many rows each
 OF_TWO: Final = 2
+LARGE: Final = 1000  # a sum of advantages from here on is shown without decimals
 EQUAL: Final = 1e-9  # of the typical size: a smaller advantage is 0
 ALIKE: Final = 0.5  # the least share of equal texts among the listed rows of the same rollouts
 OLD: Final = "rescored."  # before the numbers of the other reward's columns among the carried ones
@@ -325,8 +327,9 @@ def verdict(facts: Mapping[str, Any]) -> str:
     if not facts["reward"]["changed"]:
         return "Both rewards are the same on these rollouts."
     total = advantage["total"]["before"]
-    share = f" ({100 * advantage['moved'] / total:.1f}% of the total |A|)" if total else ""
+    share = f" ({percent(advantage['moved'] / total)} of the total |A|)" if total else ""
+    moved = f"{advantage['moved']:,.0f}" if advantage["moved"] >= LARGE else f"{advantage['moved']:.4g}"
     return (
         f"{facts['reward']['changed']:,} of {facts['compared']:,} rewards change. Advantages with another sign: {advantage['sign_changes']:,}; groups "
-        f"that gain a gradient: {groups['gained']['groups']:,}, that lose it: {groups['lost']['groups']:,}. The advantages move by {advantage['moved']:.4g}{share}."
+        f"that gain a gradient: {groups['gained']['groups']:,}, that lose it: {groups['lost']['groups']:,}. The advantages move by {moved}{share}."
     )
