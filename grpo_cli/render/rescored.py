@@ -13,8 +13,7 @@ from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
 
 KEY: Final = 28
-LINES: Final = 6  # a longer trend is thinned out to this many lines
-FLIPS: Final = 6  # up to this many pairs of values are lines; more are a table
+LINES: Final = 6  # a longer trend is thinned out to this many lines, and more flips are a table
 NARROWEST: Final = 12  # a text beside its numbers is at least this many characters wide
 
 Facts = Mapping[str, Any]
@@ -50,7 +49,7 @@ def _sections(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     known = [f", {name} {number(value)}" for name, value in measures.items() if value is not None]
     changes = f"{reward['up']:,} up, {reward['down']:,} down, mean change {reward['mean_change']:+.4g}"
     yield "agreement", [f"{percent(agree['share'])} exactly{''.join(known)}", changes]
-    if facts["flips"] is not None and len(facts["flips"]) <= FLIPS:
+    if facts["flips"] is not None and len(facts["flips"]) <= LINES:
         stays = [flip for flip in facts["flips"] if flip["before"] == flip["now"]]
         flips = [flip for flip in facts["flips"] if flip not in stays]
         moved = "   ".join(f"{number(flip['before'])} to {number(flip['now'])}: {flip['rows']:,}" for flip in flips)
@@ -97,7 +96,7 @@ def _correlations(depends: Facts) -> Iterator[str]:
 
 def _tables(facts: Facts, width: int | None) -> Iterator[Table]:
     """How often the reward changes by length and by step, and the rows that disagree most."""
-    if facts["flips"] is not None and len(facts["flips"]) > FLIPS:
+    if facts["flips"] is not None and len(facts["flips"]) > LINES:
         rows = {(flip["before"], flip["now"]): f"{flip['rows']:,}" for flip in facts["flips"]}
         old, new = (sorted({*side}) for side in zip(*rows, strict=True))
         heads = ["before", *(f"now {number(value)}" for value in new)]

@@ -124,9 +124,8 @@ def count_by_kind(
 
 def _bins(numbers: Any, most: int = BINS, few: int = VALUES) -> tuple[Any, Lines]:
     """The bin of each number, and what the bins are: a value each where there are few."""
-    values = np.unique(numbers[:SAMPLE])
-    if len(values) <= few:  # else they are many, whatever the others are
-        values = pl.Series(numbers).unique().sort().to_numpy()
+    some = numbers[:SAMPLE]  # where they are many, the others do not matter
+    values = pl.Series(some if len(np.unique(some)) > few else numbers).unique().sort().to_numpy()
     if len(values) <= few:
         return np.searchsorted(values, numbers), [{"value": float(value)} for value in values]
     places, edges = even_bins(numbers, most)

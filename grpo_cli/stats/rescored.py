@@ -149,25 +149,27 @@ def _ranks(values: Vector, rows: Index) -> Vector:
     order = ascending(values)
     values = values[order]
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
-    sizes = np.add.reduceat(rows[order], starts)
+    sizes = np.add.reduceat(rows[order], starts).astype(np.float64)
+    middles = np.cumsum(sizes)
+    sizes += rows.sum()
+    middles -= np.divide(sizes, 2, out=sizes)
     ranks = np.empty(len(values))
-    ranks[order] = np.repeat(np.cumsum(sizes) - sizes / 2 - rows.sum() / 2, np.diff(starts, append=len(values)))
+    ranks[order] = middles if len(starts) == len(values) else np.repeat(middles, np.diff(starts, append=len(values)))
     return ranks
 
 
 def ascending(values: Vector) -> Index:
     """The places of values in their order.
 
-    Whole numbers that begin with the value, as far as they hold it, and end with its place are sorted: numpy does so in
-    an eighth of the time that it needs for places.
+    Whole numbers that begin with the value, as far as they hold it, and end with its place are sorted: that is faster.
     """
     bits, low = len(values).bit_length(), values.min()
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         scale = 2.0 ** (63 - bits) / (values.max() - low)
     if not 0 < scale < np.inf:
         return np.argsort(values, kind="stable")
-    words = ((values - low) * scale).astype(np.uint64)
-    words <<= bits
+    steps = values - low
+    words = np.multiply(steps, scale, out=steps).astype(np.uint64) << bits
     words |= np.arange(len(words), dtype=np.uint64)
     words.sort()
     words &= (1 << bits) - 1
