@@ -169,6 +169,8 @@ def _facts(folder: Path) -> tuple[Object, Object, Object]:
         "started_at": result.get("started_at"),
         "finished_at": result.get("finished_at"),
         **{name: sum(values) if values else None for name, values in totals.items()},
+        "id": result.get("id"),
+        "source_trial_id": _at(result, "config", "source_trial", "trial_id"),  # that a regrade scored again
         _TEXTS: [str(path.absolute()) for path in (folder, *parts)],
     }
     return keys, rewards, facts

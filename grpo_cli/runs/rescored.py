@@ -69,8 +69,9 @@ def two_rewards(
         pairs = pair(now.narrow, before, ids, text, sure="rollout" in now.narrow.request.flags.roles)
         paired = _paired(pairs, now.narrow, before)
         if not {*ids[0]} <= {*pairs.by}:
-            why = "its values are missing, come back, or are others in both inputs"
-            unused = [f"{', '.join(ids[0])} does not pair the rollouts ({why}): their texts do"]
+            unused = [
+                f"{', '.join(ids[0])} pairs no rollouts (null, repeated or others in both inputs): their texts do"
+            ]
         if len(pairs.now) < len(now.narrow.table):
             now = of_rows(
                 now,

@@ -61,11 +61,10 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
     if not len(x):
         raise DataError("no rollout has both rewards", "there is nothing to compare")
     change = np.empty(len(x))
-
-    def subtract(start: int, end: int) -> None:
-        np.subtract(np.asarray(y[start:end]), np.asarray(x[start:end]), out=change[start:end])
-
-    over(subtract, len(x))
+    over(
+        lambda start, end: np.subtract(np.asarray(y[start:end]), np.asarray(x[start:end]), out=change[start:end]),
+        len(x),
+    )
     known = [few(side) for side in (x, y)]
     counts = count_pairs(x, y, known)
     signs = np.sign(counts["now"].to_numpy() - counts["before"].to_numpy()).astype(np.int8)

@@ -17,6 +17,7 @@ import pytest
 import grpo_cli
 from grpo_cli.engine.column_stats import PIECE, few
 from grpo_cli.stats.rescored import agreement, ascending, count_pairs
+from tests.support import harbor
 from tests.support.command import Done, adv
 from tests.support.jobs import write
 from tests.support.schema_files import lines, verifiers_episode
@@ -516,12 +517,14 @@ def test_reverified_rollouts_of_nemo_gym_are_paired_by_task_and_index(tmp_path: 
 def trial(task: str, number: int, reward: float, source: str | None = None) -> dict[str, Any]:
     """A trial as `harbor` writes its result.json (src/harbor/models/trial/result.py).
 
-    `harbor trial regrade` (harbor-framework/harbor 2358) writes a new trial, whose config names the one it scores again.
+    `harbor trial regrade` writes a new trial, whose config names the one it scores again (SourceTrialConfig in
+    src/harbor/models/trial/config.py).
     """
     name = f"{task}__{number}{'r' * (source is not None)}"
+    again = {"action": "regrade", "type": "local", "trial_id": source, "path": f"/jobs/{name[:-1]}"} if source else None
     return {
         "id": f"id-{name}", "task_name": task, "trial_name": name, "trial_uri": f"file:///jobs/{name}", "source": None,
-        "task_checksum": "c", "config": {"trial_name": name, **({"source_trial_id": source} if source else {})},
+        "task_checksum": "c", "config": {"trial_name": name, "source_trial": again},
         "agent_info": {"name": "oracle", "version": "1"}, "verifier_result": {"rewards": {"reward": reward}}, "exception_info": None,
     }  # fmt: skip
 
@@ -534,9 +537,34 @@ def test_regraded_trials_of_harbor_are_paired_with_the_trials_that_they_name(tmp
             lines(tmp_path / job / row["trial_name"] / "result.json", [row])
     flags = ["--group", "task_name", "--reward", "verifier_result.rewards.reward", "--group-within", "input", "--json"]
     said = found(adv("inspect", "regraded/*/result.json", "--rescored", "job/*/result.json", *flags, cwd=tmp_path))
-    assert said["paired"]["by"] == ["config.source_trial_id"] and said["compared"] == 8
+    assert said["paired"]["by"] == ["config.source_trial.trial_id"] and said["compared"] == 8
     pairs = Counter((float(k % 4 % 2), float(k % 3 == 0)) for k in range(8))
     assert {(one["before"], one["now"]): one["rows"] for one in said["flips"]} == pairs
+
+
+def test_job_folders_of_harbor_are_paired_without_a_flag(tmp_path: Path) -> None:
+    """A regrade copies the logs of the agent, so texts would tell the same; not every agent leaves a trajectory."""
+    named = [(task, k) for task in ("a", "b") for k in range(4)]
+    for job in ("job", "regraded"):
+        harbor.job(tmp_path / job, len(named))
+    for place, (task, k) in enumerate(named):
+        name = f"{place}-{task}"
+        harbor.trial(tmp_path / "job", task, name, {"reward": float(k % 2 == 0)})
+        again = harbor.trial(tmp_path / "regraded", task, f"{9 - place}-{task}", {"reward": float(k % 3 == 0)})
+        result = json.loads((again / "result.json").read_text())
+        path = str(tmp_path / "job" / name)
+        result["config"]["source_trial"] = {
+            "action": "regrade",
+            "type": "local",
+            "trial_id": f"id-{name}",
+            "path": path,
+        }
+        (again / "result.json").write_text(json.dumps(result))
+    said = found(adv("inspect", "regraded", "--rescored", "job", "--json", cwd=tmp_path))
+    assert (said["paired"]["by"], said["compared"]) == (["source_trial_id"], 8)
+    assert {(one["before"], one["now"]): one["rows"] for one in said["flips"]} == Counter(
+        (float(k % 2 == 0), float(k % 3 == 0)) for _, k in named
+    )
 
 
 # --- what pairs rows, and what does not ------------------------------------------------------------------------
@@ -601,9 +629,7 @@ def test_ids_that_do_not_pair_are_named_and_texts_are_used(tmp_path: Path) -> No
         ["completion"],
         {"now": 0, "before": 1},
     )
-    assert said["warnings"] == [
-        "uuid does not pair the rollouts (its values are missing, come back, or are others in both inputs): their texts do"
-    ]
+    assert said["warnings"] == ["uuid pairs no rollouts (null, repeated or others in both inputs): their texts do"]
     assert found(adv(*both(tmp_path, rows, rows[::-1]), cwd=tmp_path))["warnings"] == []
 
 
