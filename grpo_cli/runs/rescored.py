@@ -69,9 +69,7 @@ def two_rewards(
         pairs = pair(now.narrow, before, ids, text, sure="rollout" in now.narrow.request.flags.roles)
         paired = _paired(pairs, now.narrow, before)
         if not {*ids[0]} <= {*pairs.by}:
-            unused = [
-                f"{', '.join(ids[0])} pairs no rollouts (null, repeated or others in both inputs): their texts do"
-            ]
+            unused = [f"{', '.join(ids[0])} pairs no rollouts (null, repeated or other values): their texts do"]
         if len(pairs.now) < len(now.narrow.table):
             now = of_rows(
                 now,

@@ -629,7 +629,7 @@ def test_ids_that_do_not_pair_are_named_and_texts_are_used(tmp_path: Path) -> No
         ["completion"],
         {"now": 0, "before": 1},
     )
-    assert said["warnings"] == ["uuid pairs no rollouts (null, repeated or others in both inputs): their texts do"]
+    assert said["warnings"] == ["uuid pairs no rollouts (null, repeated or other values): their texts do"]
     assert found(adv(*both(tmp_path, rows, rows[::-1]), cwd=tmp_path))["warnings"] == []
 
 
