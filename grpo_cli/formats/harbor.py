@@ -181,6 +181,8 @@ def _facts(folder: Path) -> tuple[Object, Object, Object]:
         "started_at": result.get("started_at"),
         "finished_at": result.get("finished_at"),
         **{name: sum(values) if values else None for name, values in totals.items()},
+        "id": result.get("id"),
+        "source_trial_id": _at(result, "config", "source_trial", "trial_id"),  # that a regrade scored again
         _TEXTS: [os.path.join(os.getcwd(), path) for path in (folder, *parts)],  # noqa: PTH109, PTH118 - of 10,000 trials
     }
     return keys, rewards, facts

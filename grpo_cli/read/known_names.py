@@ -59,8 +59,8 @@ PAIR_IDS: Final = (
     "trajectory_id", "traj_id", "trace_id", "completion_id", "request_id", "uuid", "sample_uid", "episode_id", "session_id",
     "rollout_id", "id", "sample_id", "rollout_idx", "traj_idx", "sample_idx", "sample", "idx", "index",
 )  # fmt: skip
-# Where a file names the rollout of another file that it is the new score of: `harbor trial regrade` (harbor 2358).
-SOURCE_IDS: Final = (("source_trial_id", "id"), ("config.source_trial_id", "id"))
+# Where a file names the rollout of another file that it is the new score of: `harbor trial regrade` (SourceTrialConfig).
+SOURCE_IDS: Final = (("config.source_trial.trial_id", "id"), ("source_trial_id", "id"))
 JUDGES: Final = (
     "judge", "judge_id", "judge_name", "judge_model", "judge_idx", "grader", "grader_id", "grader_name", "rater",
     "rater_id", "reviewer", "reviewer_id", "annotator", "annotator_id", "verifier", "verifier_id", "criterion",

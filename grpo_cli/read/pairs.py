@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.column_stats import PIECE, over
 from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
 from grpo_cli.read.group_keys import encode
@@ -21,6 +25,8 @@ from grpo_cli.values.cells import Field, canonical, json_text
 from grpo_cli.values.key_text import cut, plain
 
 EXAMPLES: Final = 3
+LARGEST: Final = 1 << 62  # whole numbers below it are joined to one
+NOWHERE: Final = np.iinfo(np.uint32).max  # in the place of a row
 
 Rows = Index | Codes  # numbers of rows
 
@@ -141,12 +147,14 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
         side.rule.within in {None, "input"} and side.rule.size is None for side in (now, before)
     ):
         return now.table["group"], before.table["group"]
-    mine, theirs = (frame["key"] for frame in key_texts(now, before, now.key.columns))
-    codes = encode([pl.concat([mine, theirs])], len(mine) + len(theirs)).codes
-    if not np.isin(codes[: len(mine)].to_numpy(), codes[len(mine) :].to_numpy()).any():
-        wrong = f"no group is in both inputs ({', '.join(now.key_words)} is {mine[0]} and {theirs[0]})"
+    keys = [now.key, before.key]
+    if now.key.dtypes != before.key.dtypes or not all(map(_is_number, now.key)):
+        keys = [frame.select("key") for frame in key_texts(now, before, now.key.columns)]
+    mine, theirs = (codes.astype(np.uint32) for codes in _codes([tuple(frame.get_columns()) for frame in keys]))
+    if not np.isin(mine, theirs).any():
+        wrong = f"no group is in both inputs ({', '.join(now.key_words)} is {now.label(0)} and {before.label(0)})"
         raise DataError(wrong, "--rescored takes the same rollouts with another reward; name their key with --group")
-    return codes[: len(mine)].gather(now.table["group"]), codes[len(mine) :].gather(before.table["group"])
+    return pl.Series(mine[now.table["group"]]), pl.Series(theirs[before.table["group"]])
 
 
 def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.DataFrame]:
@@ -178,8 +186,12 @@ def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.Data
 
 def _canonical(ids: pl.Series, rows: int) -> pl.Series:
     """Ids as they are compared: whole numbers as such, anything else as text."""
-    fits = ids.dtype.is_integer() and ids.dtype not in {pl.UInt64, pl.Int128, pl.UInt128}
-    return ids.cast(pl.Int64) if fits and rows else canonical(ids)
+    return ids.cast(pl.Int64) if _is_number(ids) and rows else canonical(ids)
+
+
+def _is_number(ids: pl.Series) -> bool:
+    """Whether they are whole numbers of up to 64 bits with a sign."""
+    return ids.dtype.is_integer() and ids.dtype not in {pl.UInt64, pl.Int128, pl.UInt128}
 
 
 Columns = Sequence[tuple[pl.Series, ...]]
@@ -192,13 +204,28 @@ def _codes(columns: Columns) -> tuple[Index, Index]:
         pl.concat([one, other] if one.dtype == other.dtype else map(_digits, (one, other)))
         for one, other in zip(mine, theirs, strict=True)
     ]
-    codes = encode(joined, len(joined[0])).codes.to_numpy()
+    codes = _whole(joined) if all(map(_is_number, joined)) else encode(joined, len(joined[0])).codes.to_numpy()
     return codes[: len(mine[0])], codes[len(mine[0]) :]
 
 
 def _digits(ids: pl.Series) -> pl.Series:
     """Whole numbers and texts, as CSV has them, by their digits."""
     return ids.cast(pl.String).str.strip_chars('"')
+
+
+def _whole(columns: Sequence[pl.Series]) -> Index:
+    """The codes of rows of whole numbers: where one number holds all columns, it is the code, or what is numbered."""
+    lows = [int(column.min() or 0) for column in columns]  # type: ignore[arg-type]
+    spans = [int(column.max() or 0) - low + 1 for low, column in zip(lows, columns, strict=True)]  # type: ignore[arg-type]
+    rows = len(columns[0])
+    if math.prod(spans) > LARGEST or any(column.null_count() for column in columns):
+        return encode(columns, rows).codes.to_numpy()
+    words = np.zeros(rows, np.int64)
+    for column, low, span in zip(columns, lows, spans, strict=True):
+        words *= span
+        words += column.to_numpy()
+        words -= low
+    return words if math.prod(spans) <= rows else encode([pl.Series(words)], rows).codes.to_numpy()
 
 
 def _paired_ids(columns: Columns) -> tuple[Rows, Rows] | None:
@@ -209,11 +236,15 @@ def _paired_ids(columns: Columns) -> tuple[Rows, Rows] | None:
     ):
         every = np.arange(len(mine[0]), dtype=np.uint32)
         return (every, every) if _ascending(mine) or encode(mine, len(every)).size == len(every) else None
+    if mine[-1][:PIECE].is_unique().all():  # an id that no other row has needs no key beside it
+        codes = _codes([side[-1:] for side in columns])
+        if not _repeat(codes):
+            rows, found = _matched(codes)
+            keys = zip(mine[:-1], theirs[:-1], strict=True)
+            kept = reduce(and_, (one[rows].eq_missing(other[found]) for one, other in keys)).to_numpy()
+            return (rows, found) if kept.all() else (rows[kept], found[kept])
     codes = _codes(columns)
-    size = max(int(side.max(initial=0)) for side in codes) + 1
-    if any(np.bincount(side, minlength=size).max(initial=0) > 1 for side in codes):
-        return None
-    return _matched(codes, size)
+    return None if _repeat(codes) else _matched(codes)
 
 
 def _ascending(columns: Sequence[pl.Series]) -> bool:
@@ -222,34 +253,42 @@ def _ascending(columns: Sequence[pl.Series]) -> bool:
     for name in reversed(frame.columns):
         value, before = pl.col(name), pl.col(name).shift(1)
         above = (value > before) | ((value == before) & above)
-    return bool(frame.select(above.slice(1).all()).item())
+
+    def ascend(start: int, end: int) -> bool:
+        return bool(frame[max(start - 1, 0) : end].select(above.slice(1).all()).item())
+
+    return all(over(ascend, len(frame)))
 
 
-def _matched(codes: tuple[Index, Index], size: int) -> tuple[Index, Index]:
-    """The rows of both whose codes are equal; no code occurs twice on a side."""
+def _repeat(codes: tuple[Index, Index]) -> bool:
+    """Whether several rows of one input have the same code."""
+    return any(np.bincount(side).max(initial=0) > 1 for side in codes)
+
+
+def _matched(codes: tuple[Index, Index]) -> tuple[Codes, Codes]:
+    """The rows of both whose codes are equal, in the order of the first; no code of both occurs twice on a side."""
     mine, theirs = codes
-    places = np.full(size, -1)
-    places[theirs] = np.arange(len(theirs))
+    places = np.full(max(int(side.max(initial=0)) for side in codes) + 1, NOWHERE, np.uint32)
+    places[theirs] = np.arange(len(theirs), dtype=np.uint32)
     found = places[mine]
-    rows = np.flatnonzero(found >= 0)
-    return rows, found[rows]
+    rows = np.flatnonzero(found != NOWHERE).astype(np.uint32)
+    return rows, found if len(rows) == len(found) else found[rows]
 
 
-def _paired_texts(codes: tuple[Index, Index], sides: tuple[Narrow, Narrow], text: str) -> tuple[Index, Index]:
+def _paired_texts(codes: tuple[Index, Index], sides: tuple[Narrow, Narrow], text: str) -> tuple[Rows, Rows]:
     """The rows of both inputs with equal texts; rows that repeat a text are paired in their order where that is all one."""
     size = max(int(side.max(initial=0)) for side in codes) + 1
     mine, theirs = (np.bincount(side, minlength=size) for side in codes)
     twice = (np.maximum(mine, theirs) > 1) & (mine > 0) & (theirs > 0)
     if not twice.any():
-        return _matched(codes, size)
+        return _matched(codes)
     rewards = [[side.table[f"reward.{k}"] for k in range(len(side.reward_names))] for side in sides]
     constant = [_constant(side, columns, size) for side, columns in zip(codes, rewards, strict=True)]
     enough = np.where(mine > theirs, constant[0], np.where(theirs > mine, constant[1], constant[0] | constant[1]))
     if (twice & ~enough).any():
         raise _several(codes, np.flatnonzero(twice & ~enough), sides, (text,))
     orders = [pl.DataFrame({"code": side}).select(pl.int_range(pl.len()).over("code")).to_series() for side in codes]
-    again = _codes([(pl.Series(side), order) for side, order in zip(codes, orders, strict=True)])
-    return _matched(again, max(int(side.max(initial=0)) for side in again) + 1)
+    return _matched(_codes([(pl.Series(side), order) for side, order in zip(codes, orders, strict=True)]))
 
 
 def _constant(codes: Index, rewards: Sequence[pl.Series], size: int) -> Index:

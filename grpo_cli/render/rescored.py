@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from grpo_cli.render.text import Sheet, aligned, clean, count, cut, file_list, markdown_table, number
+from grpo_cli.render.text import Sheet, clean, count, cut, file_list, markdown_table, number
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
 
 KEY: Final = 28
-LINES: Final = 6  # a longer trend is thinned out to this many lines
+LINES: Final = 6  # a longer trend is thinned out to this many lines, and more flips are a table
 NARROWEST: Final = 12  # a text beside its numbers is at least this many characters wide
 
 Facts = Mapping[str, Any]
@@ -26,10 +26,7 @@ def render(facts: Facts, console: Console) -> None:
     sheet.rows(_sections(facts))
     for heads, lines in _tables(facts, console.width):
         sheet.blank()
-        left = frozenset({0, len(heads) - 1} if heads[-1] == "text" else {0})
-        for i, line in enumerate(aligned(heads, list(zip(*lines, strict=True)), left)):
-            sheet.text(line[: console.width], style="" if i else "bold")
-    sheet.blank()
+        sheet.table(heads, lines, style="")
     sheet.warnings(facts["warnings"], hang=2)
     sheet.row("verdict", facts["verdict"], style="cyan", hang=2)
 
@@ -52,7 +49,7 @@ def _sections(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     known = [f", {name} {number(value)}" for name, value in measures.items() if value is not None]
     changes = f"{reward['up']:,} up, {reward['down']:,} down, mean change {reward['mean_change']:+.4g}"
     yield "agreement", [f"{percent(agree['share'])} exactly{''.join(known)}", changes]
-    if facts["flips"] is not None:
+    if facts["flips"] is not None and len(facts["flips"]) <= LINES:
         stays = [flip for flip in facts["flips"] if flip["before"] == flip["now"]]
         flips = [flip for flip in facts["flips"] if flip not in stays]
         moved = "   ".join(f"{number(flip['before'])} to {number(flip['now'])}: {flip['rows']:,}" for flip in flips)
@@ -66,7 +63,7 @@ def _sections(facts: Facts) -> Iterator[tuple[str, list[str]]]:
             gradient.append(f"{word} {part['groups']:,}: {', '.join(labels_of(part['keys'], KEY))}{more}")
     yield "gradient", gradient
     signs = f"{advantage['sign_changes']:,} change sign, {advantage['first_signs']:,} are no longer 0"
-    change = "" if total["change"] is None else f" ({100 * total['change']:+.1f}%)"
+    change = f" ({'+' * (more > 0)}{number(100 * more, digits=3)}%)" if (more := total["change"]) is not None else ""
     size = f"total |A| {number(total['before'])} to {number(total['now'])}{change}"
     yield "advantages", [
         f"{signs}, {advantage['lost_signs']:,} become 0 ({advantage['method']})",
@@ -99,6 +96,11 @@ def _correlations(depends: Facts) -> Iterator[str]:
 
 def _tables(facts: Facts, width: int | None) -> Iterator[Table]:
     """How often the reward changes by length and by step, and the rows that disagree most."""
+    if facts["flips"] is not None and len(facts["flips"]) > LINES:
+        rows = {(flip["before"], flip["now"]): f"{flip['rows']:,}" for flip in facts["flips"]}
+        old, new = (sorted({*side}) for side in zip(*rows, strict=True))
+        heads = ["before", *(f"now {number(value)}" for value in new)]
+        yield heads, [[number(value), *(rows.get((value, other), "0") for other in new)] for value in old]
     length, by = facts["depends_on"]["length"], facts["depends_on"]["by"]
     heads = ["rows", "changed", "up", "down", "mean change"]
     if length is not None and length["bands"]:

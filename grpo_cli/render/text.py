@@ -187,8 +187,9 @@ class Sheet:
             self._print(Text(piece, style=style))
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], style: str = "dim") -> None:
-        """Rows under their heads, the first column to the left; an empty line follows."""
-        for i, line in enumerate(aligned(heads, [[row[i] for row in rows] for i in range(len(heads))], frozenset({0}))):
+        """Rows under their heads, the first column and texts to the left; an empty line follows."""
+        left = frozenset(i for i, head in enumerate(heads) if not i or head == "text")
+        for i, line in enumerate(aligned(heads, [[row[i] for row in rows] for i in range(len(heads))], left)):
             self.text(line, "" if i else style)
         self.blank()
 

@@ -56,7 +56,7 @@ def two_rewards(
 
     Without `others` the other reward is a column that the inspection carries along.
     """
-    names, paired, before = other.binding.rewards, None, None
+    names, paired, before, unused = other.binding.rewards, None, None, list[str]()
     if not others:
         if names == now.narrow.reward_names:
             wrong = f"the reward and --rescored-column are the same column, {', '.join(names)}"
@@ -68,6 +68,8 @@ def two_rewards(
         ids = ids_of(now.narrow.tables, others, now.narrow.request.flags)
         pairs = pair(now.narrow, before, ids, text, sure="rollout" in now.narrow.request.flags.roles)
         paired = _paired(pairs, now.narrow, before)
+        if not {*ids[0]} <= {*pairs.by}:
+            unused = [f"{', '.join(ids[0])} pairs no rollouts (null, repeated or other values): their texts do"]
         if len(pairs.now) < len(now.narrow.table):
             now = of_rows(
                 now,
@@ -75,14 +77,15 @@ def two_rewards(
                 f"{len(pairs.now):,} of {len(now.narrow.table):,} rows are in both inputs",
             )
         columns = [before.table[f"reward.{k}"] for k in range(len(names))]
-        columns = columns if pairs.aligned else [column.gather(pairs.before) for column in columns]
+        columns = columns if pairs.aligned else [column.rechunk().gather(pairs.before) for column in columns]
         now = _with_old(now, columns, pl.Series(ROW, pairs.before))
+        before = replace(before, table=before.table.clear(), carried=before.carried.clear())  # only its texts are read
     if where is not None:
         now = only(now, where)
     facts = rescored(now, other_reward(now, names, other.plan), names)
     if before is not None and paired is not None and paired["by"] != [now.columns.get("text")]:
         _refuse_other_texts(now, before, facts, paired["by"])
-    warnings = [*now.narrow.warnings, *(_few(paired) if paired else ())]
+    warnings = [*now.narrow.warnings, *(_few(paired) if paired else ()), *unused]
     return now, {**facts, "paired": paired, "verdict": verdict(facts), "warnings": warnings}
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import FEW
+from grpo_cli.engine.column_stats import FEW, SAMPLE
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
@@ -124,7 +124,8 @@ def count_by_kind(
 
 def _bins(numbers: Any, most: int = BINS, few: int = VALUES) -> tuple[Any, Lines]:
     """The bin of each number, and what the bins are: a value each where there are few."""
-    values = pl.Series(numbers).unique().sort().to_numpy()
+    some = numbers[:SAMPLE]  # where they are many, the others do not matter
+    values = pl.Series(some if len(np.unique(some)) > few else numbers).unique().sort().to_numpy()
     if len(values) <= few:
         return np.searchsorted(values, numbers), [{"value": float(value)} for value in values]
     places, edges = even_bins(numbers, most)

@@ -20,6 +20,7 @@ from grpo_cli.stats.facts import plain
 from grpo_cli.stats.figures import count_by_kind
 from grpo_cli.stats.group_rows import texts_of
 from grpo_cli.stats.inspection import Inspection, first_by, score_groups
+from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
 VERSION: Final = 1
@@ -30,6 +31,7 @@ TEXT: Final = 2000  # characters of a text that is listed
 LABEL: Final = 120  # and of the key of its group
 BANDS: Final = 4  # bands of the length, with as many rows each
 OF_TWO: Final = 2
+LARGE: Final = 1000  # a sum of advantages from here on is shown without decimals
 EQUAL: Final = 1e-9  # of the typical size: a smaller advantage is 0
 ALIKE: Final = 0.5  # the least share of equal texts among the listed rows of the same rollouts
 OLD: Final = "rescored."  # before the numbers of the other reward's columns among the carried ones
@@ -55,15 +57,18 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
     scored, had = (rewards.is_finite().fill_null(value=False) for rewards in (new, old))
     both = scored & had
     rows = slice(None) if both.all() else both.arg_true().to_numpy().astype(np.int64)
-    x, y = (rewards.to_numpy()[rows] for rewards in (old, new))
+    x, y = (rewards if both.all() else rewards.filter(both) for rewards in (old, new))
     if not len(x):
         raise DataError("no rollout has both rewards", "there is nothing to compare")
-    change = y - x
-    known = [few(pl.Series(side)) for side in (x, y)]
+    change = np.empty(len(x))
+    over(
+        lambda start, end: np.subtract(np.asarray(y[start:end]), np.asarray(x[start:end]), out=change[start:end]),
+        len(x),
+    )
+    known = [few(side) for side in (x, y)]
     counts = count_pairs(x, y, known)
     signs = np.sign(counts["now"].to_numpy() - counts["before"].to_numpy()).astype(np.int8)
     up, down = (int(counts["rows"].to_numpy()[signs == sign].sum()) for sign in (1, -1))
-    advantages, of_rows = _advantages(now, before)
     return {
         "version": VERSION,
         "rows": len(new),
@@ -79,18 +84,18 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
         "agreement": agreement(counts),
         "flips": _table(counts),
         "groups": _groups(now, before),
-        "advantage": advantages,
+        "advantage": _advantages(now, before),
         "depends_on": _depends_on(now, before, names, rows, change),
-        "largest": _largest(now, before, rows, change, of_rows),
+        "largest": _largest(now, before, rows, change),
     }  # fmt: skip
 
 
-def _of_reward(names: Sequence[str], values: Vector, counted: Counted | None) -> Facts:
-    numbers = Numbers.of(pl.Series(values)) if counted is None else Numbers.counted(*counted)
+def _of_reward(names: Sequence[str], values: pl.Series, counted: Counted | None) -> Facts:
+    numbers = Numbers.of(values) if counted is None else Numbers.counted(*counted)
     return {"columns": list(names), **numbers.facts()}
 
 
-def count_pairs(before: Vector, now: Vector, known: Sequence[Counted | None]) -> pl.DataFrame:
+def count_pairs(before: pl.Series, now: pl.Series, known: Sequence[Counted | None]) -> pl.DataFrame:
     """How often each pair of values occurs, in their order; where most rows have their own, a line for each row.
 
     `known` are the values of each side and their counts, where they are few.
@@ -103,7 +108,7 @@ def count_pairs(before: Vector, now: Vector, known: Sequence[Counted | None]) ->
             for side, of_side in zip(sides, values, strict=True):
                 places *= len(of_side)
                 for value in of_side[1:]:
-                    places += side[start:end] >= value
+                    places += np.asarray(side[start:end]) >= value
             return np.bincount(places, minlength=len(values[0]) * len(values[1]))
 
         counted = np.sum(over(count, len(before)), axis=0)
@@ -140,10 +145,37 @@ def agreement(counts: pl.DataFrame) -> Facts:
 
 def _ranks(values: Vector, rows: Index) -> Vector:
     """The mean rank of each value, of which there are so many rows; less a constant, which keeps its digits."""
-    _, places = np.unique(values, return_inverse=True)
-    sizes = np.bincount(places, weights=rows)
-    ranks: Vector = (np.cumsum(sizes) - sizes / 2)[places] - float(rows.sum()) / 2
+    order = ascending(values)
+    values = values[order]
+    starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+    sizes = np.add.reduceat(rows[order], starts).astype(np.float64)
+    middles = np.cumsum(sizes)
+    sizes += rows.sum()
+    middles -= np.divide(sizes, 2, out=sizes)
+    ranks = np.empty(len(values))
+    ranks[order] = middles if len(starts) == len(values) else np.repeat(middles, np.diff(starts, append=len(values)))
     return ranks
+
+
+def ascending(values: Vector) -> Index:
+    """The places of values in their order.
+
+    Whole numbers that begin with the value, as far as they hold it, and end with its place are sorted: that is faster.
+    """
+    bits, low = len(values).bit_length(), values.min()
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        scale = 2.0 ** (63 - bits) / (values.max() - low)
+    if not 0 < scale < np.inf:
+        return np.argsort(values, kind="stable")
+    steps = values - low
+    words = np.multiply(steps, scale, out=steps).astype(np.uint64) << bits
+    words |= np.arange(len(words), dtype=np.uint64)
+    words.sort()
+    words &= (1 << bits) - 1
+    order: Index = words.view(np.int64)
+    ordered = values[order]
+    close = (ordered[1:] < ordered[:-1]).any()  # that many digits do not tell some apart
+    return order[np.argsort(ordered, kind="stable")] if close else order
 
 
 def _weighted(x: Vector, y: Vector, weights: Index) -> float | None:
@@ -173,12 +205,12 @@ def _groups(now: Inspection, before: Inspection) -> Facts:
     }
 
 
-def _advantages(now: Inspection, before: Inspection) -> tuple[Facts, tuple[Vector, Vector]]:
-    """How the advantages of the plan differ, and the old and the new one of every row; NaN where there is none."""
-    old, new = (kept_advantages(side.scored.rows) for side in (before, now))
+def _advantages(now: Inspection, before: Inspection) -> Facts:
+    """How the advantages of the plan differ."""
+    sides = [side.scored.rows[[".advantage", ".kept"]] for side in (before, now)]
 
     def pieces(start: int, end: int) -> tuple[Vector, Vector]:
-        x, y = old[start:end], new[start:end]
+        x, y = (kept_advantages(rows[start:end]) for rows in sides)
         both = np.isfinite(x) & np.isfinite(y)
         return (x, y) if both.all() else (x[both], y[both])
 
@@ -187,7 +219,7 @@ def _advantages(now: Inspection, before: Inspection) -> tuple[Facts, tuple[Vecto
         return [len(x), np.square(x).sum(), np.square(y).sum(), np.abs(x).sum(), np.abs(y).sum(), np.abs(y - x).sum()]
 
     rows, squares, squares_now, total, total_now, moved = np.sum(
-        np.array([[0.0] * 6, *over(sums, len(old))]), axis=0
+        np.array([[0.0] * 6, *over(sums, len(sides[0]))]), axis=0
     ).tolist()
     size = EQUAL * float(np.sqrt(max(squares, squares_now) / rows)) if rows else 0.0
 
@@ -198,7 +230,7 @@ def _advantages(now: Inspection, before: Inspection) -> tuple[Facts, tuple[Vecto
         found = (up & down_now) | (down & up_now), zero & ~zero_now, ~zero & zero_now
         return [int(np.count_nonzero(mask)) for mask in found]
 
-    changed, first, lost = np.sum(np.array([[0] * 3, *over(signs, len(old))]), axis=0).tolist()
+    changed, first, lost = np.sum(np.array([[0] * 3, *over(signs, len(sides[0]))]), axis=0).tolist()
     return {
         "rows": int(rows),
         "sign_changes": changed,
@@ -207,7 +239,7 @@ def _advantages(now: Inspection, before: Inspection) -> tuple[Facts, tuple[Vecto
         "total": {"before": total, "now": total_now, "change": total_now / total - 1 if total else None},
         "moved": moved,
         "method": now.scored.plan.method,
-    }, (old, new)
+    }
 
 
 def _depends_on(now: Inspection, before: Inspection, names: Sequence[str], rows: Rows, change: Vector) -> Facts:
@@ -265,9 +297,7 @@ def _component(
     return {"column": name, "differs": differs, "correlation": correlation(part[known], change[known])}
 
 
-def _largest(
-    now: Inspection, before: Inspection, rows: Rows, change: Vector, advantages: tuple[Vector, Vector]
-) -> list[Facts]:
+def _largest(now: Inspection, before: Inspection, rows: Rows, change: Vector) -> list[Facts]:
     """The rows whose reward changes most, and among equals those whose advantage does, with their texts."""
     at = np.flatnonzero(change)
     size = np.abs(change[at])
@@ -275,9 +305,9 @@ def _largest(
         kept = size >= np.partition(size, -TOP)[-TOP]
         at, size = at[kept], size[kept]
     at_rows = at if isinstance(rows, slice) else rows[at]
-    moved = np.abs(np.subtract(*(np.nan_to_num(side[at_rows]) for side in advantages)))
-    top = at_rows[first_by(np.arange(len(at)), [-size, -moved], TOP)]
-    (old, new), rewards = advantages, [side.raw.rows[".reward"] for side in (before, now)]
+    old, new = (kept_advantages(side.scored.rows[[".advantage", ".kept"]][at_rows]) for side in (before, now))
+    first = first_by(np.arange(len(at)), [-size, -np.abs(np.nan_to_num(old) - np.nan_to_num(new))], TOP)
+    top, rewards = at_rows[first], [side.raw.rows[".reward"] for side in (before, now)]
     texts = texts_of(now, "text", top, TEXT)
     codes = now.narrow.table["group"].gather(top).to_list()
     return [
@@ -285,10 +315,10 @@ def _largest(
             "key": cut(now.narrow.label(code), LABEL), "number": code + 1, "position": row,
             **dict(zip(("file", "row"), now.narrow.spot(row), strict=True)),
             "before": rewards[0][row], "now": rewards[1][row],
-            "advantage": {"before": plain(float(old[row])), "now": plain(float(new[row]))},
+            "advantage": {"before": plain(float(old[at])), "now": plain(float(new[at]))},
             "text": text,
         }
-        for row, code, text in zip(top.tolist(), codes, texts, strict=True)
+        for row, at, code, text in zip(top.tolist(), first.tolist(), codes, texts, strict=True)
     ]  # fmt: skip
 
 
@@ -298,8 +328,9 @@ def verdict(facts: Mapping[str, Any]) -> str:
     if not facts["reward"]["changed"]:
         return "Both rewards are the same on these rollouts."
     total = advantage["total"]["before"]
-    share = f" ({100 * advantage['moved'] / total:.1f}% of the total |A|)" if total else ""
+    share = f" ({percent(advantage['moved'] / total)} of the total |A|)" if total else ""
+    moved = f"{advantage['moved']:,.0f}" if advantage["moved"] >= LARGE else f"{advantage['moved']:.4g}"
     return (
         f"{facts['reward']['changed']:,} of {facts['compared']:,} rewards change. Advantages with another sign: {advantage['sign_changes']:,}; groups "
-        f"that gain a gradient: {groups['gained']['groups']:,}, that lose it: {groups['lost']['groups']:,}. The advantages move by {advantage['moved']:.4g}{share}."
+        f"that gain a gradient: {groups['gained']['groups']:,}, that lose it: {groups['lost']['groups']:,}. The advantages move by {moved}{share}."
     )

@@ -51,6 +51,8 @@ def test_a_row_is_a_trial_and_the_output_is_a_table_of_its_own(job: Path) -> Non
         "n_cache_tokens": 0,
         "n_output_tokens": 345,
         "cost_usd": 0.01,
+        "id": "id-0-sort-list__Ab0",
+        "source_trial_id": None,
         "messages": [
             {"role": "user", "content": "Solve sort-list."},
             {

@@ -10,12 +10,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 import grpo_cli
 from grpo_cli.engine.column_stats import PIECE, few
-from grpo_cli.stats.rescored import agreement, count_pairs
+from grpo_cli.stats.rescored import agreement, ascending, count_pairs
+from tests.support import harbor
 from tests.support.command import Done, adv
 from tests.support.jobs import write
 from tests.support.schema_files import lines, verifiers_episode
@@ -99,7 +101,7 @@ def test_pairs_of_values_are_counted_however_many_there_are(digits: int) -> None
     draw = random.Random(digits)  # noqa: S311
     old, new = ([round(draw.gauss(0, 1), digits) + 0.0 for _ in range(PIECE + 5)] for _ in "ab")
     x, y = pl.Series(old), pl.Series(new)
-    counts = count_pairs(x.to_numpy(), y.to_numpy(), [few(x), few(y)])
+    counts = count_pairs(x, y, [few(x), few(y)])
     expected = Counter(zip(old, new, strict=True))
     counted = Counter[tuple[float, float]]()
     for before, now, rows in counts.iter_rows():
@@ -146,6 +148,59 @@ def test_two_files_are_paired_and_compared_row_by_row(left_out: tuple[str, ...],
     )  # fmt: skip
     listed = [(row["row"], row["text"], row["before"], row["now"]) for row in said["largest"]]
     assert listed == [(at + 1, rows[at]["completion"], rows[at]["old"], rows[at]["reward"]) for *_, at in changed[:10]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_one_input_and_missing_rewards_are_in_no_number(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)  # noqa: S311
+    rows = rollouts(seed, values=(-1.0, 0.0, 0.25, 2.0))
+    for row in draw.sample(rows, 6):
+        row[draw.choice(["old", "reward"])] = None
+    files(tmp_path, rows)
+    before = (tmp_path / "old.jsonl").read_text().splitlines(keepends=True)[3:]
+    (tmp_path / "old.jsonl").write_text("".join(before))
+    kept = {json.loads(line)["uuid"] for line in before}
+    said = found(adv("inspect", "new.jsonl", "--rescored", "old.jsonl", "--json", cwd=tmp_path))
+    shared = [row for row in rows if row["uuid"] in kept]
+    both = [row for row in shared if None not in {row["old"], row["reward"]}]
+    old, new = [row["old"] for row in both], [row["reward"] for row in both]
+    assert (said["rows"], said["compared"], said["paired"]["only"]) == (45, len(both), {"now": 3, "before": 0})
+    assert said["agreement"]["same"] == sum(one == other for one, other in zip(old, new, strict=True))
+    assert said["agreement"]["rank_correlation"] == pytest.approx(pearson(ranks(old), ranks(new)))
+    assert {(one["before"], one["now"]): one["rows"] for one in said["flips"]} == Counter(zip(old, new, strict=True))
+    of_sides: list[dict[str, float]] = [{}, {}]
+    alive = [set[str](), set[str]()]
+    for name, (side, reward) in product({row["prompt_id"] for row in rows}, enumerate(("old", "reward"))):
+        group = [row for row in shared if row["prompt_id"] == name and row[reward] is not None]
+        advantages = grpo([row[reward] for row in group]) if len(group) > 1 else [0.0] * len(group)
+        of_sides[side] |= {row["uuid"]: one for row, one in zip(group, advantages, strict=True)}
+        if len({row[reward] for row in group}) > 1:
+            alive[side].add(name)
+    assert said["groups"]["with_gradient"] == {"before": len(alive[0]), "now": len(alive[1])}
+    assert said["groups"]["gained"]["groups"] == len(alive[1] - alive[0])
+    assert said["groups"]["lost"]["groups"] == len(alive[0] - alive[1])
+    x, y = ([side[row["uuid"]] for row in both] for side in of_sides)
+    assert said["advantage"]["sign_changes"] == sum(one * other < 0 for one, other in zip(x, y, strict=True))
+    assert said["advantage"]["total"]["before"] == pytest.approx(sum(map(abs, x)))
+    assert said["advantage"]["total"]["now"] == pytest.approx(sum(map(abs, y)))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e290, 1e-300], ids=["as drawn", "huge", "tiny"])
+def test_values_are_ordered_however_close_they_are(scale: float) -> None:
+    draw = random.Random(4)  # noqa: S311
+    near = [1 + k * 2.0**-52 for k in range(500)]
+    drawn = [draw.gauss(0, 1) for _ in range(2000)]
+    for values in (
+        near,
+        drawn,
+        [*near, *drawn, -1e7, 1e7],
+        [*near, 1e9],
+        [3.0] * 5,
+        [0.0, -0.0, 1.0],
+        [-1e18, 0.0, 1e18],
+    ):
+        column = np.array(draw.sample(values, len(values))) * scale
+        assert column[ascending(column)].tolist() == sorted(column.tolist())
 
 
 def test_what_flips_depend_on_is_counted_by_length_and_step(tmp_path: Path) -> None:
@@ -379,6 +434,32 @@ def test_one_screen_and_markdown_have_the_same_numbers(tmp_path: Path) -> None:
     assert said["verdict"] in " ".join(screen.out.split())
 
 
+def test_many_flips_are_a_table_and_many_values_are_none(tmp_path: Path) -> None:
+    rows = rollouts(16, groups=40, values=(0.0, 0.5, 1.0))
+    files(tmp_path, rows)
+    line = ["inspect", "new.jsonl", "--rescored", "old.jsonl"]
+    pairs = Counter((row["old"], row["reward"]) for row in rows)
+    words = [entry.split() for entry in adv(*line, cwd=tmp_path).out.splitlines()]
+    at = words.index(["before", "now", "0", "now", "0.5", "now", "1"])
+    for entry, value in zip(words[at + 1 : at + 4], (0.0, 0.5, 1.0), strict=True):
+        assert entry == [f"{value:g}", *(str(pairs[value, other]) for other in (0.0, 0.5, 1.0))]
+    assert not any(entry[:1] == ["flips"] for entry in words)
+    write(tmp_path / "new.jsonl", [{**row, "reward": k / 7} for k, row in enumerate(rows)])
+    assert found(adv(*line, "--json", cwd=tmp_path))["flips"] is None
+    assert not any(" stays: " in entry for entry in adv(*line, cwd=tmp_path).out.splitlines())
+
+
+def test_small_shares_are_not_shown_as_nothing(tmp_path: Path) -> None:
+    rows = [{"prompt_id": k // 4, "uuid": k, "reward": float(k % 4), "old": float(k % 4)} for k in range(8000)]
+    rows[5]["reward"] = 1.001
+    write(tmp_path / "in.jsonl", rows)
+    words = " ".join(
+        adv("inspect", "in.jsonl", "--reward", "reward", "--rescored-column", "old", cwd=tmp_path).out.split()
+    )
+    assert "(-0.0%)" not in words and "(+0.0%)" not in words and "(0.0%" not in words
+    assert "(<0.1% of the total |A|)" in words
+
+
 def test_the_report_draws_both_rewards(tmp_path: Path) -> None:
     pytest.importorskip("altair")
     files(tmp_path, rollouts())
@@ -447,12 +528,14 @@ def test_reverified_rollouts_of_nemo_gym_are_paired_by_task_and_index(tmp_path: 
 def trial(task: str, number: int, reward: float, source: str | None = None) -> dict[str, Any]:
     """A trial as `harbor` writes its result.json (src/harbor/models/trial/result.py).
 
-    `harbor trial regrade` (harbor-framework/harbor 2358) writes a new trial, whose config names the one it scores again.
+    `harbor trial regrade` writes a new trial, whose config names the one it scores again (SourceTrialConfig in
+    src/harbor/models/trial/config.py).
     """
     name = f"{task}__{number}{'r' * (source is not None)}"
+    again = {"action": "regrade", "type": "local", "trial_id": source, "path": f"/jobs/{name[:-1]}"} if source else None
     return {
         "id": f"id-{name}", "task_name": task, "trial_name": name, "trial_uri": f"file:///jobs/{name}", "source": None,
-        "task_checksum": "c", "config": {"trial_name": name, **({"source_trial_id": source} if source else {})},
+        "task_checksum": "c", "config": {"trial_name": name, "source_trial": again},
         "agent_info": {"name": "oracle", "version": "1"}, "verifier_result": {"rewards": {"reward": reward}}, "exception_info": None,
     }  # fmt: skip
 
@@ -465,9 +548,34 @@ def test_regraded_trials_of_harbor_are_paired_with_the_trials_that_they_name(tmp
             lines(tmp_path / job / row["trial_name"] / "result.json", [row])
     flags = ["--group", "task_name", "--reward", "verifier_result.rewards.reward", "--group-within", "input", "--json"]
     said = found(adv("inspect", "regraded/*/result.json", "--rescored", "job/*/result.json", *flags, cwd=tmp_path))
-    assert said["paired"]["by"] == ["config.source_trial_id"] and said["compared"] == 8
+    assert said["paired"]["by"] == ["config.source_trial.trial_id"] and said["compared"] == 8
     pairs = Counter((float(k % 4 % 2), float(k % 3 == 0)) for k in range(8))
     assert {(one["before"], one["now"]): one["rows"] for one in said["flips"]} == pairs
+
+
+def test_job_folders_of_harbor_are_paired_without_a_flag(tmp_path: Path) -> None:
+    """A regrade copies the logs of the agent, so texts would tell the same; not every agent leaves a trajectory."""
+    named = [(task, k) for task in ("a", "b") for k in range(4)]
+    for job in ("job", "regraded"):
+        harbor.job(tmp_path / job, len(named))
+    for place, (task, k) in enumerate(named):
+        name = f"{place}-{task}"
+        harbor.trial(tmp_path / "job", task, name, {"reward": float(k % 2 == 0)})
+        again = harbor.trial(tmp_path / "regraded", task, f"{9 - place}-{task}", {"reward": float(k % 3 == 0)})
+        result = json.loads((again / "result.json").read_text())
+        path = str(tmp_path / "job" / name)
+        result["config"]["source_trial"] = {
+            "action": "regrade",
+            "type": "local",
+            "trial_id": f"id-{name}",
+            "path": path,
+        }
+        (again / "result.json").write_text(json.dumps(result))
+    said = found(adv("inspect", "regraded", "--rescored", "job", "--json", cwd=tmp_path))
+    assert (said["paired"]["by"], said["compared"]) == (["source_trial_id"], 8)
+    assert {(one["before"], one["now"]): one["rows"] for one in said["flips"]} == Counter(
+        (float(k % 2 == 0), float(k % 3 == 0)) for _, k in named
+    )
 
 
 # --- what pairs rows, and what does not ------------------------------------------------------------------------
@@ -521,6 +629,42 @@ def test_ids_that_were_drawn_anew_leave_the_texts(tmp_path: Path) -> None:
     assert (said["compared"], said["paired"]["by"]) == (len(rows), ["completion"])
     done = adv(*line, "--rollout", "uuid", cwd=tmp_path)
     assert done.status == 1 and "no rollout is in both inputs" in done.err
+
+
+def test_ids_that_do_not_pair_are_named_and_texts_are_used(tmp_path: Path) -> None:
+    rows = rollouts(12)
+    done = adv(*both(tmp_path, rows, [*rows[::-1], rows[0]]), cwd=tmp_path)
+    said = found(done)
+    assert (said["compared"], said["paired"]["by"], said["paired"]["only"]) == (
+        48,
+        ["completion"],
+        {"now": 0, "before": 1},
+    )
+    assert said["warnings"] == ["uuid pairs no rollouts (null, repeated or other values): their texts do"]
+    assert found(adv(*both(tmp_path, rows, rows[::-1]), cwd=tmp_path))["warnings"] == []
+
+
+@pytest.mark.parametrize("kind", ["numbers", "wide numbers", "texts"])
+def test_ids_of_the_whole_input_pair_only_rows_of_one_group(kind: str, tmp_path: Path) -> None:
+    rows = [{name: value for name, value in row.items() if name != "step"} for row in rollouts(14)]
+    for k, row in enumerate(rows):
+        row["uuid"] = {"numbers": k, "wide numbers": 2**62 - 10**17 * (k % 7) - k, "texts": f"u{k}"}[kind]
+        row["prompt_id"] = int(row["prompt_id"][1:]) * (10**18 if kind == "wide numbers" else 1)
+    moved = [
+        {**row, "prompt_id": rows[(k + 4) % len(rows)]["prompt_id"] if k < 6 else row["prompt_id"]}
+        for k, row in enumerate(rows)
+    ]
+    said = found(adv(*both(tmp_path, rows, moved[::-1]), cwd=tmp_path))
+    assert (said["compared"], said["paired"]["by"], said["paired"]["only"]) == (42, ["uuid"], {"now": 6, "before": 6})
+    assert said["reward"]["changed"] == 0
+
+
+def test_inputs_without_a_common_group_name_a_key_of_each(tmp_path: Path) -> None:
+    rows = rollouts(15, groups=2)
+    done = adv(*both(tmp_path, rows, [{**row, "prompt_id": f"q{row['prompt_id']}"} for row in rows]), cwd=tmp_path)
+    assert (done.status, done.err) == (
+        1, "error: no group is in both inputs (prompt_id is p0 and qp0); --rescored takes the same rollouts with another reward; name their key with --group\n",
+    )  # fmt: skip
 
 
 def test_ids_of_64_unsigned_bits_pair(tmp_path: Path) -> None:
