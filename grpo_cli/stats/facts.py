@@ -301,12 +301,14 @@ class Tally:
 
     def _weighed(self, plan: Plan) -> Iterator[str]:
         """A warning where a weight by solve rate meets mean rewards that are none."""
-        if plan.weight.by in {"peak", "pass-at-k"} and (groups := self.counts["no_rate"]):
+        by_mean = plan.weight.by in {"peak", "pass-at-k"} and plan.weight.solved is None
+        if by_mean and (groups := self.counts["no_rate"]):
             low, high = self.extremes
             have = "group has a mean reward" if groups == 1 else "groups have mean rewards"
             yield (
                 f"{groups:,} {have} outside 0..1, counted as the solve rate 0 or 1 by weight.by={plan.weight.by}: "
-                f"bring rewards (now {low:g} to {high:g}) to 0..1 with --reward-shift and --reward-scale"
+                f"bring rewards (now {low:g} to {high:g}) to 0..1 with --reward-shift and --reward-scale, "
+                "or say from which reward a row is solved with --set weight.solved=X"
             )
 
     def _zero_variance(self) -> dict[str, Any]:
