@@ -678,3 +678,45 @@ def test_a_claim_whose_groups_lie_in_several_batches_is_judged(tmp_path: Path) -
     assert adv("compute", "in.jsonl", *flags, "-o", "out.jsonl", "-q", cwd=tmp_path).status == 0
     done = adv("audit", "out.jsonl", *flags, cwd=tmp_path)
     assert done.status == 0 and "every row matches the claim" in done.out, done.err
+
+
+# --- two references ---------------------------------------------------------------------------------------------
+
+
+def test_rows_that_differ_from_a_claim_and_from_the_nearest_formula_are_told_apart(tmp_path: Path) -> None:
+    """GRPO with epsilon 1e-6, moved in every third group; the claim has the epsilon 1e-4 and so differs nearly everywhere."""
+    exact, other = standard(stdev, 1e-6), standard(stdev, 1e-4)
+    logged = [
+        [a + 0.1 * at * (k % 3 == 0) for at, a in enumerate(exact(group))] for k, group in enumerate(GROUPS)
+    ]  # fmt: skip
+    frame = rows(GROUPS, logged)
+    write(tmp_path / "a.jsonl", frame.to_dicts())
+    claimed = ["audit", "a.jsonl", "--group", "prompt_id", "--preset", "trl-grpo"]
+    facts = json.loads(adv(*claimed, "--json", cwd=tmp_path).out)
+    in_python = grpo_cli.audit(frame, group="prompt_id", preset="trl-grpo")
+    for of_claim, made, facts_ in ((True, other, facts), (False, exact, facts), (True, other, in_python)):
+        judged = facts_["claim"] if of_claim else facts_
+        for one in judged["disagreements"]:
+            row = int(one["place"].rsplit(":" if facts_ is facts else " ", 1)[1]) - 1
+            assert one["expected"] == pytest.approx(made(GROUPS[row // 8])[row % 8], abs=1e-9)
+    off = [
+        k
+        for k in range(40)
+        if any(abs(a - b) > 2e-5 * max(1, abs(b)) for a, b in zip(other(GROUPS[k]), logged[k], strict=True))
+    ]
+    assert (facts["claim"]["mismatched_groups"], facts["match"]["mismatched_groups"]) == (len(off), 14)
+
+    said = " ".join(adv(*claimed, cwd=tmp_path).out.split())
+    nearest, _, claim = said.partition("claim differs")
+    assert f"{facts['claim']['mismatched_rows']} of 320 rows in {len(off)} groups differ from what the claim" in said
+    assert (nearest.count(": nearest "), nearest.count(": claimed ")) == (10, 0)
+    assert (claim.count(": nearest "), claim.count(": claimed ")) == (0, 10)
+    assert "and 4 more groups (28 rows)" in nearest
+    assert f"and {len(off) - 10} more groups" in claim
+
+
+def test_where_the_claim_is_the_nearest_formula_its_rows_are_listed_once(tmp_path: Path) -> None:
+    logged = [[a + 0.1 * at * (k == 7) for at, a in enumerate(STANDARD[k])] for k in range(40)]
+    write(tmp_path / "a.jsonl", rows(GROUPS, logged).to_dicts())
+    said = adv("audit", "a.jsonl", "--group", "prompt_id", "--preset", "trl-grpo", cwd=tmp_path).out
+    assert (said.count("p7, a.jsonl:58"), "more group" in said) == (1, False)
