@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -678,6 +679,67 @@ def test_a_claim_whose_groups_lie_in_several_batches_is_judged(tmp_path: Path) -
     assert adv("compute", "in.jsonl", *flags, "-o", "out.jsonl", "-q", cwd=tmp_path).status == 0
     done = adv("audit", "out.jsonl", *flags, cwd=tmp_path)
     assert done.status == 0 and "every row matches the claim" in done.out, done.err
+
+
+# --- a weight of the group ---------------------------------------------------------------------------------------
+
+
+def peak(group: Group) -> float:
+    rate = fmean(group)
+    divergence = sum(share * math.log(share / at) for share, at in ((rate, 0.3), (1 - rate, 0.7)) if share)
+    return math.exp(-2.5 * divergence)
+
+
+def weights_of(groups: Sequence[Group]) -> dict[str, list[float]]:
+    """The factor of each group, in plain Python: of MGPO (another peak), RAGEN, DGPO, and the slope of pass@4."""
+    hard = [math.exp(-(fmean(group) or 1.0) / 0.5) for group in groups]
+    mean = fmean(share for share, group in zip(hard, groups, strict=True) if stdev(group))
+    widest = max(map(stdev, groups)) + 1e-6
+    return {
+        "weight.by=peak --set weight.peak=0.3 --set weight.sharpness=2.5": [peak(group) for group in groups],
+        "weight.by=std": [stdev(group) / widest for group in groups],
+        "weight.by=hard --set weight.temperature=0.5": [share / mean for share in hard],
+        "weight.by=pass-at-k --set weight.k=4": [4 * (1 - fmean(group)) ** 3 for group in groups],
+    }
+
+
+WEIGHTED = solved(*(k % 9 for k in range(45)))
+LARGE = solved(*(k % 9 for k in range(1100)))  # of which a sample is searched
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "made"),
+    some(product(weights_of(WEIGHTED), ["zeros and ones", "decimals", "large"], ["grpo", "dr-grpo", "rloo"]), 4),
+)
+def test_a_weight_of_the_group_is_named_with_its_constants(name: str, kind: str, made: str, tmp_path: Path) -> None:
+    groups = {"zeros and ones": WEIGHTED, "decimals": GROUPS, "large": LARGE}[kind]
+    formula = {"grpo": standard(stdev, 1e-4), "dr-grpo": centred, "rloo": lambda g: [8 / 7 * a for a in centred(g)]}[
+        made
+    ]
+    logged = [
+        [weight * a for a in formula(group)] for weight, group in zip(weights_of(groups)[name], groups, strict=True)
+    ]
+    frame = rows(groups, logged)
+    write(tmp_path / "a.jsonl", frame.to_dicts())
+    said = " ".join(adv("audit", "a.jsonl", "--group", "prompt_id", cwd=tmp_path).out.split())
+    assert f"match matches --method {made} --set {name}: " in said
+    flags = ["--method", made, "--epsilon", "1e-4"] if made == "grpo" else ["--method", made]
+    again = adv("audit", "a.jsonl", "--group", "prompt_id", *flags, "--set", *name.split(), cwd=tmp_path).out
+    assert "every row matches the claim" in again
+
+
+def test_a_weight_of_the_group_that_is_none_of_these_is_not_named() -> None:
+    for weight in (lambda p: 1.37 - p, lambda p: 1 + p * p, lambda p: 0.5 + math.sin(7 * p) / 4):
+        for groups in (WEIGHTED, GROUPS):
+            facts = found(rows(groups, [[weight(fmean(g)) * a for a in centred(g)] for g in groups]), group=KEY)
+            assert facts["match"]["verdict"] in {"near", "none"}
+            assert facts["match"]["plan"]["weight"]["by"] == "none" or facts["match"]["preset_names"]
+
+
+def test_four_solve_rates_are_too_few_for_a_peak() -> None:
+    few = solved(*(k % 5 for k in range(45)), size=4)
+    facts = found(rows(few, [[peak(group) * a for a in centred(group)] for group in few]), group=KEY)
+    assert facts["match"]["verdict"] in {"near", "none"}
 
 
 # --- two references ---------------------------------------------------------------------------------------------
