@@ -378,6 +378,7 @@ def _ties(fits: Sequence[Fit]) -> list[list[str]]:
         used = plan if plan.divisor.level != "none" else replace(plan, divisor=Divisor(level="none"))
         key = candidate.factor, formula_key_of(used, missing=False, singletons=False)
         is_same_method = plan.estimator.build is best.plan.estimator.build and candidate.factor == best.factor
+        is_same_method &= plan.weight == best.plan.weight
         if candidate.presets:
             formulas.setdefault(key, []).extend(f"{times}{name}" for name in candidate.presets)
         elif not is_same_method:

@@ -11,7 +11,7 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, Said, candidates, is_of_tool, plain_method, refined
 from grpo_cli.auditing.float32 import noisy_groups
-from grpo_cli.auditing.solved import clipped, multiplied, with_solved_epsilon
+from grpo_cli.auditing.solved import clipped, multiplied, weighed, with_solved_epsilon
 from grpo_cli.auditing.solved import weights as solved_weights
 from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, SAMPLE, Fit, Tolerance, Trial, formula_key_of, rounded
 from grpo_cli.engine.estimators.registry import ESTIMATORS
@@ -127,6 +127,7 @@ def _best_fits(trial: Trial, all_rows: Trial, tried: Sequence[Candidate], tool: 
         fits += trial.fits(solved for family in families.values() for solved in with_solved_epsilon(family, trial))
     if _none_matches(fits, trial):
         fits += clipped(best, trial)
+        fits += weighed(fits, trial)
     # Where the spread of a batch is near a round number, its formula is nearly one without it, multiplied.
     if _none_matches((fit for fit in fits if not fit.candidate.plan.uses_batch), trial):
         fits += multiplied(fits, trial)

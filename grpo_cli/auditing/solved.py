@@ -1,4 +1,4 @@
-"""Constants that are in no list, solved from the rows: an epsilon, a factor, a clip, and weights of several rewards."""
+"""Constants that are in no list, solved from the rows: an epsilon, a factor, a clip, and weights of groups or rewards."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from grpo_cli.auditing.candidates import DDOFS, Candidate, refined
 from grpo_cli.auditing.causes import INSIDE
-from grpo_cli.auditing.trial import Fit, Trial, rounded
+from grpo_cli.auditing.trial import MORE, Fit, Trial, rounded
+from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Index, Vector
-from grpo_cli.engine.plan_parts import Clip, Divisor, PostOp
+from grpo_cli.engine.plan_parts import Clip, Divisor, PostOp, Weight
+from grpo_cli.engine.score import score
 
 TELLING: Final = 500.0  # of that error: a constant gets only so many digits that its neighbours miss by more
 CLIPPED: Final = 6  # clipped formulas whose epsilons are tried
@@ -21,6 +24,7 @@ SAME: Final = 0.1  # of an epsilon: by so much may that of one spread differ fro
 EQUAL: Final = 1e-5  # of a bound: by so much may the values differ that were clipped to it
 ALONG: Final = 0.05  # of what does not go with the logged values: weights that leave more are none
 ROUNDING: Final = 1e-12  # a spread that is only rounding
+NEARLY: Final = 0.01  # of a weight of groups: by so much may it be off before the epsilon is known
 DIFFERENT: Final = 2  # values, or rows at a bound, that are no coincidence
 
 
@@ -140,6 +144,89 @@ def _is_wider(op: PostOp, clip: Clip) -> bool:
     return (op.lo is None or (clip.lo is not None and op.lo <= clip.lo)) and (
         op.hi is None or (clip.hi is not None and op.hi >= clip.hi)
     )
+
+
+def weighed(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
+    """Formulas that give every row when each group counts by its solve rate, or beside the other groups of its batch.
+
+    The logged values of a group are then those of the formula by a factor; what gives the factors is solved from them.
+    """
+    codes = trial.table["group"].to_numpy()
+    exact_fits = list[Fit]()
+    tried, families, methods = set(), set(), list(ESTIMATORS)
+
+    def plainness(candidate: Candidate) -> tuple[bool, int]:
+        plan = candidate.plan
+        return plan.divisor.level != plan.estimator.scale, methods.index(plan.method)
+
+    for candidate in sorted((fit.candidate for fit in fits), key=plainness):
+        plan = candidate.plan
+        has_more = plan.post or plan.shape or plan.uses_batch or plan.weight.by != "none" or candidate.factor != 1
+        formula = trial.formula_key(plan)
+        family = plan.estimator.build, str(plan.params), plan.unit, plan.divisor.level, plan.divisor.of
+        if formula in tried or family in families or has_more or candidate.solved or trial.is_coarse:
+            continue
+        tried.add(formula)
+        factors = _factors(trial.advantages(plan), trial, codes)
+        if factors is None:
+            continue
+        families.add(family)
+        groups = score(plan, trial.table).frame.group_by("group").agg(
+            pl.first("batch"), rate=pl.first(".mean").clip(0.0, 1.0), std=pl.first(".std"), mean=pl.col("reward.0").mean()
+        ).sort("group")  # fmt: skip
+        if not [*_weights(groups, factors)]:
+            continue  # whatever its epsilon
+        for same in [candidate, *refined(candidate)]:
+            factors = _factors(trial.advantages(same.plan), trial, codes)
+            for weight, constants in () if factors is None else _weights(groups, factors):
+                solved = same.with_plan(replace(same.plan, weight=weight), solved=constants > 0, constants=constants)
+                exact = trial.fits([solved])[0]
+                if not exact.mismatched and trial.tells(solved):
+                    exact_fits.append(exact)
+        if exact_fits and not trial.rescaled:
+            break
+    return exact_fits
+
+
+def _factors(values: Vector, trial: Trial, codes: Index) -> Vector | None:
+    """A factor for each group, NaN where all of its values are 0; None where they do not give every row."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        factors = np.bincount(codes, values * trial.logged) / np.bincount(codes, values**2)
+    off = np.abs(np.where(values == 0, 0.0, factors[codes] * values) - trial.logged)
+    return factors if (off <= trial.tolerance.of(trial.logged)).all() and not (factors <= 0).any() else None
+
+
+def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, int]]:
+    """Weights that may give these factors of groups, each with the number of constants that were solved."""
+    rate = groups["rate"].to_numpy()
+    known = np.isfinite(factors) & (rate > 0) & (rate < 1)
+    rate, mean, std, batch = (groups[name].to_numpy()[known] for name in ("rate", "mean", "std", "batch"))
+    kinds = len(np.unique(np.round(rate, 5)))
+    if kinds < 1 + MORE:
+        return
+    log = np.log(factors[known])
+    # What all groups of a batch have in common is no part of a weight beside the others of the batch.
+    of_batch, falls, wider = (_centred(values[:, None], batch)[:, 0] for values in (log, -mean, np.log(std)))
+    if _solved([wider], of_batch) is not None:
+        yield Weight(by="std"), 0
+    if (slope := _solved([falls], of_batch)) is not None and slope[0] > 0:
+        yield Weight(by="hard", temperature=float(f"{1 / slope[0]:.3g}")), 1
+    if (power := _solved([np.log1p(-rate), np.ones(len(rate))], log)) is not None and round(power[0]) > 0:
+        yield Weight(by="pass-at-k", k=1 + round(power[0])), 1
+    # log w = s H(p) + s log(peak) p + s log(1 - peak) (1 - p), H the entropy of p.
+    entropy = -rate * np.log(rate) - (1 - rate) * np.log1p(-rate)
+    shape = _solved([entropy, rate, 1 - rate], log)
+    if kinds >= 2 + MORE and shape is not None and shape[0] > 0:
+        peak = float(f"{np.exp(-np.logaddexp(0.0, (shape[2] - shape[1]) / shape[0])):.3g}")
+        if 0 < peak < 1:
+            yield Weight(by="peak", peak=peak, sharpness=float(f"{shape[0]:.3g}")), 2
+
+
+def _solved(columns: Sequence[Vector], values: Vector) -> Vector | None:
+    """The coefficients of these columns whose sum the values are, nearly; None where they are not."""
+    matrix = np.column_stack(columns)
+    found = np.linalg.lstsq(matrix, values)[0]
+    return np.asarray(found) if np.abs(matrix @ found - values).max() < NEARLY else None
 
 
 def weights(trial: Trial, components: int) -> Iterator[tuple[float, ...]]:

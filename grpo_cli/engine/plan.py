@@ -178,8 +178,10 @@ class Plan:
 
     @property
     def flag(self) -> str:
-        """What names its method on the command line."""
-        return f"--expr '{self.params['sql']}'" if self.method == "expression" else f"--method {self.method}"
+        """What names its method on the command line, and the weight of its groups if it has one."""
+        method = f"--expr '{self.params['sql']}'" if self.method == "expression" else f"--method {self.method}"
+        weight = (part for part in fields(Weight) if getattr(self.weight, part.name) != part.default)
+        return " ".join([method, *(f"--set weight.{part.name}={getattr(self.weight, part.name)}" for part in weight)])
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data: what the summary, the JSON and the file's metadata carry."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Console
@@ -10,7 +10,7 @@ from rich.console import Console
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.presets import presets
 from grpo_cli.render import plan_text
-from grpo_cli.render.documents import AuditDocument, Audited, AuditPartsDocument, Claim
+from grpo_cli.render.documents import AuditDocument, Audited, AuditPartsDocument, Claim, Disagreement, Match
 from grpo_cli.render.text import Sheet, clean, count, cut, exact, listing, number
 
 KEY: Final = 60
@@ -65,20 +65,32 @@ def _print(facts: Audited, sheet: Sheet) -> None:
     sheet.row("read as", [clean(note.removeprefix("read as ")) for note in facts["notes"]])
     for cause in facts["causes"] if says_formula else ():
         sheet.row("cause", f"{count(cause['groups'], 'group')}: {cause['says']}", hang=2)
-    judged = facts["claim"] if facts["claim"] is not None else facts
-    differ = []
-    for group in judged["disagreements"] if says_formula or judged is not facts else ():
-        expected, logged = (
-            "no number" if value is None else number(value, digits=6) for value in (group["expected"], group["logged"])
-        )
-        values = f"expected {expected}, logged {logged} ({count(group['rows'], 'row')})"
-        differ.append(f"{cut(clean(group['key']), KEY)}, {clean(group['place'])}: {values}")
-    if differ:
-        sheet.row("differs", differ, hang=2)
+    claim = facts["claim"]
+    # Of a claim that leads, the same rows would be listed twice.
+    if says_formula and (claim is None or claim["disagreements"] != facts["disagreements"]):
+        _differing("differs", "formula" if told else "nearest", facts["disagreements"], match, sheet)
+    if claim is not None:
+        _differing("claim differs", "claimed", claim["disagreements"], claim, sheet)
     if facts["not_tried"]:
         flags = ", ".join(f"{ROLES[role].flag} ({len(names)})" for role, names in facts["not_tried"].items())
         sheet.row("not tried", f"presets that need {flags}", hang=2)
     sheet.warnings(facts["warnings"])
+
+
+def _differing(label: str, of: str, groups: Sequence[Disagreement], wrong: Claim | Match, sheet: Sheet) -> None:
+    """Groups that differ from what a formula computes, and how many more there are."""
+    lines = []
+    for group in groups:
+        expected, logged = (
+            "no number" if value is None else number(value, digits=6) for value in (group["expected"], group["logged"])
+        )
+        values = f"{of} {expected}, logged {logged} ({count(group['rows'], 'row')})"
+        lines.append(f"{cut(clean(group['key']), KEY)}, {clean(group['place'])}: {values}")
+    if more := wrong["mismatched_groups"] - len(groups):
+        rows = wrong["mismatched_rows"] - sum(group["rows"] for group in groups)
+        lines.append(f"and {count(more, 'more group')} ({count(rows, 'row')})")
+    if lines:
+        sheet.row(label, lines, hang=2)
 
 
 def _verdict(facts: Audited) -> str:
@@ -116,8 +128,8 @@ def _constants(facts: Audited) -> str:
 def _claim(claim: Claim, rows: int) -> list[str]:
     if not claim["mismatched_rows"]:
         return ["every row matches the claim"]
-    wrong = f"{claim['mismatched_rows']:,} of {count(rows, 'row')}"
-    lines = [f"{wrong} differ from the named formula, by up to {number(claim['max_difference'])}"]
+    wrong = f"{claim['mismatched_rows']:,} of {count(rows, 'row')} in {count(claim['mismatched_groups'], 'group')}"
+    lines = [f"{wrong} differ from what the claim computes, by up to {number(claim['max_difference'])}"]
     differs = {**claim["differs"]}
     formula = differs.pop("params.sql", {"claimed": ""})["claimed"]
     for key, values in differs.items():

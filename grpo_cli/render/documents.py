@@ -824,7 +824,10 @@ class Match(Ranked, Evidence):
 
 
 class Disagreement(TypedDict):
-    """A group that disagrees, by the first of its rows that does."""
+    """A group that differs from a formula (the nearest; below `claim` the claimed one), by the first of its rows that does.
+
+    `expected` is what that formula computes.
+    """
 
     key: str
     place: str

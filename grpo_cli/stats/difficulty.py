@@ -290,15 +290,16 @@ def expected_zero_variance(groups: pl.DataFrame, ties: Ties, rewards: Mapping[st
     """The share of constant groups that was observed, beside two that chance would give.
 
     `beta`: where the solve rates of the prompts follow a Beta distribution with the mean and the spread that these have
-    without the luck of the draw; None where there are not two rewards. `one_rate`: as if all prompts were equally
-    hard, the shares of all rows taken for each prompt's; no other difficulties with that mean leave fewer groups
-    constant. None where many values occur: `rewards` is the histogram of all. None without groups to compare.
+    without the luck of the draw; None where there are not two rewards, or is one group alone. `one_rate`: as if all
+    prompts were equally hard, the shares of all rows taken for each prompt's; no other difficulties with that mean
+    leave fewer groups constant. None where many values occur: `rewards` is the histogram of all. None without groups
+    to compare.
     """
     groups = comparable(groups)
     if not len(groups):
         return None
     beta = one_rate = None
-    if ties.rate is not None:
+    if ties.rate is not None and len(groups) > 1:  # the spread of one prompt is not known
         chances = _constant_under_beta(ties.rate, _evenness(ties, ties.rate), groups["scored"].to_numpy())
         beta = float(chances.mean())
     if "values" in rewards:

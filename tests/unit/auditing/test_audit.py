@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -679,3 +680,106 @@ def test_a_claim_whose_groups_lie_in_several_batches_is_judged(tmp_path: Path) -
     assert adv("compute", "in.jsonl", *flags, "-o", "out.jsonl", "-q", cwd=tmp_path).status == 0
     done = adv("audit", "out.jsonl", *flags, cwd=tmp_path)
     assert done.status == 0 and "every row matches the claim" in done.out, done.err
+
+
+# --- a weight of the group ---------------------------------------------------------------------------------------
+
+
+def peak(group: Group) -> float:
+    rate = fmean(group)
+    divergence = sum(share * math.log(share / at) for share, at in ((rate, 0.3), (1 - rate, 0.7)) if share)
+    return math.exp(-2.5 * divergence)
+
+
+def weights_of(groups: Sequence[Group]) -> dict[str, list[float]]:
+    """The factor of each group, in plain Python: of MGPO (another peak), RAGEN, DGPO, and the slope of pass@4."""
+    hard = [math.exp(-(fmean(group) or 1.0) / 0.5) for group in groups]
+    mean = fmean(share for share, group in zip(hard, groups, strict=True) if stdev(group))
+    widest = max(map(stdev, groups)) + 1e-6
+    return {
+        "weight.by=peak --set weight.peak=0.3 --set weight.sharpness=2.5": [peak(group) for group in groups],
+        "weight.by=std": [stdev(group) / widest for group in groups],
+        "weight.by=hard --set weight.temperature=0.5": [share / mean for share in hard],
+        "weight.by=pass-at-k --set weight.k=4": [4 * (1 - fmean(group)) ** 3 for group in groups],
+    }
+
+
+WEIGHTED = solved(*(k % 9 for k in range(45)))
+LARGE = solved(*(k % 9 for k in range(1100)))  # of which a sample is searched
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "made"),
+    some(product(weights_of(WEIGHTED), ["zeros and ones", "decimals", "large"], ["grpo", "dr-grpo", "rloo"]), 4),
+)
+def test_a_weight_of_the_group_is_named_with_its_constants(name: str, kind: str, made: str, tmp_path: Path) -> None:
+    groups = {"zeros and ones": WEIGHTED, "decimals": GROUPS, "large": LARGE}[kind]
+    formula = {"grpo": standard(stdev, 1e-4), "dr-grpo": centred, "rloo": lambda g: [8 / 7 * a for a in centred(g)]}[
+        made
+    ]
+    logged = [
+        [weight * a for a in formula(group)] for weight, group in zip(weights_of(groups)[name], groups, strict=True)
+    ]
+    frame = rows(groups, logged)
+    write(tmp_path / "a.jsonl", frame.to_dicts())
+    said = " ".join(adv("audit", "a.jsonl", "--group", "prompt_id", cwd=tmp_path).out.split())
+    assert f"match matches --method {made} --set {name}: " in said
+    flags = ["--method", made, "--epsilon", "1e-4"] if made == "grpo" else ["--method", made]
+    again = adv("audit", "a.jsonl", "--group", "prompt_id", *flags, "--set", *name.split(), cwd=tmp_path).out
+    assert "every row matches the claim" in again
+
+
+def test_a_weight_of_the_group_that_is_none_of_these_is_not_named() -> None:
+    for weight in (lambda p: 1.37 - p, lambda p: 1 + p * p, lambda p: 0.5 + math.sin(7 * p) / 4):
+        for groups in (WEIGHTED, GROUPS):
+            facts = found(rows(groups, [[weight(fmean(g)) * a for a in centred(g)] for g in groups]), group=KEY)
+            assert facts["match"]["verdict"] in {"near", "none"}
+            assert facts["match"]["plan"]["weight"]["by"] == "none" or facts["match"]["preset_names"]
+
+
+def test_four_solve_rates_are_too_few_for_a_peak() -> None:
+    few = solved(*(k % 5 for k in range(45)), size=4)
+    facts = found(rows(few, [[peak(group) * a for a in centred(group)] for group in few]), group=KEY)
+    assert facts["match"]["verdict"] in {"near", "none"}
+
+
+# --- two references ---------------------------------------------------------------------------------------------
+
+
+def test_rows_that_differ_from_a_claim_and_from_the_nearest_formula_are_told_apart(tmp_path: Path) -> None:
+    """GRPO with epsilon 1e-6, moved in every third group; the claim has the epsilon 1e-4 and so differs nearly everywhere."""
+    exact, other = standard(stdev, 1e-6), standard(stdev, 1e-4)
+    logged = [
+        [a + 0.1 * at * (k % 3 == 0) for at, a in enumerate(exact(group))] for k, group in enumerate(GROUPS)
+    ]  # fmt: skip
+    frame = rows(GROUPS, logged)
+    write(tmp_path / "a.jsonl", frame.to_dicts())
+    claimed = ["audit", "a.jsonl", "--group", "prompt_id", "--preset", "trl-grpo"]
+    facts = json.loads(adv(*claimed, "--json", cwd=tmp_path).out)
+    in_python = grpo_cli.audit(frame, group="prompt_id", preset="trl-grpo")
+    for of_claim, made, facts_ in ((True, other, facts), (False, exact, facts), (True, other, in_python)):
+        judged = facts_["claim"] if of_claim else facts_
+        for one in judged["disagreements"]:
+            row = int(one["place"].rsplit(":" if facts_ is facts else " ", 1)[1]) - 1
+            assert one["expected"] == pytest.approx(made(GROUPS[row // 8])[row % 8], abs=1e-9)
+    off = [
+        k
+        for k in range(40)
+        if any(abs(a - b) > 2e-5 * max(1, abs(b)) for a, b in zip(other(GROUPS[k]), logged[k], strict=True))
+    ]
+    assert (facts["claim"]["mismatched_groups"], facts["match"]["mismatched_groups"]) == (len(off), 14)
+
+    said = " ".join(adv(*claimed, cwd=tmp_path).out.split())
+    nearest, _, claim = said.partition("claim differs")
+    assert f"{facts['claim']['mismatched_rows']} of 320 rows in {len(off)} groups differ from what the claim" in said
+    assert (nearest.count(": nearest "), nearest.count(": claimed ")) == (10, 0)
+    assert (claim.count(": nearest "), claim.count(": claimed ")) == (0, 10)
+    assert "and 4 more groups (28 rows)" in nearest
+    assert f"and {len(off) - 10} more groups" in claim
+
+
+def test_where_the_claim_is_the_nearest_formula_its_rows_are_listed_once(tmp_path: Path) -> None:
+    logged = [[a + 0.1 * at * (k == 7) for at, a in enumerate(STANDARD[k])] for k in range(40)]
+    write(tmp_path / "a.jsonl", rows(GROUPS, logged).to_dicts())
+    said = adv("audit", "a.jsonl", "--group", "prompt_id", "--preset", "trl-grpo", cwd=tmp_path).out
+    assert (said.count("p7, a.jsonl:58"), "more group" in said) == (1, False)

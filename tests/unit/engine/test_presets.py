@@ -129,3 +129,11 @@ def test_the_summary_names_the_preset_and_what_was_overridden(tmp_path: Any) -> 
     )
     explained = adv("compute", str(source), "--explain", "--preset", "trl-grpo")
     assert "preset" in explained.out
+
+
+@pytest.mark.parametrize("name", ["verl-reinforce-plus-plus", "easyr1-reinforce-plus-plus"])
+def test_what_masked_mean_adds_to_the_number_of_tokens_is_said(name: str) -> None:
+    said = [line for line in presets()[name].oddities if "masked_mean" in line]
+    assert [line.partition(":")[0] for line in said] == [
+        "masked_mean divides by the number of tokens + 1e-8, in the mean and in the variance"
+    ]

@@ -244,6 +244,11 @@ def test_rewards_of_many_values_have_no_expected_share() -> None:
     assert found == {"observed": 0.0, "beta": None, "one_rate": None}
 
 
+def test_one_prompt_has_no_distribution_of_solve_rates() -> None:
+    found = seen([[1.0, 0.0, 0.0, 1.0]])["expected"]
+    assert found == {"observed": 0.0, "beta": None, "one_rate": pytest.approx(2 * 0.5**4)}
+
+
 def test_the_share_under_a_beta_distribution_is_that_of_its_moments() -> None:
     groups = [[1.0] * k + [0.0] * (n - k) for n, k in ((4, 0), (4, 1), (4, 4), (6, 3), (6, 6), (8, 1), (8, 7), (8, 8))]
     rate = statistics.fmean(statistics.fmean(g) for g in groups)
