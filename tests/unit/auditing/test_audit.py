@@ -714,9 +714,12 @@ LARGE = solved(*(k % 9 for k in range(1100)))  # of which a sample is searched
 )
 def test_a_weight_of_the_group_is_named_with_its_constants(name: str, kind: str, made: str, tmp_path: Path) -> None:
     groups = {"zeros and ones": WEIGHTED, "decimals": GROUPS, "large": LARGE}[kind]
-    formula = {"grpo": standard(stdev, 1e-4), "dr-grpo": centred, "rloo": lambda g: [8 / 7 * a for a in centred(g)]}[
-        made
-    ]
+    formulas: dict[str, Callable[[Group], Group]] = {
+        "grpo": standard(stdev, 1e-4),
+        "dr-grpo": centred,
+        "rloo": lambda group: [8 / 7 * a for a in centred(group)],
+    }
+    formula = formulas[made]
     logged = [
         [weight * a for a in formula(group)] for weight, group in zip(weights_of(groups)[name], groups, strict=True)
     ]
