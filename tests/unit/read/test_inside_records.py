@@ -248,6 +248,27 @@ def test_lists_of_rewards_are_read_at_a_path_as_well(tmp_path: Path) -> None:
     assert [row["advantage"] for row in made["instances"]] == [[0.5, -0.5], [-1, -1, 2]]
 
 
+@pytest.mark.parametrize("preset", ["fireworks-igpo", "mt-grpo-repo", "atropos-mt-grpo"])
+def test_turns_inside_of_records_get_the_credit_of_turns_that_are_rows(preset: str, tmp_path: Path) -> None:
+    names = ["gain", "outcome"]
+    turns = [
+        [{"gain": (3 * k + 5 * at) % 7 / 7, "outcome": float(at == 2 and k % 3 == 0)} for at in range(3)]
+        for k in range(8)
+    ]
+    write(tmp_path / "nested.jsonl", [{"uid": k // 4, "run": k, "turns": some} for k, some in enumerate(turns)])
+    flat = [{"uid": k // 4, "run": k, **turn} for k, some in enumerate(turns) for turn in some]
+    write(tmp_path / "flat.jsonl", flat)
+    for name, path in (("nested", "turns[]."), ("flat", "")):
+        rewards, output = [f"{path}{column}" for column in names], str(tmp_path / f"{name}-out.jsonl")
+        compute(tmp_path / f"{name}.jsonl", preset=preset, group=["uid"], rollout="run", reward=rewards, output=output)
+    nested, rows = (
+        [json.loads(line) for line in (tmp_path / f"{name}-out.jsonl").read_text(encoding="utf-8").splitlines()]
+        for name in ("nested", "flat")
+    )
+    assert [turn["advantage"] for row in nested for turn in row["turns"]] == [row["advantage"] for row in rows]
+    assert len({row["advantage"] for row in rows}) > 3
+
+
 # --- texts in the place of numbers ---------------------------------------------------------------------------------
 
 OUTCOMES = ["pass", "fail", "pass", "timeout", None, "fail", "0.25", "pass"]
