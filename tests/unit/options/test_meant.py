@@ -108,7 +108,8 @@ def test_a_swapped_pair_of_letters_finds_the_name(names: tuple[str, ...]) -> Non
     for name in names:
         at = len(name) // 2
         slip = name[:at] + name[at + 1 :][:1] + name[at] + name[at + 2 :]
-        if slip not in names:
+        # One letter away from another name (trl-gmpo from trl-grpo) it is a slip of that one.
+        if not any(len(other) == len(slip) and sum(map(str.__ne__, other, slip)) < 2 for other in names):
             assert name in near_names(slip, names) or len(name) < 6, slip
 
 
