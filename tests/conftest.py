@@ -44,9 +44,11 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("nightly")
 
 
-def pytest_xdist_auto_num_workers() -> int:
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
     """One more than cores: a fourth of a worker's time is spent waiting, for processes and servers that tests start."""
-    return 1 + (os.cpu_count() or 1)
+    found = yield
+    return found + ("PYTEST_XDIST_AUTO_NUM_WORKERS" not in os.environ)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

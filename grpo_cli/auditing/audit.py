@@ -54,7 +54,8 @@ def what_is_read(names: Sequence[str], binding: Binding, column: str | None, tab
         column = next((name for name in ADVANTAGES if name in names), None)
         if column is None:
             records = table.sample().records
-            numbers = [name for name in names if any(isinstance(row.get(name), (int, float)) for row in records)]
+            others = [name for name in names if name not in {*binding.group, *binding.rewards}]
+            numbers = [name for name in others if any(type(row.get(name)) in {int, float} for row in records)]
             raise DataError(
                 f"{table.name}: no column holds advantages",
                 f"name it with --column NAME (columns of numbers: {', '.join(numbers[:LISTED]) or 'none'})",

@@ -189,17 +189,21 @@ def weighed(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
 
 
 def _factors(values: Vector, trial: Trial, codes: Index) -> Vector | None:
-    """A factor for each group, NaN where all of its values are 0; None where they do not give every row."""
+    """A factor for each group, NaN where all of its values are 0; None where they do not give every row that has both."""
+    both = np.isfinite(values) & np.isfinite(trial.logged)
+    if (np.isfinite(values) != np.isfinite(trial.logged)).any():
+        return None
+    size, codes, values, logged = int(codes.max(initial=0)) + 1, codes[both], values[both], trial.logged[both]
     with np.errstate(invalid="ignore", divide="ignore"):
-        factors = np.bincount(codes, values * trial.logged) / np.bincount(codes, values**2)
-    off = np.abs(np.where(values == 0, 0.0, factors[codes] * values) - trial.logged)
-    return factors if (off <= trial.tolerance.of(trial.logged)).all() and not (factors <= 0).any() else None
+        factors = np.bincount(codes, values * logged, size) / np.bincount(codes, values**2, size)
+    off = np.abs(np.where(values == 0, 0.0, factors[codes] * values) - logged)
+    return factors if (off <= trial.tolerance.of(logged)).all() and not (factors <= 0).any() else None
 
 
 def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, int]]:
     """Weights that may give these factors of groups, each with the number of constants that were solved."""
     rate = groups["rate"].to_numpy()
-    known = np.isfinite(factors) & (rate > 0) & (rate < 1)
+    known = np.isfinite(factors) & (rate > 0) & (rate < 1) & (groups["std"].to_numpy() > 0)
     rate, mean, std, batch = (groups[name].to_numpy()[known] for name in ("rate", "mean", "std", "batch"))
     kinds = len(np.unique(np.round(rate, 5)))
     if kinds < 1 + MORE:

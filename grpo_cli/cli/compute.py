@@ -40,6 +40,8 @@ def compute(given: dict[str, Any]) -> None:
         console = screen()
         for part, facts in zip(done.parts, done.facts.get("parts", [done.facts]), strict=True):
             if "value" in facts:
+                if part is not done.parts[0]:
+                    console.print()
                 Sheet(console).part(done.facts["plan_by"], facts["value"])
             explain.render(part.narrow.plan, {**done.facts, **facts}, part.scored, part.narrow, console)
     else:

@@ -2,7 +2,8 @@
 
 The arithmetic (`score.py` and the estimators) names columns with `let`, sums and extremes of groups, and moments of
 batches; it never says where a column lives. There are two frames, the rows and the groups. What can be computed of
-groups alone is a column of the groups, and is spread to rows where a row reads it. What is computed row by row waits
+groups alone is a column of the groups, and is spread to rows where a row reads it (of few rows it is computed again
+on each, with the same bits). What is computed row by row waits
 until it is read, and is then computed in pieces of the table, on all cores. What needs all rows of a group (a rank, a
 recursion) is computed at once and kept. See docs/engine.md.
 """
@@ -28,7 +29,9 @@ ROLLOUT: Final = "rollout"
 FARTHEST: Final = (
     1e150  # from 0 that rewards may lie: the squares of larger ones overflow, and give 0 or NaN in silence
 )
-FEW_ROWS: Final = 4_096  # facts of groups are computed on rows like these: a query costs more than the arithmetic
+FEW_ROWS: Final = (
+    4_096  # facts that wait are computed on every one of so few rows: a query costs more than the arithmetic
+)
 _ROW_BY_ROW: Final[dict[bytes, bool]] = {}  # expressions that were asked about; most plans are made of the same ones
 
 
@@ -201,7 +204,8 @@ class Frames:
         """These columns on every row, computed piece by piece."""
         names = list(dict.fromkeys(names))
         needed, steps = {*names, GROUP}, list[pl.Expr]()  # a frame without a column has no height
-        few = len(self._rows) <= FEW_ROWS
+        # A constant would be one on rows as well, and polars has other bits for x / c where c is one.
+        few = len(self._rows) <= FEW_ROWS and all(fact.meta.root_names() for fact in self._later_facts.values())
         known, later = (self._facts, self._later_facts | self._later) if few else (self.groups, self._later)
         for name in reversed(later):
             if name in needed:

@@ -220,7 +220,8 @@ class Groups:
 class Weight:
     """A factor for all rows of a group, made of its solve rate p, or of all groups of the batch.
 
-    p is the mean reward, which counts as 0 to 1, or with `solved` the share of the rewards that are at least that.
+    p is the mean reward after shaping, which counts as 0 to 1, or with `solved` the share of the rewards before it that
+    are at least that.
     `peak`: exp(-sharpness KL(p || peak)), largest where p = peak. `pass-at-k`: k (1 - p)^(k - 1), large where p is small.
     `std`: its std over the largest one of the batch. `hard`: exp(-m / temperature) over its mean in the batch, m the mean
     of the first reward column; only groups with a spread count, and an m of 0 counts as 1.

@@ -200,17 +200,16 @@ Columns = Sequence[tuple[pl.Series, ...]]
 def _codes(columns: Columns) -> tuple[Index, Index]:
     """A number for every row of both inputs; rows with equal columns have the same one."""
     mine, theirs = columns
-    joined = [
-        pl.concat([one, other] if one.dtype == other.dtype else map(_digits, (one, other)))
-        for one, other in zip(mine, theirs, strict=True)
-    ]
+    joined = [pl.concat(_comparable(one, other)) for one, other in zip(mine, theirs, strict=True)]
     codes = _whole(joined) if all(map(_is_number, joined)) else encode(joined, len(joined[0])).codes.to_numpy()
     return codes[: len(mine[0])], codes[len(mine[0]) :]
 
 
-def _digits(ids: pl.Series) -> pl.Series:
-    """Whole numbers and texts, as CSV has them, by their digits."""
-    return ids.cast(pl.String).str.strip_chars('"')
+def _comparable(one: pl.Series, other: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Two columns of one type: whole numbers and texts, as CSV has them, by their digits."""
+    if one.dtype == other.dtype:
+        return one, other
+    return one.cast(pl.String).str.strip_chars('"'), other.cast(pl.String).str.strip_chars('"')
 
 
 def _whole(columns: Sequence[pl.Series]) -> Index:
@@ -240,7 +239,7 @@ def _paired_ids(columns: Columns) -> tuple[Rows, Rows] | None:
         codes = _codes([side[-1:] for side in columns])
         if not _repeat(codes):
             rows, found = _matched(codes)
-            keys = zip(mine[:-1], theirs[:-1], strict=True)
+            keys = map(_comparable, mine[:-1], theirs[:-1])
             kept = reduce(and_, (one[rows].eq_missing(other[found]) for one, other in keys)).to_numpy()
             return (rows, found) if kept.all() else (rows[kept], found[kept])
     codes = _codes(columns)

@@ -230,7 +230,7 @@ class Tally:
                 "constant_rows": int(rows_of(constant).sum()),
                 "comparable": int((groups["scored"] > 1).sum()),
                 "nearly": int(groups["nearly"].sum()),
-                "no_rate": int(((groups["mean"] < 0) | (groups["mean"] > 1)).sum()),
+                "no_rate": int((~groups["mean"].fill_nan(None).is_between(0, 1)).sum()),
                 "null": rows[".advantage"].null_count(),
                 **{f"status.{name}": times for name, times in zip(STATUSES, statuses, strict=True)},
             }),

@@ -740,6 +740,21 @@ def test_a_weight_of_the_group_that_is_none_of_these_is_not_named() -> None:
             assert facts["match"]["plan"]["weight"]["by"] == "none" or facts["match"]["preset_names"]
 
 
+def test_a_row_without_a_reward_hides_no_weight_of_the_group(tmp_path: Path) -> None:
+    logged = [[peak(group) * a for a in centred(group)] for group in WEIGHTED]
+    records = rows(WEIGHTED, logged).to_dicts()
+    records.append({**records[-1], "reward": None, "advantage": None})
+    write(tmp_path / "a.jsonl", records)
+    said = " ".join(adv("audit", "a.jsonl", "--group", "prompt_id", "--missing", "exclude", cwd=tmp_path).out.split())
+    assert "--set weight.by=peak --set weight.peak=0.3 --set weight.sharpness=2.5" in said
+
+
+def test_a_group_of_equal_rewards_between_0_and_1_ends_no_search_for_a_weight() -> None:
+    groups = [*WEIGHTED, [0.5] * 8]
+    facts = found(rows(groups, [[peak(group) * r for r in group] for group in groups]), group=KEY)
+    assert facts["match"]["verdict"] in {"match", "near", "none"}
+
+
 def test_four_solve_rates_are_too_few_for_a_peak() -> None:
     few = solved(*(k % 5 for k in range(45)), size=4)
     facts = found(rows(few, [[peak(group) * a for a in centred(group)] for group in few]), group=KEY)

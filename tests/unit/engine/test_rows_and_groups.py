@@ -18,6 +18,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.frames import FEW_ROWS, Frames
 from grpo_cli.engine.group_stats import Segments, base_quantities, group_extremes, group_means
 from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.presets import presets
 from grpo_cli.engine.score import OF_GROUPS, OF_ROWS, Scored, score
 from tests.support.jobs import frame
 
@@ -94,10 +95,15 @@ def numbered_anew(data: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@pytest.mark.parametrize("method", ALONE)
-def test_facts_that_few_rows_compute_by_themselves_have_the_bits_of_groups(method: str) -> None:
-    plan, together = Plan.of({"estimator.name": method}), full(FEW_ROWS + 1000, 700)
-    if ESTIMATORS[method].sets.get("shape.binary.threshold") is not None:
+@pytest.mark.parametrize("name", [*ALONE, *(row.name for row in presets().values() if not row.refused)])
+def test_facts_that_few_rows_compute_by_themselves_have_the_bits_of_groups(name: str) -> None:
+    plan, together = (
+        Plan.of({"estimator.name": name}) if name in ALONE else presets()[name].plan,
+        full(FEW_ROWS + 1000, 700),
+    )
+    if plan.uses_batch or not {*plan.needs} <= {*together.columns}:
+        return  # of the batch, which has other rows here; or of columns that are not there
+    if plan.estimator.sets.get("shape.binary.threshold") is not None:
         together = together.with_columns(pl.col("reward.0").round())
     parts = [together.filter(pl.col("group") < 350), together.filter(pl.col("group") >= 350)]
     assert max(map(len, parts)) <= FEW_ROWS

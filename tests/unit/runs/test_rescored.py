@@ -622,6 +622,16 @@ def test_equal_texts_are_exchanged_only_where_every_reward_is_equal(tmp_path: Pa
     assert found(adv(*line, "--reward", "a", cwd=tmp_path))["reward"]["changed"] == 0
 
 
+def test_keys_and_ids_pair_across_files_with_and_without_types(tmp_path: Path) -> None:
+    rows = [{"prompt": k // 4 % 4, "step": k // 16, "trajectory_id": k, "reward": float(k % 2)} for k in range(32)]
+    write(tmp_path / "a.jsonl", rows)
+    pl.DataFrame(rows).write_csv(tmp_path / "b.csv")
+    flags = ["--group", "prompt", "--group-within", "step", "--rollout", "trajectory_id", "--json"]
+    for new, old in (("a.jsonl", "b.csv"), ("b.csv", "a.jsonl")):
+        facts = found(adv("inspect", new, "--rescored", old, *flags, cwd=tmp_path))
+        assert facts["paired"]["rows"] == 32
+
+
 def test_ids_that_were_drawn_anew_leave_the_texts(tmp_path: Path) -> None:
     rows = rollouts(12)
     line = both(tmp_path, rows, [{**row, "uuid": f"again {row['uuid']}"} for row in rows])

@@ -153,3 +153,9 @@ def test_a_weight_by_solve_rate_warns_of_means_that_are_none(by: str, tmp_path: 
     assert not look(source, set=[f"weight.by={by}"], reward_shift=1.0, reward_scale=0.25).facts["warnings"]
     assert not look(source, set=[f"weight.by={by}", "weight.solved=1"]).facts["warnings"]
     assert not look(source).facts["warnings"]
+
+
+def test_a_mean_that_is_no_number_is_no_mean_outside(tmp_path: Path) -> None:
+    rows = [{"prompt_id": k // 4, "reward": None if k == 1 else float(k % 2)} for k in range(16)]
+    found = look(write(tmp_path / "a.jsonl", rows), set=["weight.by=peak"], missing="propagate")
+    assert not [warning for warning in found.facts["warnings"] if "outside" in warning]
