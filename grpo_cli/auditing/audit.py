@@ -31,7 +31,7 @@ from grpo_cli.read.groups import group
 from grpo_cli.read.known_names import ADVANTAGES, LENGTHS, STEP_LIKE
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Rule
-from grpo_cli.read.rollouts import counted, rows_counted, unequal_siblings, with_rollouts
+from grpo_cli.read.rollouts import counted, lone_rollouts, rows_counted, unequal_siblings, with_rollouts
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.stats.facts import plain
 from grpo_cli.values.cells import Kind
@@ -39,7 +39,7 @@ from grpo_cli.values.cells import Kind
 VERSION: Final = 1
 LISTED: Final = 10
 # How rows of a rollout were counted is what an audit looks for.
-AUDITED: Final = tuple(one for one in CHECKS if one not in {unequal_siblings, rows_counted})
+AUDITED: Final = tuple(one for one in CHECKS if one not in {unequal_siblings, rows_counted, lone_rollouts})
 PARTS: Final = (2, 4, 8)  # rounds that a key may hold where all keys have one size
 MOST_DIVISORS: Final = 4  # of formulas that the rows cannot tell apart: for so many the causes are worked out
 UNEQUAL: Final = 0.01  # of max(1, |A|): two equal advantages differ by less, however few bits or decimals they have
@@ -433,6 +433,6 @@ def _check_claim(claim: Plan, result: Result) -> dict[str, Any]:
         "differs": {
             key: {"claimed": before, "logged": now}
             for key, (before, now) in changed.items()
-            if key not in without_effect
+            if key not in {*without_effect, *claim.unread}
         },
     }

@@ -161,7 +161,11 @@ def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
     if most is not None:
         picked = pick_rows(rollouts.codes.astype(np.uint32), rollouts.rewards, most, "best", 0)
         ties = _tied_groups(rollouts, picked)
-        said = f" ({ties:,} with equal rewards: the first in the file is taken)" if ties else ""
+        said = (
+            f" (in {ties:,} group{'s' * (ties != 1)} others have the same reward: the first in the file is taken)"
+            if ties
+            else ""
+        )
         left_out.append((f"not among the best {most} of its group{said}", int((~picked).sum())))
         rollouts = rollouts.at(picked)
     if not wanted.keep_duplicates:
@@ -238,7 +242,7 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     order = np.lexsort((worse, better, codes))
     better, worse, margins = better[order], worse[order], margins[order]
     facts["groups_without_pair"] = len(first) - len(np.unique(codes))
-    left_out.append(("in groups with a single reward, which make no pair", int(equal.sum())))
+    left_out.append(("in groups whose rewards are all equal, which make no pair", int(equal.sum())))
     left_out.append(("in no pair of their group", int((~equal).sum()) - len(np.union1d(better, worse))))
     columns = {
         "chosen_reward": rollouts.rewards[better],

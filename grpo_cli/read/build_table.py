@@ -163,7 +163,7 @@ def _no_plan(parts: Parts, without: Mapping[str, int], unused: Sequence[str]) ->
     shown = [f"{plain(value)} ({count:,} row{'s' * (count != 1)})" for value, count in without.items()]
     more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
     have = "a value has" if len(shown) == 1 else f"{len(shown)} values have"
-    spare = f" (no row has {', '.join(map(plain, unused[:LISTED]))}: misspelt?)" if unused else ""
+    spare = f"; no row has {', '.join(map(plain, unused[:LISTED]))}: misspelt?" if unused else ""
     value = plain(next(iter(without)))
     return DataError(
         f"{parts.column}: {have} no plan: {', '.join(shown[:LISTED])}{more}{spare}",

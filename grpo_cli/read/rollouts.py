@@ -164,6 +164,17 @@ def rows_counted(groups: Groups) -> Sequence[str]:
     return [f"{what}: --rollout-reward last counts each rollout once"]
 
 
+def lone_rollouts(groups: Groups) -> Sequence[str]:
+    """Warn where no group has a second rollout, so that rows of a rollout are compared with each other alone."""
+    if groups.rollouts is None or groups.columns.request.plan.unit.take != "each" or groups.coded.size < 2:  # noqa: PLR2004
+        return ()
+    of_group = np.bincount(groups.coded.codes.gather(groups.rollouts.first).to_numpy(), minlength=groups.coded.size)
+    if of_group.max() > 1 or groups.rollouts.size == len(groups.coded.codes):
+        return ()
+    what = f"each group holds the rows of one rollout (by {_shown(groups)}), which are compared with each other alone"
+    return [f"{what}: name the prompt with --group"]
+
+
 def unnamed_rollouts(groups: Groups) -> Sequence[str]:
     """Ask about a column with the name of a rollout id whose values come back, as its rows may be parts of rollouts.
 

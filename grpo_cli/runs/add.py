@@ -129,7 +129,9 @@ def _in_another_order(table: FileTable, other: FileTable | None, added: Sequence
         if here.dtype.is_nested() or here.dtype != there.dtype or here.equals(there):
             continue
         if here.cast(pl.String).sort().equals(there.cast(pl.String).sort()):
-            return [f"{name} has the same values in {other.name}, in another order: rows are matched by their position"]
+            return [
+                f"{name} has the same values in {other.name}, in another order: rows are matched by their position, so sort it like {table.name} first"
+            ]
         if here.is_in(there.unique().implode()).any():
             rows = f"{here.ne_missing(there).sum():,} of {len(here):,} rows"
             return [f"{name} has other values in {other.name}, in {rows}: rows are matched by their position"]

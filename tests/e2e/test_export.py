@@ -132,7 +132,8 @@ def test_equal_rewards_are_said(rollouts: Path, tmp_path: Path) -> None:
     done = adv("export", str(rollouts), "--to", "sft", "-o", str(tmp_path / "o.jsonl"), "--json")
     (dropped,) = json.loads(done.out)["dropped"]
     assert (
-        dropped["reason"] == "not among the best 1 of its group (2 with equal rewards: the first in the file is taken)"
+        dropped["reason"]
+        == "not among the best 1 of its group (in 2 groups others have the same reward: the first in the file is taken)"
     )
 
 
@@ -170,7 +171,7 @@ def test_the_extremes_of_each_group_are_a_pair(rollouts: Path) -> None:
         adv("export", str(rollouts), "--to", "pairs", "-o", str(rollouts.parent / "o.jsonl"), "--json").out
     )["dropped"]
     assert {one["reason"]: one["rows"] for one in dropped} == {
-        "in groups with a single reward, which make no pair": 3,  # b and c
+        "in groups whose rewards are all equal, which make no pair": 3,  # b and c
         "in no pair of their group": 3,  # two of a, one of d
     }
 

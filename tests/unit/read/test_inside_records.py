@@ -269,6 +269,17 @@ def test_turns_inside_of_records_get_the_credit_of_turns_that_are_rows(preset: s
     assert len({row["advantage"] for row in rows}) > 3
 
 
+def test_turns_that_are_compared_with_their_own_rollout_alone_are_warned_of(tmp_path: Path) -> None:
+    turns = [[{"reward": (3 * k + 5 * at) % 7 / 7} for at in range(3)] for k in range(8)]
+    source = write(tmp_path / "a.jsonl", [{"uid": k // 4, "run": k, "turns": some} for k, some in enumerate(turns)])
+    plan = {"preset": "fireworks-igpo", "reward": ["turns[].reward"], "rollout": "run"}
+    (warning,) = look(source, **plan).facts["warnings"]
+    assert warning == (
+        "each group holds the rows of one rollout (by run), which are compared with each other alone: name the prompt with --group"
+    )
+    assert not look(source, group=["uid"], **plan).facts["warnings"]
+
+
 # --- texts in the place of numbers ---------------------------------------------------------------------------------
 
 OUTCOMES = ["pass", "fail", "pass", "timeout", None, "fail", "0.25", "pass"]

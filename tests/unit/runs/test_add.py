@@ -372,5 +372,7 @@ def test_ids_in_another_order_are_warned_of(suffix: str, order: str, warned: boo
     path = tmp_path / f"b.{suffix}"
     getattr(frame, f"write_{'ndjson' if suffix == 'jsonl' else suffix}")(path)
     done = adv("add", "a.jsonl", "--from", path.name, "--column", "new", "--in-place", "--json", cwd=tmp_path)
-    said = [f"id has the same values in {path.name}, in another order: rows are matched by their position"]
+    said = [
+        f"id has the same values in {path.name}, in another order: rows are matched by their position, so sort it like a.jsonl first"
+    ]
     assert (done.status, json.loads(done.out)["warnings"]) == (0, said if warned else [])

@@ -415,7 +415,7 @@ def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows(tmp_p
         " or --plan default:... for all values without one"
     )
     misspelt = refused(*words, "aa:method=rloo", "--plan", "b:", cwd=tmp_path)
-    assert "2 values have no plan: a (4 rows), null (6 rows) (no row has aa: misspelt?); add --plan a:" in misspelt
+    assert "2 values have no plan: a (4 rows), null (6 rows); no row has aa: misspelt?; add --plan a:" in misspelt
     assert adv(*words, "a:method=rloo", "--plan", "default:", cwd=tmp_path).status == 0
 
 
