@@ -41,9 +41,11 @@ def markdown(facts: Facts) -> str:
 def _sections(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     """The labelled lines above the tables."""
     reward, agree, groups, advantage = (facts[name] for name in ("reward", "agreement", "groups", "advantage"))
+    alone = facts["paired"]["only"].values() if facts["paired"] else ()
+    of_pairs = " of the pairs" if any(alone) or facts["compared"] < facts["rows"] else ""
     for label, names in (("now", facts["inputs"]), ("before", facts["rescored"])):
         columns = " + ".join(map(clean, reward[label]["columns"]))
-        yield label, [f"{file_list(names)}: {columns}, mean {number(reward[label]['mean'])}"]
+        yield label, [f"{file_list(names)}: {columns}, mean{of_pairs} {number(reward[label]['mean'])}"]
     yield "rollouts", list(_pairing(facts))
     measures = {"kappa": agree["kappa"], "rank correlation": agree["rank_correlation"]}
     known = [f", {name} {number(value)}" for name, value in measures.items() if value is not None]

@@ -16,6 +16,7 @@ import pytest
 
 import grpo_cli
 from grpo_cli.engine.column_stats import PIECE, few
+from grpo_cli.render.text import number
 from grpo_cli.stats.rescored import agreement, ascending, count_pairs
 from tests.support import harbor
 from tests.support.command import Done, adv
@@ -165,6 +166,8 @@ def test_rows_of_one_input_and_missing_rewards_are_in_no_number(seed: int, tmp_p
     both = [row for row in shared if None not in {row["old"], row["reward"]}]
     old, new = [row["old"] for row in both], [row["reward"] for row in both]
     assert (said["rows"], said["compared"], said["paired"]["only"]) == (45, len(both), {"now": 3, "before": 0})
+    shown = " ".join(adv("inspect", "new.jsonl", "--rescored", "old.jsonl", cwd=tmp_path).out.split())
+    assert f"now new.jsonl: reward, mean of the pairs {number(fmean(new))} " in shown
     assert said["agreement"]["same"] == sum(one == other for one, other in zip(old, new, strict=True))
     assert said["agreement"]["rank_correlation"] == pytest.approx(pearson(ranks(old), ranks(new)))
     assert {(one["before"], one["now"]): one["rows"] for one in said["flips"]} == Counter(zip(old, new, strict=True))
