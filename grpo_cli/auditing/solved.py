@@ -172,7 +172,8 @@ def weighed(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
             continue
         families.add(family)
         groups = score(plan, trial.table).frame.group_by("group").agg(
-            pl.first("batch"), rate=pl.first(".mean").clip(0.0, 1.0), std=pl.first(".std"), mean=pl.col("reward.0").mean()
+            pl.first("batch"), rate=pl.first(".mean").clip(0.0, 1.0), std=pl.first(".std"),
+            mean=pl.col("reward.0").filter(pl.col("reward.0").is_finite()).mean(),
         ).sort("group")  # fmt: skip
         if not [*_weights(groups, factors)]:
             continue  # whatever its epsilon
@@ -204,6 +205,7 @@ def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, in
     """Weights that may give these factors of groups, each with the number of constants that were solved."""
     rate = groups["rate"].to_numpy()
     known = np.isfinite(factors) & (rate > 0) & (rate < 1) & (groups["std"].to_numpy() > 0)
+    known &= np.isfinite(groups["mean"].to_numpy())  # of the first of several rewards
     rate, mean, std, batch = (groups[name].to_numpy()[known] for name in ("rate", "mean", "std", "batch"))
     kinds = len(np.unique(np.round(rate, 5)))
     if kinds < 1 + MORE:

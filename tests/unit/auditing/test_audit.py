@@ -740,13 +740,14 @@ def test_a_weight_of_the_group_that_is_none_of_these_is_not_named() -> None:
             assert facts["match"]["plan"]["weight"]["by"] == "none" or facts["match"]["preset_names"]
 
 
-def test_a_row_without_a_reward_hides_no_weight_of_the_group(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reward", [None, math.nan, math.inf])
+def test_a_row_without_a_reward_hides_no_weight_of_the_group(reward: float | None) -> None:
     logged = [[peak(group) * a for a in centred(group)] for group in WEIGHTED]
-    records = rows(WEIGHTED, logged).to_dicts()
-    records.append({**records[-1], "reward": None, "advantage": None})
-    write(tmp_path / "a.jsonl", records)
-    said = " ".join(adv("audit", "a.jsonl", "--group", "prompt_id", "--missing", "exclude", cwd=tmp_path).out.split())
-    assert "--set weight.by=peak --set weight.peak=0.3 --set weight.sharpness=2.5" in said
+    frame = rows(WEIGHTED, logged)
+    without = frame[-1:].with_columns(reward=pl.lit(reward, pl.Float64), advantage=pl.lit(None, pl.Float32))
+    match = grpo_cli.audit(pl.concat([frame, without]), group="prompt_id", missing="exclude")["match"]
+    assert match["mismatched_rows"] == 0
+    assert match["plan"]["weight"]["by"] == "peak"
 
 
 def test_a_group_of_equal_rewards_between_0_and_1_ends_no_search_for_a_weight() -> None:
