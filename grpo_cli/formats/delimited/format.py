@@ -30,6 +30,7 @@ from grpo_cli.values.slices import Buffer, Gap, Ints, filled
 Place = Callable[[int], str]
 Columns = Callable[[list[pl.Series], Place], list[pl.Series]]  # converts the texts of some cells
 
+_LF, _CR = b"\n\r"
 _SAMPLE: Final = 20
 _FIRST: Final = 512  # rows of a packed file that are quickly reached
 _READ_AGAIN: Final = 16 << 20  # bytes of a file that may be read once more
@@ -52,10 +53,14 @@ class _Header(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """A block that has been read: its size, and the number of its records."""
+    """A block that has been read: its size, and where each of its records ends without its line ending."""
 
     size: int
-    height: int
+    ends: Ints
+
+    @property
+    def height(self) -> int:
+        return len(self.ends)
 
 
 class _ReadBlock(NamedTuple):
@@ -173,9 +178,9 @@ class Delimited(Format):
                     made = columns([found.texts(cell) for cell in at], str)
                 except (Unsure, DataError, pl.exceptions.PolarsError):
                     return block
-                return _ReadBlock(_Known(block.size, len(found.starts)), made)
+                return _ReadBlock(_Known(block.size, found.ends.astype(np.min_scalar_type(block.size))), made)
 
-            index.append(_Known(header.size, 0))
+            index.append(_Known(header.size, np.zeros(0, np.int64)))
             row = 0
             for found in ahead(read, blocks(source, handle, self.separator, header.size, self.block_size)):
                 part = found if isinstance(found, _ReadBlock) else self._exact_part(found, row, len(names), at, columns)
@@ -188,22 +193,23 @@ class Delimited(Format):
     def _exact_part(self, block: Block, row: int, width: int, wanted: Sequence[int], columns: Columns) -> _ReadBlock:
         """A block that is read record by record; a record with another width than the header is refused."""
         texts: list[list[str | None]] = [[] for _ in wanted]
-        height = 0
+        ends, at = list[int](), 0
         for record, raw in records(BytesIO(block.read()), self.separator, block.name, row + 1):
+            at += len(record)
             if not raw:
                 continue
-            height += 1
+            ends.append(at - len(ending(record)))
             if len(raw) != width:
                 hint = "a cell that contains the separator needs quotes"
                 if len(raw) < width:
                     whole = ending(record)  # only the last record of a file may lack it
                     hint = "a row needs every cell, empty ones too" if whole else "is the file cut short?"
-                raise DataError(f"{block.name} row {row + height}: {len(raw)} cells, the header has {width}", hint)
+                raise DataError(f"{block.name} row {row + len(ends)}: {len(raw)} cells, the header has {width}", hint)
             for column, found in zip(wanted, texts, strict=True):
                 found.append(text_of(raw[column]) if raw[column] else None)
         series = [pl.Series(found, dtype=pl.String) for found in texts]
         made = columns(series, lambda at: f"{block.name} row {row + at + 1}")
-        return _ReadBlock(_Known(block.size, height), made)
+        return _ReadBlock(_Known(block.size, np.array(ends, np.int64)), made)
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -220,6 +226,8 @@ class Delimited(Format):
             data = job.block.read()
             if not names and job.rows is None:
                 return [data]
+            if job.ends is not None and all(slot is None for slot in slots):
+                return self._after_last_cells(job, data, job.ends)
             if job.rows is not None and not data.endswith(b"\n"):
                 data += newline
             return self._woven(job, data, slots, width)
@@ -241,7 +249,7 @@ class Delimited(Format):
         for at, (block, part) in enumerate(zip(again(source, [part.size for part in known]), known, strict=True)):
             after = row + part.height
             if at and take is None:  # the first is the header
-                yield _BlockToWeave(block, added[row:after])
+                yield _BlockToWeave(block, added[row:after], ends=part.ends)
             elif take is not None:
                 first, last = np.searchsorted(take, [row, after])
                 if first < last:
@@ -266,6 +274,17 @@ class Delimited(Format):
         except Unsure:
             return offsets((record, bool(raw)) for record, raw in records(BytesIO(data), self.separator, "", 1))
         return np.column_stack([found.starts, found.stops])
+
+    def _after_last_cells(self, job: _BlockToWeave, data: bytes, ends: Ints) -> list[Buffer]:
+        """The bytes of a block with the new cells after the last one of each record."""
+        after = np.frombuffer(data, np.uint8)[ends[ends < len(data)]]
+        if not ((after == _LF) | (after == _CR)).all():
+            raise InputChanged.between_readings(job.block.name)
+        return filled(data, [(ends, ends)], [self._cells(job.added.get_columns())])
+
+    def _cells(self, columns: Sequence[pl.Series]) -> list[str | pl.Series]:
+        """New cells after others, each with a separator before it."""
+        return [part for series in columns for part in (self.separator.decode(), self._cell_texts(series))]
 
     def _woven(self, job: _BlockToWeave, data: bytes, slots: Sequence[int | None], width: int) -> list[Buffer]:
         """The bytes of a block with the new cells in their slots, or after the last cell if they have none."""
@@ -295,7 +314,7 @@ class Delimited(Format):
         behind = [series for series, slot in zip(job.added, slots, strict=True) if slot is None]
         if behind:
             gaps.append((found.ends, found.ends))
-            texts.append([part for series in behind for part in (self.separator.decode(), self._cell_texts(series))])
+            texts.append(self._cells(behind))
         return filled(found.data, gaps, texts)
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
@@ -430,6 +449,7 @@ class _BlockToWeave(NamedTuple):
     block: Block
     added: pl.DataFrame
     rows: Ints | None = None
+    ends: Ints | None = None  # of all its records, where the first reading found them
 
 
 def _once_each(names: Sequence[str]) -> list[str]:

@@ -138,9 +138,9 @@ class Reader:
         routes = [_Route.of(field, sample, text) for field in self.fields]
         watched = {path for route in routes for path in route.rivals()}
         watched |= {(name,) for name in self.watched - self.seen - {route.path[0] for route in routes}}
-        frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, watched))
-        if watched:
-            _refuse_unseen(data, watched)
+        # A column that no line has costs polars as much as one that all lines have.
+        there = watched if watched and _may_hold(data, watched) else ()
+        frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, there))
         if frame.height != len(braces):
             raise _Unsure("there are more or fewer rows than lines")
         return Piece(tuple(route.column(frame) for route in routes), frozenset())
@@ -161,15 +161,21 @@ class Reader:
         return sample
 
 
-def _refuse_unseen(data: bytes, watched: Collection[Path]) -> None:
-    """Refuse a block where a watched name may be before a null, or written with escapes: polars does not see it there."""
+def _may_hold(data: bytes, watched: Collection[Path]) -> bool:
+    """Whether a watched name is in a block, at any depth or inside of a text.
+
+    A block where one is before a null, or written with escapes, is refused: polars does not see it there.
+    """
     names = {path[-1] for path in watched}
     if not all(map(has_one_spelling, names)):
         raise _Unsure("a name is looked for that can be written in several ways")
     text = pl.Series([data], dtype=pl.Binary).cast(pl.String)
-    name = rf'(?:"(?:{"|".join(map(re.escape, sorted(names)))})"|\\u00[2-7][^"]*")'
-    if text.str.contains(rf"{name}[ \t\r\n]*:[ \t\r\n]*null").any():
+    name = rf'(?:"(?:{"|".join(map(re.escape, sorted(names)))})"|\\u00[2-7][^"]*")[ \t\r\n]*:'
+    if not text.str.contains(name).any():
+        return False
+    if text.str.contains(rf"{name}[ \t\r\n]*null").any():
         raise _Unsure("a watched name is null, or written with escapes")
+    return True
 
 
 class _Route(NamedTuple):

@@ -107,7 +107,10 @@ def _encode(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Ba
 
 def leaf_paths(fields: Iterable[pa.Field]) -> list[str]:
     """The Parquet paths of columns: a nested one has a path for each of its leaves, which only Parquet itself can name."""
-    pq.write_metadata(pa.schema(list(fields)), empty := io.BytesIO())
+    fields = list(fields)
+    if not any(pa.types.is_nested(field.type) for field in fields):
+        return [field.name for field in fields]
+    pq.write_metadata(pa.schema(fields), empty := io.BytesIO())
     leaves = pq.read_metadata(empty).schema
     return [leaves.column(at).path for at in range(len(leaves))]
 

@@ -56,10 +56,10 @@ def _opened(source: Input) -> Iterator[BinaryIO]:
         yield handle
 
 
-def _top_columns(source: Input, handle: BinaryIO, names: list[str]) -> pl.DataFrame:
+def _top_columns(source: Input, handle: BinaryIO, schema: pq.ParquetSchema, names: list[str]) -> pl.DataFrame:
     if not source.is_local:  # what is read of several row groups is fetched at once
         return frame_of(pq.ParquetFile(handle, pre_buffer=True).read(columns=names, use_threads=False))
-    pages.check(handle, source.pin.size, pq.read_metadata(handle).schema, names)
+    pages.check(handle, source.pin.size, schema, names)
     try:
         source.path.encode()
         with panics_unprinted():
@@ -83,15 +83,16 @@ class Parquet(Format):
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
         with _opened(source) as handle:
-            schema = pq.read_schema(handle)
-            ways = [steps(source, field, schema) for field in fields]
-            frame = _top_columns(source, handle, list(dict.fromkeys(way[0] for way in ways)))
+            file = pq.ParquetFile(handle)
+            ways = [steps(source, field, file.schema_arrow) for field in fields]
+            frame = _top_columns(source, handle, file.schema, list(dict.fromkeys(way[0] for way in ways)))
         pairs, place = zip(fields, ways, strict=True), partial(self.place, source)
         return Scanned(pl.DataFrame({field.name: cells.typed(field, reach(frame, way), place) for field, way in pairs}))
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
         with _opened(source) as handle:
-            frame = _top_columns(source, handle, list(pq.read_schema(handle).names))
+            file = pq.ParquetFile(handle)
+            frame = _top_columns(source, handle, file.schema, list(file.schema_arrow.names))
         yield frame
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
