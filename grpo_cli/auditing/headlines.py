@@ -61,7 +61,9 @@ def _shift(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
     allowed = log.tolerance.of(logged)
     glance = np.flatnonzero(logged != 0)
     most = min(SHIFTS, last // 4)
-    for candidate in _plain(tried):
+    plain = [*_plain(tried)]
+    trial.compute(candidate.plan for candidate in plain)
+    for candidate in plain:
         values = trial.advantages(candidate.plan)
         for by in (sign * size for size in range(1, most + 1) for sign in (1, -1)):
             seen = glance[(glance >= by) & (glance < last + by)]
@@ -105,7 +107,9 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
     of_whole, is_high = table["group"].to_numpy(), table["reward.0"].to_numpy() == kinds[1]
     trial = Trial(table, np.zeros(len(table)), log.known)
     sizes, highs = (np.array(each) for each in zip(*whole, strict=True))
-    for candidate in (candidate for candidate in _plain(tried) if candidate.plan.estimator.order_free):
+    plain = [candidate for candidate in _plain(tried) if candidate.plan.estimator.order_free]
+    trial.compute(candidate.plan for candidate in plain)
+    for candidate in plain:
         values = trial.advantages(candidate.plan)
         given = np.stack([value_of_groups(of_whole, values, rows) for rows in (~is_high, is_high)], axis=1)
         for n in range(int(usual.max()) + 1, LARGEST + 1):

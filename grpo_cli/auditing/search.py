@@ -11,7 +11,7 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, Said, candidates, is_of_tool, plain_method, refined
 from grpo_cli.auditing.float32 import noisy_groups
-from grpo_cli.auditing.solved import clipped, multiplied, weighed, with_solved_epsilon
+from grpo_cli.auditing.solved import clipped, multiplied, weighed, with_solved_epsilon, without_epsilon
 from grpo_cli.auditing.solved import weights as solved_weights
 from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, SAMPLE, Fit, Tolerance, Trial, formula_key_of, rounded
 from grpo_cli.engine.estimators.registry import ESTIMATORS
@@ -120,10 +120,13 @@ def _rounding_tolerances(logged: Vector) -> list[Tolerance]:
 def _best_fits(trial: Trial, all_rows: Trial, tried: Sequence[Candidate], tool: str) -> list[Fit]:
     fits = trial.fits(tried)
     best = _best_families(fits, rescaled=trial.rescaled)
+    trial.compute(candidate.plan for fit in best for candidate in refined(fit.candidate))
+    trial.compute(plan for fit in best for plan in without_epsilon(fit.candidate.plan, trial))
     for fit in best:
         fits += trial.fits([*refined(fit.candidate), *with_solved_epsilon(fit.candidate, trial)])
     if _none_matches(fits, trial):
         families = {_family_key(fit.candidate.plan): fit.candidate for fit in reversed(fits)}
+        trial.compute(plan for family in families.values() for plan in without_epsilon(family.plan, trial))
         fits += trial.fits(solved for family in families.values() for solved in with_solved_epsilon(family, trial))
     if _none_matches(fits, trial):
         fits += clipped(best, trial)

@@ -14,6 +14,7 @@ from grpo_cli.auditing.causes import INSIDE
 from grpo_cli.auditing.trial import MORE, Fit, Trial, rounded
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Index, Vector
+from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor, PostOp, Weight
 from grpo_cli.engine.score import score
 
@@ -28,23 +29,25 @@ NEARLY: Final = 0.01  # of a weight of groups: by so much may it be off before t
 DIFFERENT: Final = 2  # values, or rows at a bound, that are no coincidence
 
 
+def without_epsilon(plan: Plan, trial: Trial) -> list[Plan]:
+    """The formula without its divisor, and without its epsilon; nothing where rows cannot tell its epsilon."""
+    open_factor = plan.uses_batch and trial.rescaled
+    if plan.divisor.level not in {"group", "batch"} or plan.post or open_factor or trial.is_coarse:
+        return []
+    bare = [replace(plan, divisor=replace(plan.divisor, ddof=ddof, epsilon=0.0)) for ddof in DDOFS]
+    return [replace(plan, divisor=Divisor(level="none")), *bare]
+
+
 def with_solved_epsilon(candidate: Candidate, trial: Trial) -> Iterator[Candidate]:
     """The formula with the epsilon that the rows give: A (std + epsilon) is the residual.
 
     Groups with other spreads must give the same one. Where there is one spread only, that of a batch, any factor could
     be called an epsilon: it has so few digits that another one would be far off.
     """
-    plan = candidate.plan
-    if (
-        plan.divisor.level not in {"group", "batch"}
-        or plan.post
-        or (plan.uses_batch and trial.rescaled)
-        or trial.is_coarse
-    ):
-        return
-    residual = trial.advantages(replace(plan, divisor=Divisor(level="none")))
-    for ddof in DDOFS:
-        bare = replace(plan, divisor=replace(plan.divisor, ddof=ddof, epsilon=0.0))
+    plans = without_epsilon(candidate.plan, trial)
+    trial.compute(plans)
+    for bare in plans[1:]:
+        residual = trial.advantages(plans[0])
         with np.errstate(all="ignore"):
             spread = residual / trial.advantages(bare)
             epsilons = residual / trial.logged - spread
@@ -59,7 +62,7 @@ def with_solved_epsilon(candidate: Candidate, trial: Trial) -> Iterator[Candidat
             values = trial.logged[known]
             share = trial.tolerance.of_formula(values, solved=True).of(values).max() / np.abs(values).max()
             off = TELLING * share * (float(spread[0]) + epsilon)
-            digits = _telling_digits(epsilon, off) if plan.divisor.level == "batch" and epsilon > 0 else 0
+            digits = _telling_digits(epsilon, off) if bare.divisor.level == "batch" and epsilon > 0 else 0
         else:
             allowed = SAME * abs(epsilon) + np.median(trial.tolerance.of(trial.logged[known]) * spread)
             digits = 2 if abs(np.median(epsilons[most]) - np.median(epsilons[~most])) <= allowed else 0

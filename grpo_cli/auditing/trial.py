@@ -6,7 +6,8 @@ all that the other rows of the batch can change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -15,10 +16,11 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate
+from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.group_stats import Mask, group_extremes
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import Shaped, Undivided, advantages
+from grpo_cli.engine.score import Shaped, advantages
 from grpo_cli.errors import PluginError
 from grpo_cli.plugins import warn
 
@@ -147,11 +149,12 @@ class Trial:
     rescaled: bool = False
     tolerance: Tolerance = Tolerance()
     shaped: dict[Any, Shaped] = field(default_factory=dict)
-    undivided: dict[Any, Undivided] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
 
     def fits(self, tried: Iterable[Candidate]) -> list[Fit]:
         """Compute each plan and measure it, in their order."""
+        tried = [*tried]
+        self.compute(candidate.plan for candidate in tried)
         known: dict[Any, Fit] = {}
         measured = []
         for candidate in tried:
@@ -180,31 +183,56 @@ class Trial:
 
     def advantages(self, plan: Plan) -> Vector:
         """The advantages of a plan; none of a method of a package that fails, or that cannot be computed of these groups."""
-        divided = self._divides_groups and plan.uses_batch and not plan.estimator.spans_batches
-        if plan.method not in self.failed and not divided:
-            try:
-                return self._advantages(plan)
-            except PluginError as error:
-                self.failed.add(plan.method)
-                warn(f"{error.message}; it is left out")
+        if self._is_kept:
+            self.compute([plan])
+            values = self.known.get(self._formula(plan))
+            return self._nothing() if values is None else values
+        if self._may_compute(plan):
+            with self._left_out_if_it_fails(plan.method):
+                return advantages(plan, self.table)
+        return self._nothing()
+
+    def compute(self, plans: Iterable[Plan]) -> None:
+        """Compute these together, where the rows are few: that is faster than one by one, when they are asked for.
+
+        Nearly all plans share the shaped rewards with others. A method of a package, which may fail, shares nothing else.
+        """
+        waiting: dict[Any, dict[Any, Plan]] = {}
+        for plan in plans if self._is_kept else ():
+            formula = self._formula(plan)
+            if formula not in self.known and self._may_compute(plan):
+                own = plan.method if ESTIMATORS.origin(plan.method) else ""
+                waiting.setdefault((_shaped_key(plan, missing=self._has_missing), own), {})[formula] = plan
+        for (key, own), formulas in waiting.items():
+            with self._left_out_if_it_fails(own):
+                if key not in self.shaped:
+                    self.shaped[key] = Shaped.of(next(iter(formulas.values())), self.table)
+                shaped = self.shaped[key].copy() if own else self.shaped[key]
+                self.known.update(zip(formulas, shaped.advantages([*formulas.values()]), strict=True))
+
+    def _nothing(self) -> Vector:
         return np.full(len(self.logged), np.nan)
 
-    def _advantages(self, plan: Plan) -> Vector:
-        """The same, kept where the rows are few."""
-        if len(self.table) > 2 * SAMPLE:
-            return advantages(plan, self.table)
-        formula = self._rows[plan.uses_batch or plan.estimator.spans_batches], self.formula_key(plan)
-        if formula not in self.known:
-            # Most plans share what comes before the divisor with others, and nearly all the shaped rewards.
-            shaped = _shaped_key(plan, missing=self._has_missing)
-            epsilon = plan.divisor.epsilon if plan.method == "expression" else None  # a formula may name it
-            undivided = *shaped, plan.estimator.build, str(plan.params), plan.baseline_level, plan.alone, epsilon
-            if undivided not in self.undivided:
-                if shaped not in self.shaped:
-                    self.shaped[shaped] = Shaped.of(plan, self.table)
-                self.undivided[undivided] = Undivided.of(plan, self.shaped[shaped])
-            self.known[formula] = self.undivided[undivided].advantages(plan)
-        return self.known[formula]
+    @contextmanager
+    def _left_out_if_it_fails(self, method: str) -> Iterator[None]:
+        try:
+            yield
+        except PluginError as error:
+            self.failed.add(method)
+            warn(f"{error.message}; it is left out")
+
+    def _may_compute(self, plan: Plan) -> bool:
+        divided = self._divides_groups and plan.uses_batch and not plan.estimator.spans_batches
+        return plan.method not in self.failed and not divided
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether advantages are kept, as the rows are few."""
+        return len(self.table) <= 2 * SAMPLE
+
+    def _formula(self, plan: Plan) -> Any:
+        """A key: the rows that are read, and all of a plan that they can show."""
+        return self._rows[plan.uses_batch or plan.estimator.spans_batches], self.formula_key(plan)
 
     def formula_key(self, plan: Plan) -> Any:
         """All of a plan that these rows can show: a key."""

@@ -10,7 +10,7 @@ recursion) is computed at once and kept. See docs/engine.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Final
@@ -58,8 +58,10 @@ class Frames:
 
     def __init__(self, table: pl.DataFrame, piece: int = PIECE) -> None:
         """Long columns are worked on `piece` rows at a time, which changes no bit."""
-        self.names: list[str] = []  # all that were computed, in order
-        self._rows = table  # the input, and the columns that needed whole groups
+        self.scope = ""  # stands before the engine's own names: columns of several plans are not the same ones
+        self.names: dict[str, None] = {}  # all that were computed, in order
+        # By name, the columns of rows: the input, and those that needed whole groups.
+        self._rows = {name: table[name] for name in table.columns}
         self._later: dict[str, pl.Expr] = {}  # columns of rows that are computed when they are read
         self._piece = piece
         self._fresh = 0  # how many names were made up
@@ -72,7 +74,7 @@ class Frames:
             places[known] = np.arange(len(known), dtype=np.uint32)
             codes = places[codes]
         self._codes = codes
-        self._facts = pl.DataFrame({"code": pl.Series(known, dtype=pl.UInt32), "size": sizes[sizes > 0]})
+        self._facts = {"code": pl.Series("code", known, pl.UInt32), "size": pl.Series("size", sizes[sizes > 0])}
         self._later_facts: dict[str, pl.Expr] = {}  # columns of groups, which are computed together
         batch = table[BATCH]
         self._batches = 1 + int(batch.max() or 0)  # type: ignore[arg-type]  # polars does not say that it is a number
@@ -85,17 +87,15 @@ class Frames:
     def copy(self) -> Frames:
         """The same columns; what is named from now on in one of them is not in the other."""
         other = copy(self)
-        vars(other).update(names=[*self.names], _later={**self._later}, _later_facts={**self._later_facts})
+        for name in ("names", "_rows", "_facts", "_later", "_later_facts"):
+            setattr(other, name, {**getattr(self, name)})
         return other
 
     @property
     def groups(self) -> pl.DataFrame:
         """A line for each group."""
-        if self._later_facts:
-            steps = [value.alias(name) for name, value in self._later_facts.items()]
-            self._facts = _of_lines(self._facts, steps, [*self._facts.columns, *self._later_facts])
-            self._later_facts.clear()
-        return self._facts
+        self._settle()
+        return pl.DataFrame([*self._facts.values()])
 
     @property
     def codes(self) -> pl.Series:
@@ -109,14 +109,21 @@ class Frames:
         if not _row_by_row(value):
             values = self.select({GROUP, *reads}).select(value.alias(name)).to_series()
             self._forget(name)
-            self._rows = self._rows.with_columns(values)
-        elif reads <= {*self._facts.columns, *self._later_facts}:
+            self._rows[name] = values
+        elif all(read in self._facts or read in self._later_facts for read in reads):
             self._forget(name)
             self._later_facts[name] = value
         else:
             self._forget(name)
             self._later[name] = value
         return pl.col(name)
+
+    def keep(self, columns: Iterable[pl.Expr]) -> None:
+        """Compute columns of rows, which would wait until they are read and be computed again by each who reads them."""
+        computed = self.select({name for name in (one.meta.output_name() for one in columns) if name in self._later})
+        for name in computed.columns:
+            self._rows[name] = computed[name]
+            del self._later[name]
 
     def sum(self, value: pl.Expr) -> pl.Expr:
         """The sum over each group; nulls are left out."""
@@ -163,11 +170,11 @@ class Frames:
         segments, order = Segments.of(frame["0"].to_numpy())
         arrays = [frame[str(at + 1)].cast(pl.Float64).to_numpy()[order] for at in range(len(values))]
         rows = frame[".row"].to_numpy()[order]
-        found, known = np.zeros(len(self._rows)), np.zeros(len(self._rows), bool)
+        found, known = np.zeros(len(self._codes)), np.zeros(len(self._codes), bool)
         found[rows], known[rows] = function(segments, *arrays), True
         name = self._named("")
         column = pl.DataFrame({"found": found, "known": known}).select(pl.when("known").then("found")).to_series()
-        self._rows = self._rows.with_columns(column.alias(name))
+        self._rows[name] = column.alias(name)
         return pl.col(name)
 
     def batch(self, value: pl.Expr, weight: pl.Expr | None = None) -> BatchMoments:
@@ -203,17 +210,15 @@ class Frames:
     def select(self, names: Iterable[str]) -> pl.DataFrame:
         """These columns on every row, computed piece by piece."""
         names = list(dict.fromkeys(names))
-        needed, steps = {*names, GROUP}, list[pl.Expr]()  # a frame without a column has no height
+        few = len(self._codes) <= FEW_ROWS
+        needed, steps = _reached(names, self._later_facts | self._later if few else self._later)
         # A constant would be one on rows as well, and polars has other bits for x / c where c is one.
-        few = len(self._rows) <= FEW_ROWS and all(fact.meta.root_names() for fact in self._later_facts.values())
-        known, later = (self._facts, self._later_facts | self._later) if few else (self.groups, self._later)
-        for name in reversed(later):
-            if name in needed:
-                needed.update(later[name].meta.root_names())
-                steps.append(later[name].alias(name))
+        if not few or any(name in self._later_facts and not value.meta.root_names() for name, value in steps.items()):
+            self._settle()
+            needed, steps = _reached(names, self._later)
         # Brackets and not `select` and `gather`: on small tables a query costs more than its arithmetic.
-        rows = self._rows[[name for name in self._rows.columns if name in needed]]
-        facts = [known[name] for name in known.columns if name in needed]
+        rows = pl.DataFrame([self._rows[name] for name in self._rows if name in {*needed, GROUP}])
+        facts = [self._facts[name] for name in self._facts if name in needed]
         same = {fact.name for fact in facts if not fact.dtype.is_float() and fact.n_unique() == 1}
         codes = self.codes
 
@@ -222,22 +227,31 @@ class Frames:
             spread = [
                 fact.new_from_index(0, end - start) if fact.name in same else fact[codes[start:end]] for fact in facts
             ]
-            return _of_lines(rows[start:end].hstack(spread), steps[::-1], names)
+            return _of_lines(rows[start:end].hstack(spread), steps, names)
 
         return pl.concat(over(lines, len(codes), self._piece) or [lines(0, 0)])
 
+    def _settle(self) -> None:
+        """Compute the facts that wait."""
+        if self._later_facts:
+            read = {name for value in self._later_facts.values() for name in value.meta.root_names()}
+            known = pl.DataFrame([self._facts[name] for name in self._facts if name in {"size", *read}])
+            computed = _of_lines(known, self._later_facts, [*self._later_facts])
+            self._facts |= {name: computed[name] for name in computed.columns}
+            self._later_facts.clear()
+
     def _sum(self, values: pl.Series) -> pl.Expr:
-        return self._fact(self._named(""), pl.Series(group_sums(self._codes, values, len(self._facts))))
+        return self._fact(self._named(""), pl.Series(group_sums(self._codes, values, len(self.batch_of_group))))
 
     def _computed(self, value: pl.Expr) -> pl.Series:
         """The values of an expression on every row."""
         if value.meta.is_column():
             name = value.meta.output_name()
-            return self._rows[name] if name in self._rows.columns else self.select([name]).to_series()
+            return self._rows[name] if name in self._rows else self.select([name]).to_series()
         name = self.let(value).meta.output_name()
         computed = self.select([name]).to_series()
         self._forget(name)
-        self.names.remove(name)
+        del self.names[name]
         return computed
 
     def _spread(self, facts: Mapping[str, Vector]) -> dict[str, pl.Expr]:
@@ -248,38 +262,61 @@ class Frames:
             if self._batches_hold_groups:
                 self._fact(name, pl.Series(values[self.batch_of_group]))
             else:
-                self._rows = self._rows.with_columns(pl.Series(name, values[self._rows[BATCH].to_numpy()]))
+                self._rows[name] = pl.Series(name, values[self._rows[BATCH].to_numpy()])
             columns[key] = pl.col(name)
         return columns
 
     def _fact(self, name: str, values: pl.Series) -> pl.Expr:
         self._forget(name)
-        self._facts = self._facts.hstack([values.alias(name)])
+        self._facts[name] = values.alias(name)
         return pl.col(name)
 
     def _named(self, name: str) -> str:
-        if not name:
+        if name.startswith("."):
+            name = f"{self.scope}{name}"
+        elif not name:
             name, self._fresh = f".{self._fresh}", self._fresh + 1
-        if name not in self.names:
-            self.names.append(name)
+        self.names[name] = None
         return name
 
     def _forget(self, name: str) -> None:
         """Make way for a column of the same name: whoever reads the old one has been computed."""
         self._later.pop(name, None)
-        if name in self._rows.columns:
-            self._rows = self._rows.drop(name)
-        if name in self._later_facts or name in self._facts.columns:
-            self._facts = self.groups.drop(name)
+        self._rows.pop(name, None)
+        if name in self._later_facts:
+            self._settle()
+        self._facts.pop(name, None)
 
 
-def _of_lines(frame: pl.DataFrame, steps: Iterable[pl.Expr], names: Iterable[str]) -> pl.DataFrame:
+def _reached(names: Iterable[str], later: dict[str, pl.Expr]) -> tuple[set[str], dict[str, pl.Expr]]:
+    """The columns that these are made of, themselves among them; and those of them that wait, in their order."""
+    needed = {*names}
+    for name in reversed(later):
+        if name in needed:
+            needed.update(later[name].meta.root_names())
+    return needed, {name: value for name, value in later.items() if name in needed}
+
+
+def _rounds(columns: Mapping[str, pl.Expr]) -> list[list[pl.Expr]]:
+    """These columns, each of which reads earlier ones alone, in rounds: those of one round read none of each other."""
+    place: dict[str, int] = {}
+    rounds = list[list[pl.Expr]]()
+    for name, value in columns.items():
+        place[name] = 1 + max((place.get(read, -1) for read in value.meta.root_names()), default=-1)
+        if place[name] == len(rounds):
+            rounds.append([])
+        rounds[place[name]].append(value.alias(name))
+    return rounds
+
+
+def _of_lines(frame: pl.DataFrame, steps: Mapping[str, pl.Expr], names: Sequence[str]) -> pl.DataFrame:
     """Columns of a frame after some steps that take each line by itself."""
     if len(frame) == 1:  # polars takes a column of one line for a constant c, and x * (1/c) has other bits than x / c
         return _of_lines(pl.concat([frame, frame]), steps, names)[:1]
     query = frame.lazy()
-    for step in steps:
-        query = query.with_columns(step)
+    # Of few lines a step costs more than its columns.
+    for columns in _rounds(steps) if len(frame) <= FEW_ROWS else ([value.alias(name)] for name, value in steps.items()):
+        query = query.with_columns(columns)
     return query.select(names).collect(engine="in-memory")
 
 

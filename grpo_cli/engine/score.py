@@ -11,9 +11,9 @@ the role columns that the plan needs.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import Final
 
@@ -68,7 +68,8 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, piece:
     """Run a plan on a narrow table, `piece` rows at a time; with `intermediate` every intermediate column stays."""
     frames = Frames(table, piece)
     with _named(plan):
-        _finish(frames, plan, _residuals(frames, plan, _quantities(frames, plan, table)))
+        parts = _residuals(frames, plan, _quantities(frames, plan, table))
+        _finish(frames, plan, _before_post(frames, plan, parts))
         columns = frames.select({**dict.fromkeys(OF_ROWS), **dict.fromkeys(frames.names if intermediate else ())})
     groups = frames.groups.select(
         "code",
@@ -98,10 +99,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """A plan up to its estimator, from where plans that differ in nothing before it can go on."""
+    """A plan up to its estimator, from where plans that differ in nothing before it can go on.
+
+    What estimators make of it is kept: most of such plans share theirs with others.
+    """
 
     frames: Frames
     quantities: Mapping[str, Terms]
+    parts: dict[Hashable, Sequence[Part]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, table: pl.DataFrame) -> Shaped:
@@ -109,29 +114,44 @@ class Shaped:
         frames = Frames(table)
         return cls(frames, _quantities(frames, plan, table))
 
-
-@dataclass(frozen=True, slots=True)
-class Undivided:
-    """A plan up to its divisor, from where plans that differ in the divisor and the post operations only can go on."""
-
-    frames: Frames
-    parts: Sequence[Part]
-
-    @classmethod
-    def of(cls, plan: Plan, shaped: Shaped) -> Undivided:
-        """Compute it."""
-        frames = shaped.frames.copy()
-        quantities = {name: replace(t, frames=frames) for name, t in shaped.quantities.items()}
-        with _named(plan):
-            return cls(frames, _residuals(frames, plan, quantities))
-
-    def advantages(self, plan: Plan) -> Vector:
-        """The advantage of every row under such a plan, see `kept_advantages`."""
+    def copy(self) -> Shaped:
+        """The same for a method that may fail: nothing of it is left in this one."""
         frames = self.frames.copy()
-        parts = [replace(part, quantities=replace(part.quantities, frames=frames)) for part in self.parts]
-        with _named(plan):
-            _finish(frames, plan, parts)
-            return kept_advantages(frames.select([".advantage", ".kept"]))
+        return Shaped(frames, {name: replace(t, frames=frames) for name, t in self.quantities.items()})
+
+    def advantages(self, plans: Sequence[Plan]) -> list[Vector]:
+        """The advantage of every row under each of such plans, see `kept_advantages`.
+
+        All are computed together, step by step: on a sample, a query costs more than its arithmetic.
+        """
+        keys = [_before_divisor(plan) for plan in plans]
+        new = {key: plan for key, plan in zip(keys, plans, strict=True) if key not in self.parts}
+        for key, plan in new.items():
+            self.frames.scope = f"{len(self.parts)}:"
+            with _named(plan):
+                self.parts[key] = _residuals(self.frames, plan, self.quantities)
+        self.frames.keep(part.residual for key in new for part in self.parts[key])
+        frames = self.frames.copy()
+        values = list[pl.Expr]()
+        for at, (plan, key) in enumerate(zip(plans, keys, strict=True)):
+            frames.scope = f"{at}"
+            parts = [replace(part, quantities=replace(part.quantities, frames=frames)) for part in self.parts[key]]
+            with _named(plan):
+                values.append(_before_post(frames, plan, parts))
+        frames.keep(values)
+        for at, (plan, value) in enumerate(zip(plans, values, strict=True)):
+            frames.scope = f"{at}"
+            with _named(plan):
+                _finish(frames, plan, value)
+        names = [{name: f"{at}{name}" for name in (".advantage", ".kept")} for at in range(len(plans))]
+        rows = frames.select(scoped for of_plan in names for scoped in of_plan.values())
+        return [kept_advantages({name: rows[scoped] for name, scoped in of_plan.items()}) for of_plan in names]
+
+
+def _before_divisor(plan: Plan) -> Hashable:
+    """All of a plan that its estimator sees beside the shaped rewards: a key."""
+    epsilon = plan.divisor.epsilon if plan.method == "expression" else None  # a formula may name it
+    return plan.estimator.build, str(plan.params), plan.baseline_level, plan.alone, epsilon
 
 
 @contextmanager
@@ -149,10 +169,10 @@ def _named(plan: Plan) -> Iterator[None]:
 
 def advantages(plan: Plan, table: pl.DataFrame) -> Vector:
     """The advantage of every row alone, see `kept_advantages`."""
-    return Undivided.of(plan, Shaped.of(plan, table)).advantages(plan)
+    return Shaped.of(plan, table).advantages([plan])[0]
 
 
-def kept_advantages(rows: pl.DataFrame) -> Vector:
+def kept_advantages(rows: pl.DataFrame | Mapping[str, pl.Series]) -> Vector:
     """One advantage a row; NaN where there is none, or the plan drops the row."""
     values = rows[".advantage"].to_numpy()
     kept = rows[".kept"]
@@ -182,11 +202,15 @@ def _residuals(frames: Frames, plan: Plan, quantities: Mapping[str, Terms]) -> l
     return [Part(name, t, _residual(frames, plan, t, name)) for name, t in quantities.items()]
 
 
-def _finish(frames: Frames, plan: Plan, parts: Sequence[Part]) -> None:
-    """From the residuals to the answer: the last columns are `.advantage`, `.status` and `.kept`."""
+def _before_post(frames: Frames, plan: Plan, parts: Sequence[Part]) -> pl.Expr:
+    """From the residuals to what the post operations begin with."""
     scaled = [_scaled(frames, plan, part) for part in parts]
     value = weighted(scaled, weights(plan, len(parts))) if plan.rewards.combine == "normalize" else scaled[0]
-    value = frames.let(_select(frames, plan, frames.let(_weighed(frames, plan, value))))
+    return frames.let(_select(frames, plan, frames.let(_weighed(frames, plan, value))))
+
+
+def _finish(frames: Frames, plan: Plan, value: pl.Expr) -> None:
+    """The post operations and the answer: the last columns are `.advantage`, `.status` and `.kept`."""
     for place, op in enumerate(plan.post):
         value = frames.let(_post(frames, op, place, value))
     _answer(frames, plan, value)
