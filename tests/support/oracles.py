@@ -952,3 +952,23 @@ def gigpo(rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 0.95, c
     states = split(rows, lambda row: (row.batch, row.group, row.state))
     a_e, a_s = in_parts(rows, groups(rows), episode), in_parts(returned, states, step)
     return [e + omega * s for e, s in zip(a_e, a_s, strict=True)]
+
+
+@oracle("mt-grpo")
+def mt_grpo(rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 1.0) -> list[float]:
+    """Return (r - mean r of the rollouts' last turns) + omega (G - mean G of the rows of this turn)."""
+    to_go = returns_to_go(rows, gamma)
+
+    def of_turn(at: int) -> float:
+        same = [g for g, row in zip(to_go, rows, strict=True)
+                if (row.batch, row.group, row.state) == (rows[at].batch, rows[at].group, rows[at].state)]  # fmt: skip
+        return 0.0 if len(same) == 1 else divide(minus_mean(to_go[at], same), by.of(same))
+
+    def outcome(group: Rows) -> list[float]:
+        last = {row.rollout: row.reward for row in group}
+        if len(last) == 1:
+            return [0.0] * len(group)
+        return [divide(minus_mean(last[row.rollout], [*last.values()]), by.of([*last.values()])) for row in group]
+
+    outcomes = in_parts(rows, groups(rows), outcome)
+    return [value + omega * of_turn(at) for at, value in enumerate(outcomes)]

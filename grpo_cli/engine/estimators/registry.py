@@ -65,6 +65,7 @@ class Param:
 
 
 ORDER: Final = Param(name="order", type=int, default=16, least=1, help="size of the largest sets, T in the formula")
+OMEGA: Final = Param(name="omega", type=float, default=1.0, help="weight of the step part", field="unit.state_weight")
 LIKELIEST: Final = Param(
     name="penalty", type=float, default=0.25, help="lost by the likeliest row", field="shape.rank.penalty"
 )
@@ -621,7 +622,7 @@ _ROWS: Final = (
         order_free=False,
         shift=None,
         params=(
-            Param(name="omega", type=float, default=1.0, help="weight of the step part", field="unit.state_weight"),
+            OMEGA,
             Param(name="gamma", type=float, default=0.95, help="discount of later steps", field="unit.gamma"),
             Param(
                 name="count",
@@ -637,6 +638,26 @@ _ROWS: Final = (
 
         --scale group divides each part by its own std. omega = 0 is the episode part alone.
         Source: GiGPO arXiv:2505.10978.
+        """,
+    ),
+    Estimator(
+        name="mt-grpo",
+        build=mean.centred,
+        scales=("none", "group"),
+        sets={"unit.take": "last", "unit.state_weight": 1.0, "unit.gamma": 1.0},
+        order_free=False,
+        shift=None,
+        params=(
+            OMEGA,
+            Param(name="gamma", type=float, default=1.0, help="discount of later turns", field="unit.gamma"),
+        ),
+        about="""Outcome against outcomes of the prompt, plus turn against the same turn of others, by what it still earns.
+
+            A = (R - mean R) + omega (G - mean G), G = reward of this turn + gamma G of the next one, means over turns of one number
+
+        The number of the turn is --state-column. Each turn has one baseline: a sum of advantages of turns subtracts a mean
+        for every turn that its own rollout goes on, which pays it for stopping early (verl-project/verl 7244).
+        --scale group divides each part by its own std. Source: MT-GRPO arXiv:2505.11821.
         """,
     ),
     Estimator(

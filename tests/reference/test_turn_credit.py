@@ -1,0 +1,69 @@
+"""Credit of turns against the gradient of a policy that decides after each turn whether it goes on, by all of its groups."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import pytest
+
+from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.score import score
+from grpo_cli.testing import Row, narrow
+
+EARNED = (0.5, 1.0, -2.0)  # by each turn, whoever gets there
+GOES_ON = (0.6, 0.3)  # the chance after the first and the second turn
+ROLLOUTS = 3
+LENGTHS = range(1, len(EARNED) + 1)
+
+
+def chance(length: int) -> float:
+    return prod(GOES_ON[: length - 1]) * (1 - GOES_ON[length - 1] if length < len(EARNED) else 1.0)
+
+
+def push(turn: int, length: int) -> float:
+    """The derivative of the log-probability of what was decided after a turn, by the logit of going on."""
+    return (1 if length > turn else 0) - GOES_ON[turn - 1]
+
+
+def gradient(turn: int) -> float:
+    """That of the expected return by the logit, among rollouts that reach the turn."""
+    there = [length for length in LENGTHS if length >= turn]
+    total = sum(map(chance, there))
+    return sum(chance(length) / total * push(turn, length) * sum(EARNED[turn - 1 : length]) for length in there)
+
+
+def turns(group: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Rollout and number of each turn, when these are the numbers of turns of the rollouts."""
+    return [(at, number) for at, length in enumerate(group) for number in range(1, length + 1)]
+
+
+def estimated(turn: int, group: tuple[int, ...]) -> float:
+    """What `mt-grpo` pushes the logit by."""
+    rows = [
+        Row(group="a", rollout=str(at), state=str(number), step_reward=EARNED[number - 1], reward=0.0)
+        for at, number in turns(group)
+    ]
+    values = score(Plan.of({"estimator.name": "mt-grpo"}), narrow(rows).drop("role")).frame[".advantage"]
+    pairs = zip(turns(group), values, strict=True)
+    return float(sum(value * push(turn, group[at]) for (at, number), value in pairs if number == turn))
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_the_mean_of_what_mt_grpo_pushes_is_the_gradient(turn: int) -> None:
+    pushed = compared = 0.0
+    for group in product(LENGTHS, repeat=ROLLOUTS):
+        weight = prod(map(chance, group))
+        pushed += weight * estimated(turn, group)
+        reached = sum(length >= turn for length in group)
+        compared += weight * max(reached - 1, 0)  # a row is a part of its own mean
+    assert gradient(turn) != pytest.approx(0.0, abs=0.01)
+    assert pushed == pytest.approx(compared * gradient(turn))
+
+
+def test_advantages_of_turns_see_nothing_of_turns_that_always_earn_the_same_however_they_are_summed() -> None:
+    for group in product(LENGTHS, repeat=ROLLOUTS):
+        rows = [Row(group=str(number), reward=EARNED[number - 1]) for _, number in turns(group)]
+        plan = Plan.of({"estimator.name": "dr-grpo"})
+        assert score(plan, narrow(rows)).frame[".advantage"].to_list() == [0.0] * len(rows)
+    assert gradient(1) != pytest.approx(0.0, abs=0.01)
