@@ -32,6 +32,7 @@ from grpo_cli.engine.plan_parts import (
 )
 from grpo_cli.errors import UnknownName, UsageError
 
+OTHERS: Final = "default"  # the name of the plan of values that have none of their own, see --plan-by
 _READ_BY: Final = {  # of a weight
     "peak": {"solved", "peak", "sharpness"},
     "pass-at-k": {"solved", "k"},

@@ -14,13 +14,13 @@ from typing import Any, Final, get_origin
 from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.extra_columns import ROLES
-from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.engine.presets import differences, preset, presets
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.meant import meant
-from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS
+from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS, WITH
 
 Given = Mapping[str, Any]
 STDOUT: Final = "-"
@@ -60,10 +60,13 @@ def _plans(value: Any, where: str = "") -> dict[str, dict[str, Any]]:
             of, sign, options = item.partition(":")
             if not sign:
                 raise UsageError(f"--plan {item!r} names no plan", "write --plan VALUE:OPTION=X, as math:method=rloo")
-            own = own_options([text.strip() for text in options.split(",") if text.strip()], OF_PART)
+            own = own_options([text.strip() for text in options.split(",") if text.strip()], (*OF_PART, WITH))
         elif isinstance(item, tuple) and isinstance(item[1], Mapping):
             of, own = str(item[0]), {}
             for key, inner in item[1].items():
+                if key == WITH:
+                    own[WITH] = str(inner)
+                    continue
                 if (name := str(key).replace("-", "_")) not in OF_PART:
                     raise _not_of_a_plan(f"[plan.{of}]{where}", str(key), [one.replace("_", "-") for one in OF_PART])
                 own |= [normalized(name, inner, f" of [plan.{of}]{where}")]
@@ -89,6 +92,9 @@ def own_options(texts: Iterable[str], known: Collection[str]) -> dict[str, Any]:
     names = [name.replace("_", "-") for name in OPTIONS if name in known]
     for text in texts:
         spelled, sign, value = text.partition("=")
+        if spelled == WITH and WITH in known:
+            given[WITH] = value
+            continue
         if spelled not in names:
             raise _not_of_a_plan("a plan", spelled, names)
         if not sign:
@@ -101,12 +107,14 @@ def own_options(texts: Iterable[str], known: Collection[str]) -> dict[str, Any]:
 
 
 def parts_of(given: Given) -> dict[str, Given]:
-    """The options of the plan of each value of --plan-by: its own, and below them those of the run; none without --plan-by.
+    """The options of the plan of each part of --plan-by: its own, and below them those of the run; none without --plan-by.
 
     A plan that names its preset, method or formula has nothing of another one that is named beside the plans.
     """
     parts: dict[str, dict[str, Any]] = {}
-    plans = given.get("plans", {}) if "plan_by" in given else {}
+    of_values = given.get("plans", {}) if "plan_by" in given else {}
+    part_of = together(given)
+    plans = {part_of.get(value, value): own for value, own in of_values.items() if WITH not in own}
     for value, own in plans.items():
         left_out = {*BY_VALUE, *(FORMULA if FORMULA - {"param"} & {*own} else ())}
         parts[value] = {**{name: one for name, one in given.items() if name not in left_out}, **own}
@@ -134,7 +142,27 @@ def parts_fields(given: Given) -> dict[str, Any]:
     if not plans:
         cure = "give them with --plan, or as tables [plan.VALUE] of --config"
         raise UsageError("--plan-by needs a plan for each value", cure)
-    return {"column": given["plan_by"], "plans": plans}
+    return {"column": given["plan_by"], "plans": plans, "together": together(given)}
+
+
+def together(given: Given) -> dict[str, str]:
+    """The name of the part of each value that is in one part with others: with the value that it is `with`."""
+    plans: Mapping[str, Mapping[str, Any]] = given.get("plans", {})
+    members: dict[str, list[str]] = {}
+    for value, own in plans.items():
+        if WITH not in own:
+            continue
+        other = own[WITH]
+        if other == OTHERS or WITH in plans.get(other, {WITH: ""}):
+            cure = f"give [plan.{other}] a plan, or name a value that has one"
+            if other == OTHERS:
+                cure = "values without a plan are parts of their own: name a value that has a plan"
+            raise UsageError(f"[plan.{value}] is with {other!r}, which has no plan of its own", cure)
+        if rest := [name.replace("_", "-") for name in own if name != WITH]:
+            wrong = f"[plan.{value}] is with {other!r}, and sets {rest[0]}"
+            raise UsageError(wrong, f"leave one of them out: it has the plan of {other}")
+        members.setdefault(other, [other]).append(value)
+    return {value: " + ".join(part) for part in members.values() for value in part}
 
 
 def plan_of(given: Given) -> Plan:

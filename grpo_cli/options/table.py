@@ -391,6 +391,7 @@ BY_VALUE: Final = ("plan_by", "plans")
 OF_PART: Final = tuple(
     row.name for row in _ROWS if (row.panel in PLAN or row.sets) and row.name not in {"map", "presets", *BY_VALUE}
 )
+WITH: Final = "with"  # beside them: the value in whose part the rows of this value are, with its plan and its batch
 # The options that a frame in memory takes: everything but files and messages.
 ON_FRAMES: Final = tuple(row.name for row in _ROWS if row.panel not in {INPUT, OUTPUT, ENGINE, MESSAGES})
 

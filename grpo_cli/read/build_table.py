@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.engine.moments import Codes, Index
-from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.errors import DataError, GrpoError, UsageError
 from grpo_cli.read.checks import CHECKS, CHECKS_OF_FILES, Check, check, one_part_each, only_singletons
 from grpo_cli.read.columns import Columns, read_columns, read_requested
@@ -29,7 +29,6 @@ from grpo_cli.values.cells import canonical
 from grpo_cli.values.key_text import plain
 from grpo_cli.values.paths import absent
 
-DEFAULT: Final = "default"  # the plan of values that have none
 NULL: Final = "null"  # the rows without a value
 LISTED: Final = 10  # values that a message lists
 
@@ -73,19 +72,28 @@ def rewards_before_outputs(tables: Sequence[Table], binding: Binding, plan: Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The column that divides the rows, and by its values how each part is computed: the plan, and which columns it reads."""
+    """The column that divides the rows, and how each part is computed: the plan, and which columns it reads.
+
+    Each value is a part of its own, but for those that were put `together`: these have the name of their part.
+    """
 
     column: str
     plans: Mapping[str, tuple[Plan, Binding]]
+    together: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, column: str, plans: Mapping[str, tuple[Plan, Mapping[str, Any]]]) -> Parts:
+    def of(cls, column: str, plans: Mapping[str, tuple[Plan, Mapping[str, Any]]], **more: Any) -> Parts:
         """The parts from the fields of their bindings."""
-        return cls(column=column, plans={value: (plan, Binding(**fields)) for value, (plan, fields) in plans.items()})
+        bound = {part: (plan, Binding(**fields)) for part, (plan, fields) in plans.items()}
+        return cls(column=column, plans=bound, **more)
 
-    def name(self, value: str) -> str:
-        """The plan of a value; that of all others where it has none of its own."""
-        return value if value in self.plans else DEFAULT
+    def of_value(self, value: str) -> str:
+        """The part that rows with this value are in."""
+        return self.together.get(value if value in {*self.plans, *self.together} else OTHERS, value)
+
+    def name(self, part: str) -> str:
+        """The plan of a part; that of all others where it has none of its own."""
+        return part if part in self.plans else OTHERS
 
 
 def read_parts(
@@ -133,7 +141,7 @@ def columns_of_parts(
     if not requests:
         raise next(iter(refused.values()))
     whole = read_requested(tables, united(requests, parts.column), over)
-    values, codes = _values(whole.values[parts.column])
+    values, codes = _values(whole.values[parts.column], parts)
     sizes = np.bincount(codes)
     without = {value: int(sizes[at]) for at, value in enumerate(values) if parts.name(value) not in parts.plans}
     if without:
@@ -148,13 +156,13 @@ def columns_of_parts(
     return whole, (_part(whole, value, np.flatnonzero(codes == at), parts.name(value)) for at, value in each)
 
 
-def _values(column: pl.Series) -> tuple[list[str], Codes]:
-    """The values as texts in the order in which they appear, and the number of its value for every row."""
+def _values(column: pl.Series, parts: Parts) -> tuple[list[str], Codes]:
+    """The parts in the order in which they appear, values as texts; and the number of its part for every row."""
     coded = encode([column], len(column))
     first = column.gather(coded.first)
     texts = first if first.dtype == pl.String else canonical(first).str.strip_chars('"')
     numbers: dict[str, int] = {}
-    of_code = [numbers.setdefault(text, len(numbers)) for text in texts.fill_null(NULL).to_list()]
+    of_code = [numbers.setdefault(parts.of_value(text), len(numbers)) for text in texts.fill_null(NULL).to_list()]
     return list(numbers), np.array(of_code, np.uint32)[coded.codes.to_numpy()]
 
 
@@ -167,14 +175,14 @@ def _no_plan(parts: Parts, without: Mapping[str, int], unused: Sequence[str]) ->
     value = plain(next(iter(without)))
     return DataError(
         f"{parts.column}: {have} no plan: {', '.join(shown[:LISTED])}{more}{spare}",
-        f"add --plan {value}:OPTION=X (in --config a table [plan.{value}]), or --plan {DEFAULT}:... for all values without one",
+        f"add --plan {value}:OPTION=X (in --config a table [plan.{value}]), or --plan {OTHERS}:... for all values without one",
     )
 
 
 def _refuse_absent(whole: Columns, request: Request) -> None:
     """Refuse a column that a plan with rows needs, and that no file has."""
     names = {name for table in whole.tables for name in table.columns()}
-    for name in {field.name for field in request.chosen.fields} - request.chosen.optional:
+    for name in {read.name for read in request.chosen.fields} - request.chosen.optional:
         if whole.values[name].dtype == pl.Null and not {name, name.partition(".")[0]} & names:
             raise absent(name, whole.tables[0].name, whole.tables[0].columns())
 
@@ -182,5 +190,5 @@ def _refuse_absent(whole: Columns, request: Request) -> None:
 def _part(whole: Columns, value: str, rows: Index, name: str) -> Columns:
     """The columns of some rows that the request of their plan asks for."""
     request = whole.request.parts[name]
-    values = {field.name: whole.values[field.name].gather(rows) for field in request.chosen.fields}
+    values = {read.name: whole.values[read.name].gather(rows) for read in request.chosen.fields}
     return replace(whole, request=replace(request, by=whole.request.by, value=value), values=values, rows=rows)

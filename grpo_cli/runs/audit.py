@@ -13,12 +13,12 @@ import polars as pl
 from grpo_cli.auditing.audit import audit, gates, what_is_read
 from grpo_cli.auditing.candidates import Said
 from grpo_cli.auditing.trial import FLOAT32_ERROR
-from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.engine.plan_parts import ShapeOp
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import binding_fields, claim_fields, parts_of
-from grpo_cli.read.build_table import DEFAULT, Parts, columns_of_parts
+from grpo_cli.options.resolve import binding_fields, claim_fields, parts_of, together
+from grpo_cli.read.build_table import Parts, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, OverTables, Table, column_names
@@ -44,7 +44,8 @@ class Job:
     shape: Sequence[ShapeOp] = ()
     gate: Filter | None = None
     by: str = ""  # the column of --plan-by
-    parts: Mapping[str, Job] = field(default_factory=dict)  # what is said of the plan of each of its values
+    parts: Mapping[str, Job] = field(default_factory=dict)  # what is said of the plan of each of its parts
+    together: Mapping[str, str] = field(default_factory=dict)  # the part of a value that is in one with others
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
@@ -55,7 +56,9 @@ class Job:
         }
         fields = {} if parts else claim_fields(given)
         binding = Binding(**binding_fields(given))
-        return cls(**{**fields, **more}, binding=binding, by=given.get("plan_by", ""), parts=parts)
+        return cls(
+            **{**fields, **more}, binding=binding, by=given.get("plan_by", ""), parts=parts, together=together(given)
+        )
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> dict[str, Any]:
@@ -89,11 +92,11 @@ def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Callable[...,
 
 def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> dict[str, Any]:
     """The facts of each part; without plans the formula of every value is looked for."""
-    jobs, plans, column = job.parts or {DEFAULT: job}, {}, ""
+    jobs, plans, column = job.parts or {OTHERS: job}, {}, ""
     for name, one in jobs.items():
         column, binding = what_is_read(column_names(tables), one.binding, job.column, tables[0])
         plans[name] = one.claim or Plan(shape=tuple(one.shape)), binding
-    parts = Parts(column=job.by, plans=plans)
+    parts = Parts(column=job.by, plans=plans, together=job.together)
     _, each = columns_of_parts(tables, parts, over=over)
     logged = pl.concat(list(over(partial(_logged, name=column), tables)))
     found, rows = [], np.arange(len(logged))

@@ -172,6 +172,51 @@ def test_a_batch_never_reaches_over_parts(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+def test_values_that_are_put_together_are_one_part_with_one_batch(tmp_path: Path) -> None:
+    """As if the column had one value for them; only there do rows of several values enter one mean or std."""
+    rows = rollouts()
+    plans = {"math": {"method": "rloo"}, "code": {"method": "reinforce++", "whiten": "sample"}}
+    write(tmp_path / "all.jsonl", rows)
+    words = ["--plan-by", "env_name", *SHARED, "--plan", "math:method=rloo", "--plan", "code:method=reinforce++,whiten=sample"]  # fmt: skip
+    facts = json.loads(done("compute", "all.jsonl", *words, "--plan", "chat:with=code", "--json", cwd=tmp_path))
+    assert {part["value"] for part in facts["parts"]} == {"math", "code + chat"}
+    named = [{**row, "env_name": "math" if row["env_name"] == "math" else "code"} for row in rows]
+    expected = grpo_cli.compute(pl.DataFrame(named), plan_by="env_name", plans=plans, batch_by="input", reward="reward")
+    assert [row["advantage"] for row in rows_of(tmp_path / "all.advantages.jsonl")] == expected.advantages.to_list()
+    apart = {**plans, "chat": plans["code"]}
+    others = grpo_cli.compute(pl.DataFrame(rows), plan_by="env_name", plans=apart, batch_by="input", reward="reward")
+    assert others.advantages.to_list() != expected.advantages.to_list()
+    found = json.loads(
+        done("audit", "all.advantages.jsonl", *words, "--plan", "chat:with=code", "--json", cwd=tmp_path)
+    )
+    assert {part["value"]: part["claim"]["mismatched_rows"] for part in found["parts"]} == {"math": 0, "code + chat": 0}
+
+
+def test_values_without_a_plan_may_join_another_part(tmp_path: Path) -> None:
+    rows = rollouts()
+    config = toml(tmp_path / "plans.toml", {"math": {"scale": "batch"}, "default": {"with": "math"}})
+    write(tmp_path / "all.jsonl", rows)
+    facts = json.loads(done("compute", "all.jsonl", "--config", config.name, *SHARED, "--json", cwd=tmp_path))
+    assert [(part["value"], part["rows"]) for part in facts["parts"]] == [("math + default", len(rows))]
+    alone = grpo_cli.compute(pl.DataFrame(rows), scale="batch", batch_by="input", reward="reward", group="prompt_id")
+    assert [row["advantage"] for row in rows_of(tmp_path / "all.advantages.jsonl")] == alone.advantages.to_list()
+
+
+@pytest.mark.parametrize(
+    ("plans", "said"),
+    [
+        (["a:with=b"], "error: [plan.a] is with 'b', which has no plan of its own; give [plan.b] a plan, or"),
+        (["a:with=b", "b:with=a"], "error: [plan.a] is with 'b', which has no plan of its own; give [plan.b] a plan, or"),
+        (["b:", "a:with=b,scale=none"], "error: [plan.a] is with 'b', and sets scale; leave one of them out: it has the plan of b"),
+        (["default:", "a:with=default"], "values without a plan are parts of their own: name a value that has a plan"),
+    ],
+)  # fmt: skip
+def test_a_value_is_put_into_a_part_that_has_a_plan(plans: list[str], said: str, tmp_path: Path) -> None:
+    write(tmp_path / "all.jsonl", [{"env": "ab"[k % 2], "id": f"{k % 2}", "reward": k // 2} for k in range(4)])
+    words = [word for plan in plans for word in ("--plan", plan)]
+    assert said in refused("compute", "all.jsonl", "--plan-by", "env", "--group", "id", *words, cwd=tmp_path)
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0])), min_size=1
