@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -139,16 +140,18 @@ def agreement(counts: pl.DataFrame) -> Facts:
         "same": same,
         "share": same / total,
         "kappa": kappa,
-        "rank_correlation": _weighted(ranks[0], ranks[1], rows),
+        "rank_correlation": _correlation(ranks[0], ranks[1], rows),
     }
 
 
 def _ranks(values: Vector, rows: Index) -> Vector:
-    """The mean rank of each value, of which there are so many rows; less a constant, which keeps its digits."""
+    """The mean rank of each value, of which there are so many rows; less the mean of all ranks, which keeps its digits."""
     order = ascending(values)
     values = values[order]
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
-    sizes = np.add.reduceat(rows[order], starts).astype(np.float64)
+    once = len(values) == rows.sum()
+    counted = np.diff(starts, append=len(values)) if once else np.add.reduceat(rows[order], starts)
+    sizes = counted.astype(np.float64)
     middles = np.cumsum(sizes)
     sizes += rows.sum()
     middles -= np.divide(sizes, 2, out=sizes)
@@ -178,11 +181,18 @@ def ascending(values: Vector) -> Index:
     return order[np.argsort(ordered, kind="stable")] if close else order
 
 
-def _weighted(x: Vector, y: Vector, weights: Index) -> float | None:
-    """Pearson's correlation of values that occur so often; None where one of them does not vary."""
-    x, y = (side - float(np.average(side, weights=weights)) for side in (x, y))
-    size = float(np.sqrt((weights * x * x).sum()) * np.sqrt((weights * y * y).sum()))
-    return min(1.0, max(-1.0, float((weights * x * y).sum()) / size)) if size else None
+def _correlation(x: Vector, y: Vector, rows: Index) -> float | None:
+    """Pearson's correlation of ranks about 0, of which there are so many rows; None where one of them does not vary."""
+    once = len(x) == rows.sum()
+
+    def sums(start: int, end: int) -> list[float]:
+        a, b = x[start:end], y[start:end]
+        of_a, of_b = (a, b) if once else (a * rows[start:end], b * rows[start:end])
+        return [(of_a * a).sum(), (of_b * b).sum(), (of_a * b).sum()]
+
+    square_x, square_y, product = np.sum(np.array(over(sums, len(x))), axis=0).tolist()
+    size = math.sqrt(square_x) * math.sqrt(square_y)
+    return min(1.0, max(-1.0, product / size)) if size else None
 
 
 def _table(counts: pl.DataFrame) -> list[Facts] | None:
