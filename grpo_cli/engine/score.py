@@ -122,29 +122,28 @@ class Shaped:
     def advantages(self, plans: Sequence[Plan]) -> list[Vector]:
         """The advantage of every row under each of such plans, see `kept_advantages`.
 
-        All are computed together, step by step: on a sample, a query costs more than its arithmetic.
+        All are computed together, step by step: on a sample, a query costs more than its arithmetic. A method of a
+        package, which may fail, is computed alone.
         """
-        keys = [_before_divisor(plan) for plan in plans]
-        new = {key: plan for key, plan in zip(keys, plans, strict=True) if key not in self.parts}
-        for key, plan in new.items():
-            self.frames.scope = f"{len(self.parts)}:"
-            with _named(plan):
+        with _named(plans[0]):
+            keys = [_before_divisor(plan) for plan in plans]
+            new = {key: plan for key, plan in zip(keys, plans, strict=True) if key not in self.parts}
+            for key, plan in new.items():
+                self.frames.scope = f"{len(self.parts)}:"
                 self.parts[key] = _residuals(self.frames, plan, self.quantities)
-        self.frames.keep(part.residual for key in new for part in self.parts[key])
-        frames = self.frames.copy()
-        values = list[pl.Expr]()
-        for at, (plan, key) in enumerate(zip(plans, keys, strict=True)):
-            frames.scope = f"{at}"
-            parts = [replace(part, quantities=replace(part.quantities, frames=frames)) for part in self.parts[key]]
-            with _named(plan):
+            self.frames.keep(part.residual for key in new for part in self.parts[key])
+            frames = self.frames.copy()
+            values = list[pl.Expr]()
+            for at, (plan, key) in enumerate(zip(plans, keys, strict=True)):
+                frames.scope = f"{at}"
+                parts = [replace(part, quantities=replace(part.quantities, frames=frames)) for part in self.parts[key]]
                 values.append(_before_post(frames, plan, parts))
-        frames.keep(values)
-        for at, (plan, value) in enumerate(zip(plans, values, strict=True)):
-            frames.scope = f"{at}"
-            with _named(plan):
+            frames.keep(values)
+            for at, (plan, value) in enumerate(zip(plans, values, strict=True)):
+                frames.scope = f"{at}"
                 _finish(frames, plan, value)
-        names = [{name: f"{at}{name}" for name in (".advantage", ".kept")} for at in range(len(plans))]
-        rows = frames.select(scoped for of_plan in names for scoped in of_plan.values())
+            names = [{name: f"{at}{name}" for name in (".advantage", ".kept")} for at in range(len(plans))]
+            rows = frames.select(scoped for of_plan in names for scoped in of_plan.values())
         return [kept_advantages({name: rows[scoped] for name, scoped in of_plan.items()}) for of_plan in names]
 
 

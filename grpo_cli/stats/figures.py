@@ -110,11 +110,12 @@ def count_by_kind(
     `times` is how often each value occurs, where that is not once.
     """
     known = values.is_finite().fill_null(value=False).to_numpy()
-    numbers, places = values.to_numpy()[known], places[known]
+    numbers, weights = values.to_numpy(), None if times is None else times.to_numpy()
+    if not known.all():
+        numbers, places, weights = numbers[known], places[known], None if weights is None else weights[known]
     if not len(numbers):
         return []
     across, bins = _bins(numbers)
-    weights = None if times is None else times.to_numpy()[known]
     counts = np.bincount(across * len(kinds) + places, weights, len(bins) * len(kinds)).reshape(len(bins), -1)
     return [
         {**of_bin, "kind": kind, "count": int(counts[i, k])}

@@ -68,8 +68,9 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
     )
     known = [few(side) for side in (x, y)]
     counts = count_pairs(x, y, known)
-    signs = np.sign(counts["now"].to_numpy() - counts["before"].to_numpy()).astype(np.int8)
-    up, down = (int(counts["rows"].to_numpy()[signs == sign].sum()) for sign in (1, -1))
+    values, values_now, times = (counts[name].to_numpy() for name in ("before", "now", "rows"))
+    signs = (values_now > values).astype(np.int8) - (values_now < values)
+    up, down = (int(times.sum(where=signs == sign)) for sign in (1, -1))
     return {
         "version": VERSION,
         "rows": len(new),
@@ -129,7 +130,7 @@ def agreement(counts: pl.DataFrame) -> Facts:
     """
     before, now, rows = (counts[name].to_numpy() for name in ("before", "now", "rows"))
     total = int(rows.sum())
-    same = int(rows[before == now].sum())
+    same = int(rows.sum(where=before == now))
     kappa = None
     if len(counts) <= OF_TWO**2 and len(values := np.unique(np.concatenate([before, now]))) == OF_TWO:
         high = [int(rows[side == values[1]].sum()) / total for side in (before, now)]
