@@ -45,9 +45,11 @@ def with_solved_epsilon(candidate: Candidate, trial: Trial) -> Iterator[Candidat
     be called an epsilon: it has so few digits that another one would be far off.
     """
     plans = without_epsilon(candidate.plan, trial)
+    if not plans:
+        return
     trial.compute(plans)
+    residual = trial.advantages(plans[0])
     for bare in plans[1:]:
-        residual = trial.advantages(plans[0])
         with np.errstate(all="ignore"):
             spread = residual / trial.advantages(bare)
             epsilons = residual / trial.logged - spread

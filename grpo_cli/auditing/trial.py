@@ -183,43 +183,42 @@ class Trial:
 
     def advantages(self, plan: Plan) -> Vector:
         """The advantages of a plan; none of a method of a package that fails, or that cannot be computed of these groups."""
+        nothing = np.full(len(self.logged), np.nan)
         if self._is_kept:
             self.compute([plan])
-            values = self.known.get(self._formula(plan))
-            return self._nothing() if values is None else values
+            return self.known.get(self._formula(plan), nothing)
         if self._may_compute(plan):
             with self._left_out_if_it_fails(plan.method):
                 return advantages(plan, self.table)
-        return self._nothing()
+        return nothing
 
     def compute(self, plans: Iterable[Plan]) -> None:
         """Compute these together, where the rows are few: that is faster than one by one, when they are asked for.
 
-        Nearly all plans share the shaped rewards with others. A method of a package, which may fail, shares nothing else.
+        Nearly all plans share the shaped rewards with others. One of a package's method, which may fail, shares nothing else.
         """
         waiting: dict[Any, dict[Any, Plan]] = {}
         for plan in plans if self._is_kept else ():
             formula = self._formula(plan)
             if formula not in self.known and self._may_compute(plan):
-                own = plan.method if ESTIMATORS.origin(plan.method) else ""
+                own = formula if ESTIMATORS.origin(plan.method) else None
                 waiting.setdefault((_shaped_key(plan, missing=self._has_missing), own), {})[formula] = plan
         for (key, own), formulas in waiting.items():
-            with self._left_out_if_it_fails(own):
+            plans = [*formulas.values()]
+            with self._left_out_if_it_fails(plans[0].method):
                 if key not in self.shaped:
-                    self.shaped[key] = Shaped.of(next(iter(formulas.values())), self.table)
-                shaped = self.shaped[key].copy() if own else self.shaped[key]
-                self.known.update(zip(formulas, shaped.advantages([*formulas.values()]), strict=True))
-
-    def _nothing(self) -> Vector:
-        return np.full(len(self.logged), np.nan)
+                    self.shaped[key] = Shaped.of(plans[0], self.table)
+                shaped = self.shaped[key] if own is None else self.shaped[key].copy()
+                self.known.update(zip(formulas, shaped.advantages(plans), strict=True))
 
     @contextmanager
     def _left_out_if_it_fails(self, method: str) -> Iterator[None]:
         try:
             yield
         except PluginError as error:
+            if method not in self.failed:
+                warn(f"{error.message}; it is left out")
             self.failed.add(method)
-            warn(f"{error.message}; it is left out")
 
     def _may_compute(self, plan: Plan) -> bool:
         divided = self._divides_groups and plan.uses_batch and not plan.estimator.spans_batches

@@ -32,7 +32,12 @@ _ROWS: Final = (
     Role(
         name="rollout", meaning="id of the rollout, for files with several rows a rollout", kind="key", flag="--rollout"
     ),
-    Role(name="state", meaning="the state that a step starts from", kind="key", flag="--state-column"),
+    Role(
+        name="state",
+        meaning="the state that a step starts from, or the number of the turn",
+        kind="key",
+        flag="--state-column",
+    ),
     Role(name="step_reward", meaning="reward of the step alone", flag="--step-reward-column"),
     Role(name="role", meaning="agent or role that a moving baseline belongs to", kind="key", flag="--role-column"),
     Role(name="input_length", meaning="input length in tokens", flag="--input-length-column"),

@@ -58,7 +58,7 @@ class Frames:
 
     def __init__(self, table: pl.DataFrame, piece: int = PIECE) -> None:
         """Long columns are worked on `piece` rows at a time, which changes no bit."""
-        self.scope = ""  # stands before the engine's own names: columns of several plans are not the same ones
+        self.scope = ""  # stands before the engine's own names, and keeps columns of several plans apart
         self.names: dict[str, None] = {}  # all that were computed, in order
         # By name, the columns of rows: the input, and those that needed whole groups.
         self._rows = {name: table[name] for name in table.columns}
@@ -102,9 +102,13 @@ class Frames:
         """The line in `groups` of every row."""
         return pl.Series(self._codes)
 
-    def let(self, value: pl.Expr, name: str = "") -> pl.Expr:
-        """Name a column; without a name it gets a fresh one."""
-        name = self._named(name)
+    def let(self, value: pl.Expr, name: str = "", *, replaces: bool = False) -> pl.Expr:
+        """Name a column; without a name it gets a fresh one.
+
+        One with the name of another replaces it if it is the engine's own, whose names begin with a dot, or is said to: otherwise a
+        number is put behind the name.
+        """
+        name = self._named(name, replaces=replaces)
         reads = {*value.meta.root_names()}
         if not _row_by_row(value):
             values = self.select({GROUP, *reads}).select(value.alias(name)).to_series()
@@ -120,10 +124,10 @@ class Frames:
 
     def keep(self, columns: Iterable[pl.Expr]) -> None:
         """Compute columns of rows, which would wait until they are read and be computed again by each who reads them."""
-        computed = self.select({name for name in (one.meta.output_name() for one in columns) if name in self._later})
-        for name in computed.columns:
-            self._rows[name] = computed[name]
-            del self._later[name]
+        names = {name: None for name in (column.meta.output_name() for column in columns) if name in self._later}
+        if names:
+            self._rows |= self.select(names).to_dict()
+            self._later = {name: value for name, value in self._later.items() if name not in names}
 
     def sum(self, value: pl.Expr) -> pl.Expr:
         """The sum over each group; nulls are left out."""
@@ -271,11 +275,13 @@ class Frames:
         self._facts[name] = values.alias(name)
         return pl.col(name)
 
-    def _named(self, name: str) -> str:
+    def _named(self, name: str, *, replaces: bool = False) -> str:
         if name.startswith("."):
             name = f"{self.scope}{name}"
         elif not name:
             name, self._fresh = f".{self._fresh}", self._fresh + 1
+        elif name in self.names and not replaces:
+            name, self._fresh = f"{name} {self._fresh}", self._fresh + 1
         self.names[name] = None
         return name
 

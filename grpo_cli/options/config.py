@@ -18,7 +18,7 @@ from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import FORMULA, Given, normalized, settings
-from grpo_cli.options.table import COMPARED, EVERY, OPTIONS, OUTPUT, TOKENS, Option
+from grpo_cli.options.table import COMPARED, EVERY, OPTIONS, OUTPUT, TOKENS, WITH, Option
 from grpo_cli.schemas.table import schemas
 
 LARGEST_CONFIG: Final = 1 << 20  # a file of more bytes is refused
@@ -108,7 +108,8 @@ def _found(takes: Mapping[str, Option], given: Given) -> _File | None:
 def _of_package(name: str, value: Any) -> str:
     """A name in the value of an option that is not built in, if there is one: to use it would import a package."""
     if name == "plans":
-        return next(filter(None, (_of_package(*one) for own in value.values() for one in own.items())), "")
+        named = (_of_package(*one) for own in value.values() for one in own.items() if one[0] != WITH)
+        return next(filter(None, named), "")
     tables = ESTIMATORS, presets(), schemas()
     if name in {"param", "set"}:
         pairs = (text.partition("=") for text in value)

@@ -89,17 +89,14 @@ def _not_of_a_plan(place: str, key: str, known: Collection[str]) -> UnknownName:
 def own_options(texts: Iterable[str], known: Collection[str]) -> dict[str, Any]:
     """The options that stand behind the name of a plan, each as OPTION=X."""
     given: dict[str, Any] = {}
-    names = [name.replace("_", "-") for name in OPTIONS if name in known]
+    names = [name.replace("_", "-") for name in (*OPTIONS, WITH) if name in known]
     for text in texts:
-        spelled, sign, value = text.partition("=")
-        if spelled == WITH and WITH in known:
-            given[WITH] = value
-            continue
+        spelled, _, value = text.partition("=")
         if spelled not in names:
             raise _not_of_a_plan("a plan", spelled, names)
-        if not sign:
+        if not value:
             raise UsageError(f"{text!r} has no value", f"write {spelled}=VALUE")
-        name, value = normalized(spelled.replace("-", "_"), value)
+        name, value = (WITH, value) if spelled == WITH else normalized(spelled.replace("-", "_"), value)
         if name in given and not isinstance(value, list):
             raise UsageError(f"{spelled} is given twice for one plan", "give it once")
         given[name] = [*given[name], *value] if name in given else value
@@ -133,11 +130,12 @@ def parts_of(given: Given) -> dict[str, Given]:
 def parts_fields(given: Given) -> dict[str, Any]:
     """The column of --plan-by, and the plan and the binding of each of its values: the fields of Parts."""
     plans = {}
-    for value, own in parts_of(given).items():
+    first = {part: value for value, part in reversed(together(given).items())}
+    for part, own in parts_of(given).items():
         try:
-            plans[value] = plan_of(own), binding_fields(own)
+            plans[part] = plan_of(own), binding_fields(own)
         except UsageError as error:
-            error.inside(f"[plan.{value}]")
+            error.inside(f"[plan.{first.get(part, part)}]")
             raise
     if not plans:
         cure = "give them with --plan, or as tables [plan.VALUE] of --config"
@@ -147,22 +145,26 @@ def parts_fields(given: Given) -> dict[str, Any]:
 
 def together(given: Given) -> dict[str, str]:
     """The name of the part of each value that is in one part with others: with the value that it is `with`."""
-    plans: Mapping[str, Mapping[str, Any]] = given.get("plans", {})
+    plans: Mapping[str, Mapping[str, Any]] = given.get("plans", {}) if "plan_by" in given else {}
     members: dict[str, list[str]] = {}
     for value, own in plans.items():
         if WITH not in own:
             continue
         other = own[WITH]
-        if other == OTHERS or WITH in plans.get(other, {WITH: ""}):
+        if other == OTHERS:
+            wrong = f"[plan.{value}] is with {OTHERS!r}, and each value without a plan is a part of its own"
+            raise UsageError(wrong, f"name a value that has a plan, or leave [plan.{value}] out")
+        if WITH in plans.get(other, {WITH: ""}):
             cure = f"give [plan.{other}] a plan, or name a value that has one"
-            if other == OTHERS:
-                cure = "values without a plan are parts of their own: name a value that has a plan"
             raise UsageError(f"[plan.{value}] is with {other!r}, which has no plan of its own", cure)
         if rest := [name.replace("_", "-") for name in own if name != WITH]:
             wrong = f"[plan.{value}] is with {other!r}, and sets {rest[0]}"
             raise UsageError(wrong, f"leave one of them out: it has the plan of {other}")
         members.setdefault(other, [other]).append(value)
-    return {value: " + ".join(part) for part in members.values() for value in part}
+    names = {value: " + ".join(part) for part in members.values() for value in part}
+    if taken := {*names.values()} & {*plans}:
+        raise UsageError(f"{taken.pop()!r} is a value, and the name of a part", "give one of its values another name")
+    return names
 
 
 def plan_of(given: Given) -> Plan:

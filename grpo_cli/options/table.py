@@ -214,7 +214,7 @@ _ROWS: Final = (
            help="A plan for each value of a column, such as env_name: each part of the rows is computed as a run of its own.",
            brief="A plan for each value of a column"),
     Option(name="plans", spelled="--plan", type=list[str], metavar="VALUE:OPTION=X,...", panel=METHOD,
-           help="Plan for a value of --plan-by, as math:preset=trl-grpo,scale=batch; in --config a table [plan.math]. default:... is for values without one.",
+           help="Plan for a value of --plan-by, as math:preset=trl-grpo,scale=batch; in --config a table plan.math. default:... is for values without one, chat:with=math puts chat into the part of math.",
            brief="Plan for a value: math:preset=trl-grpo"),
     Option(name="scale", short="-s", type=Literal["group", "batch", "none"], panel=DIVISOR, sets="divisor.level",
            help="Divide by the standard deviation of the group or the batch, or not at all (default: the method's own; grpo: group, rloo: none).",

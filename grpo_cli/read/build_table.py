@@ -74,7 +74,7 @@ def rewards_before_outputs(tables: Sequence[Table], binding: Binding, plan: Plan
 class Parts:
     """The column that divides the rows, and how each part is computed: the plan, and which columns it reads.
 
-    Each value is a part of its own, but for those that were put `together`: these have the name of their part.
+    Each value is a part of its own, except for values in `together`, which maps them to the name of their part.
     """
 
     column: str
@@ -161,6 +161,9 @@ def _values(column: pl.Series, parts: Parts) -> tuple[list[str], Codes]:
     coded = encode([column], len(column))
     first = column.gather(coded.first)
     texts = first if first.dtype == pl.String else canonical(first).str.strip_chars('"')
+    if taken := {*parts.together.values()} & {*texts}:
+        wrong = f"{parts.column}: {plain(taken.pop())} is a value, and the name of the part of several values"
+        raise DataError(wrong, "name the values of that part in another order, or give each a plan")
     numbers: dict[str, int] = {}
     of_code = [numbers.setdefault(parts.of_value(text), len(numbers)) for text in texts.fill_null(NULL).to_list()]
     return list(numbers), np.array(of_code, np.uint32)[coded.codes.to_numpy()]

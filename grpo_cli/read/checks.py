@@ -305,7 +305,7 @@ def divided_groups(groups: Groups) -> None:
 
 
 def one_part_each(groups: Groups) -> None:
-    """Refuse a group with rows of several values of --plan-by: two plans would each see a part of it."""
+    """Refuse a group with rows of several values of --plan-by: two plans would each see a part of it, or two keys are one."""
     columns, coded, by = groups.columns, groups.coded, groups.columns.request.by
     values = columns.values[by]
     if not (rows := spanning(coded, values)):

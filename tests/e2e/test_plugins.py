@@ -63,7 +63,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("grpo_cli.plugins.SLOW", 600.0)  # how long it takes here is not the subject
     for rows in (ESTIMATORS, presets(), schemas()):
         rows._imported.clear()
-    for name in ("bad", "slow", "lab_plugin"):
+    for name in ("bad", "slow", "lab_plugin", "naming"):
         sys.modules.pop(name, None)
     return found
 
@@ -256,6 +256,46 @@ X = Estimator(name="bad-one", build=fails)
     used = adv("compute", "in.jsonl", "-m", "bad-one", cwd=place)
     assert (used.status, used.err.count("\n")) == (2, 1)
     assert "the method bad-one of bad 1.0 failed: ColumnNotFoundError" in used.err
+
+
+NAMES_A_COLUMN = '''
+from grpo_cli import Estimator
+from grpo_cli.engine.estimators.registry import Param
+def build(t, *, share):
+    """Reward minus a point between the smallest and the largest reward of its group.
+
+        A = r - (min + share (max - min))
+
+    Source: none.
+    """
+    if share > 0.9:
+        raise ValueError("too far up")
+    return t.d - t.let(share * (t.most - t.least), "point")
+X = Estimator(name="point", build=build, centred=False, params=(Param(name="share", type=float, default=0.5, help="where"),))
+def preset(share):
+    return {"framework": "Points", "estimator": "point", "options": {}, "source": {"repo": "a/b", "path": "c.py", "date": "2026-11-23"},
+            "plan": {"estimator": {"name": "point", "share": share}}}
+LOW, HIGH, TOP = preset(0.25), preset(0.75), preset(1.0)
+'''
+
+
+def test_columns_that_a_method_names_are_kept_apart(site: Path, place: Path) -> None:
+    """Those of several plans that an audit computes, of which one may fail, and of several reward columns."""
+    of_presets = {"low": "naming:LOW", "high": "naming:HIGH", "top": "naming:TOP"}
+    install(
+        site,
+        "naming",
+        {"grpo_adv.estimators": {"point": "naming:X"}, "grpo_adv.presets": of_presets},
+        naming=NAMES_A_COLUMN,
+    )
+    many(place)
+    for preset in ("low", "high"):
+        assert adv("compute", "in.jsonl", "--preset", preset, "-o", "out.jsonl", "-q", "--force", cwd=place).status == 0
+        assert f"matches {preset}" in adv("audit", "out.jsonl", cwd=place).out
+    rows = [{"id": 0, "x": x, "y": y} for x, y in ((0.0, 1.0), (1.0, 3.0), (4.0, 2.0))]
+    (place / "two.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    words = ["two.jsonl", "-m", "point", "--group", "id", "--reward", "x", "--reward", "y", "--combine", "normalize"]
+    assert values(adv("compute", *words, "-o", "-", cwd=place)) == [-3.0, 0.0, 2.0]
 
 
 def test_a_name_that_is_taken_stays_what_it_was(site: Path, place: Path) -> None:

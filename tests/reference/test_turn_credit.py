@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from math import prod
 
@@ -12,6 +13,7 @@ from grpo_cli.engine.score import score
 from grpo_cli.testing import Row, narrow
 
 EARNED = (0.5, 1.0, -2.0)  # by each turn, whoever gets there
+OUTCOMES = (0.0, 3.0, 1.0)  # by the number of turns
 GOES_ON = (0.6, 0.3)  # the chance after the first and the second turn
 ROLLOUTS = 3
 LENGTHS = range(1, len(EARNED) + 1)
@@ -26,11 +28,11 @@ def push(turn: int, length: int) -> float:
     return (1 if length > turn else 0) - GOES_ON[turn - 1]
 
 
-def gradient(turn: int) -> float:
-    """That of the expected return by the logit, among rollouts that reach the turn."""
+def gradient(turn: int, earned: Callable[[int], float]) -> float:
+    """That of what a rollout of so many turns is expected to earn by the logit, among rollouts that reach the turn."""
     there = [length for length in LENGTHS if length >= turn]
     total = sum(map(chance, there))
-    return sum(chance(length) / total * push(turn, length) * sum(EARNED[turn - 1 : length]) for length in there)
+    return sum(chance(length) / total * push(turn, length) * earned(length) for length in there)
 
 
 def turns(group: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -41,7 +43,13 @@ def turns(group: tuple[int, ...]) -> list[tuple[int, int]]:
 def estimated(turn: int, group: tuple[int, ...]) -> float:
     """What `mt-grpo` pushes the logit by."""
     rows = [
-        Row(group="a", rollout=str(at), state=str(number), step_reward=EARNED[number - 1], reward=0.0)
+        Row(
+            group="a",
+            rollout=str(at),
+            state=str(number),
+            step_reward=EARNED[number - 1],
+            reward=OUTCOMES[group[at] - 1],
+        )
         for at, number in turns(group)
     ]
     values = score(Plan.of({"estimator.name": "mt-grpo"}), narrow(rows).drop("role")).frame[".advantage"]
@@ -51,19 +59,23 @@ def estimated(turn: int, group: tuple[int, ...]) -> float:
 
 @pytest.mark.parametrize("turn", [1, 2])
 def test_the_mean_of_what_mt_grpo_pushes_is_the_gradient(turn: int) -> None:
-    pushed = compared = 0.0
+    pushed = of_turn = of_outcome = 0.0
     for group in product(LENGTHS, repeat=ROLLOUTS):
         weight = prod(map(chance, group))
         pushed += weight * estimated(turn, group)
         reached = sum(length >= turn for length in group)
-        compared += weight * max(reached - 1, 0)  # a row is a part of its own mean
-    assert gradient(turn) != pytest.approx(0.0, abs=0.01)
-    assert pushed == pytest.approx(compared * gradient(turn))
+        of_turn += weight * max(reached - 1, 0)  # a row is a part of its own mean, and the outcome one of that of all
+        of_outcome += weight * reached * (ROLLOUTS - 1) / ROLLOUTS
+    still = gradient(turn, lambda length: sum(EARNED[turn - 1 : length]))
+    assert still != pytest.approx(0.0, abs=0.01)
+    outcome = gradient(turn, lambda length: OUTCOMES[length - 1])
+    assert pushed == pytest.approx(of_turn * still + of_outcome * outcome)
 
 
-def test_advantages_of_turns_see_nothing_of_turns_that_always_earn_the_same_however_they_are_summed() -> None:
+def test_the_sum_of_advantages_of_turns_pays_for_stopping_early() -> None:
+    """Turns that always earn the same have advantages of 0, whatever the policy does; mt-grpo sees what they earn."""
     for group in product(LENGTHS, repeat=ROLLOUTS):
         rows = [Row(group=str(number), reward=EARNED[number - 1]) for _, number in turns(group)]
-        plan = Plan.of({"estimator.name": "dr-grpo"})
-        assert score(plan, narrow(rows)).frame[".advantage"].to_list() == [0.0] * len(rows)
-    assert gradient(1) != pytest.approx(0.0, abs=0.01)
+        summed = score(Plan.of({"estimator.name": "dr-grpo"}), narrow(rows)).frame[".advantage"]
+        assert summed.to_list() == [0.0] * len(rows)
+    assert [estimated(1, group) > 0 for group in ((1, 1, 2), (1, 1, 3))] == [True, False]

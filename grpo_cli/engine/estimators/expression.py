@@ -82,7 +82,7 @@ def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
     quantities = _quantities(t, ddof, epsilon)
     for name in dict.fromkeys(names):
         if name in NAMES:
-            t.let(quantities[name](), name)
+            t.frames.let(quantities[name](), name, replaces=True)
     # Named at once: the quantities have the same names for the next reward column.
     return t.let(pl.when(t.r.is_not_null()).then(t.over(formula.cast(pl.Float64))))
 

@@ -651,13 +651,14 @@ _ROWS: Final = (
             OMEGA,
             Param(name="gamma", type=float, default=1.0, help="discount of later turns", field="unit.gamma"),
         ),
-        about="""Outcome against outcomes of the prompt, plus turn against the same turn of others, by what it still earns.
+        about="""The outcome against other outcomes of the prompt, plus what a turn still earns against the same turn of others.
 
             A = (R - mean R) + omega (G - mean G), G = reward of this turn + gamma G of the next one, means over turns of one number
 
-        The number of the turn is --state-column. Each turn has one baseline: a sum of advantages of turns subtracts a mean
-        for every turn that its own rollout goes on, which pays it for stopping early (verl-project/verl 7244).
-        --scale group divides each part by its own std. Source: MT-GRPO arXiv:2505.11821.
+        The number of the turn is --state-column. Summing the advantages of turns would subtract one mean for every turn that a
+        rollout still takes, and so reward stopping early (verl-project/verl 7244); here each turn has exactly one baseline. A row
+        is in its own mean, which shrinks turn k by (m - 1)/m if m rollouts reach it. The same as gigpo with gamma = 1 and
+        count = last. --scale group divides each part by its own std. Source: MT-GRPO arXiv:2505.11821.
         """,
     ),
     Estimator(

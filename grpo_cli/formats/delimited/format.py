@@ -209,7 +209,7 @@ class Delimited(Format):
                 found.append(text_of(raw[column]) if raw[column] else None)
         series = [pl.Series(found, dtype=pl.String) for found in texts]
         made = columns(series, lambda at: f"{block.name} row {row + at + 1}")
-        return _ReadBlock(_Known(block.size, np.array(ends, np.int64)), made)
+        return _ReadBlock(_Known(block.size, np.array(ends, np.min_scalar_type(block.size))), made)
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -276,7 +276,10 @@ class Delimited(Format):
         return np.column_stack([found.starts, found.stops])
 
     def _after_last_cells(self, job: _BlockToWeave, data: bytes, ends: Ints) -> list[Buffer]:
-        """The bytes of a block with the new cells after the last one of each record."""
+        """The bytes of a block with the new cells after the last one of each record, where the first reading found it.
+
+        That the file is still the same is known by its state (see `Input.check`); the line ends are a second look.
+        """
         after = np.frombuffer(data, np.uint8)[ends[ends < len(data)]]
         if not ((after == _LF) | (after == _CR)).all():
             raise InputChanged.between_readings(job.block.name)

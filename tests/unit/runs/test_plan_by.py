@@ -173,7 +173,7 @@ def test_a_batch_never_reaches_over_parts(tmp_path: Path) -> None:
 
 
 def test_values_that_are_put_together_are_one_part_with_one_batch(tmp_path: Path) -> None:
-    """As if the column had one value for them; only there do rows of several values enter one mean or std."""
+    """They get what one value would; only there do rows of several values enter one mean or std."""
     rows = rollouts()
     plans = {"math": {"method": "rloo"}, "code": {"method": "reinforce++", "whiten": "sample"}}
     write(tmp_path / "all.jsonl", rows)
@@ -192,6 +192,21 @@ def test_values_that_are_put_together_are_one_part_with_one_batch(tmp_path: Path
     assert {part["value"]: part["claim"]["mismatched_rows"] for part in found["parts"]} == {"math": 0, "code + chat": 0}
 
 
+def test_a_value_with_the_name_of_a_part_is_not_taken_for_it(tmp_path: Path) -> None:
+    rows = [{"env": env, "id": f"{env}{k // 2}", "reward": k} for env in ("a", "b", "a + b") for k in range(4)]
+    write(tmp_path / "all.jsonl", rows)
+    words = ["compute", "all.jsonl", "--plan-by", "env", "--group", "id", "--plan", "a:", "--plan", "b:with=a"]
+    said = refused(*words, "--plan", "default:scale=none", cwd=tmp_path)
+    assert said.startswith("error: env: a + b is a value, and the name of the part of several values;")
+
+
+def test_a_file_of_options_in_the_folder_may_put_values_together(tmp_path: Path) -> None:
+    write(tmp_path / "all.jsonl", rollouts())
+    toml(tmp_path / "grpo-adv.toml", {"math": {"method": "rloo"}, "default": {"with": "math"}})
+    facts = json.loads(done("compute", "all.jsonl", *SHARED, "--json", cwd=tmp_path))
+    assert [part["value"] for part in facts["parts"]] == ["math + default"]
+
+
 def test_values_without_a_plan_may_join_another_part(tmp_path: Path) -> None:
     rows = rollouts()
     config = toml(tmp_path / "plans.toml", {"math": {"scale": "batch"}, "default": {"with": "math"}})
@@ -208,7 +223,12 @@ def test_values_without_a_plan_may_join_another_part(tmp_path: Path) -> None:
         (["a:with=b"], "error: [plan.a] is with 'b', which has no plan of its own; give [plan.b] a plan, or"),
         (["a:with=b", "b:with=a"], "error: [plan.a] is with 'b', which has no plan of its own; give [plan.b] a plan, or"),
         (["b:", "a:with=b,scale=none"], "error: [plan.a] is with 'b', and sets scale; leave one of them out: it has the plan of b"),
-        (["default:", "a:with=default"], "values without a plan are parts of their own: name a value that has a plan"),
+        (["default:", "a:with=default"], "error: [plan.a] is with 'default', and each value without a plan is a part of its own; name a"),
+        (["a:", "b:with=a,with=a"], "error: with is given twice for one plan; give it once"),
+        (["a:", "b:with"], "error: 'with' has no value; write with=VALUE"),
+        (["a:", "b:wiht=a"], "did you mean 'with'?"),
+        (["a:", "b:with=a", "a + b:"], "error: 'a + b' is a value, and the name of a part; give one of its values another name"),
+        (["a:method=rloo,whiten-epsilon=1", "b:with=a"], "error: [plan.a]: --whiten-epsilon has no effect"),
     ],
 )  # fmt: skip
 def test_a_value_is_put_into_a_part_that_has_a_plan(plans: list[str], said: str, tmp_path: Path) -> None:

@@ -1,0 +1,52 @@
+"""Plans that are tried on a sample: computed together, each has the numbers that it has alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from grpo_cli.auditing.candidates import Said, candidates
+from grpo_cli.auditing.trial import Trial
+from grpo_cli.engine.score import kept_advantages, score
+from tests.support.drawn import some
+
+
+def rewards(*, missing: bool, components: int, ordered: bool) -> pl.DataFrame:
+    """Groups of 1 to 9 rows in three batches, with what most methods read."""
+    drawn = np.random.default_rng(components + 2 * missing + 4 * ordered)
+    sizes = drawn.integers(1, 10, 15)
+    codes = np.repeat(np.arange(15, dtype=np.uint32), sizes)
+    rows = len(codes)
+    columns = {f"reward.{k}": drawn.choice([0.0, 0.5, 1.0, 2.0], rows) for k in range(components)}
+    if missing:
+        columns["reward.0"][drawn.random(rows) < 0.1] = np.nan
+    lengths = {name: drawn.integers(1, 50, rows).astype(np.float64) for name in ("length", "input_length", "turns")}
+    table = pl.DataFrame({"group": codes, "batch": codes // 5, **columns, **lengths})
+    if ordered:
+        return table
+    shuffled = table[drawn.permutation(rows)]  # codes are in order of first appearance
+    first = {code: at for at, code in enumerate(shuffled["group"].unique(maintain_order=True))}
+    return shuffled.with_columns(pl.col("group").replace_strict(first, return_dtype=pl.UInt32))
+
+
+KINDS = [
+    {"missing": False, "components": 1, "ordered": True},
+    {"missing": True, "components": 1, "ordered": False},
+    {"missing": False, "components": 2, "ordered": False},
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: dict[str, Any]) -> None:
+    table = rewards(**kind)
+    roles = ("length", "input_length", "turns")
+    plans = [candidate.plan for candidate in candidates(Said(), roles, kind["components"])]
+    trial = Trial(table, np.zeros(len(table)))
+    trial.compute(plans)
+    assert len(plans) > 200
+    for plan in some(plans, 4):
+        alone = kept_advantages(score(plan, table).frame)
+        assert trial.advantages(plan).tobytes() == np.asarray(alone).tobytes(), plan
