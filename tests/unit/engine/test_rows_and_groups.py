@@ -254,11 +254,20 @@ def test_a_scan_sees_the_rows_that_have_a_value_group_by_group() -> None:
     assert seen == [[1.0, 4.0, 5.0, 7.0]]
 
 
-def test_a_column_that_is_made_anew_takes_the_place_of_the_old_one() -> None:
+@pytest.mark.parametrize(("name", "said"), [("x", {"replaces": True}), (".x", {})])
+def test_a_column_that_is_made_anew_takes_the_place_of_the_old_one(name: str, said: dict[str, bool]) -> None:
     made = frames()
-    made.let(REWARD * 2, "x")
-    made.let(made.sum(REWARD), "x")
-    assert made.select(["x"])["x"].to_list() == [4.0, 4.0, 18.0, 18.0, 18.0]
+    made.let(REWARD * 2, name)
+    made.let(made.sum(REWARD), name, **said)
+    assert made.select([name])[name].to_list() == [4.0, 4.0, 18.0, 18.0, 18.0]
+
+
+def test_a_name_that_is_given_twice_is_that_of_two_columns() -> None:
+    made = frames()
+    doubled, summed = made.let(REWARD * 2, "x"), made.let(made.sum(REWARD), "x")
+    assert doubled.meta.output_name() == "x"
+    made.let(doubled + summed, "both")
+    assert made.select(["both"])["both"].to_list() == [6.0, 10.0, 28.0, 30.0, 32.0]
 
 
 @pytest.mark.parametrize(
