@@ -304,7 +304,7 @@ def _expected(inspection: Inspection) -> Figure | None:
     }
     lines = [{"value": word, "share": expected[name]} for name, word in words.items() if expected[name] is not None]
     return Figure(name="expected", kind="bars", title="Zero variance, expected and observed", lines=lines,
-                  caption="Zero-variance groups, observed and expected by chance. Far more than if all prompts were equally hard: prompts differ in difficulty.",
+                  caption="Zero-variance groups, observed and expected by chance. If far more are observed than if all prompts were equally hard, prompts differ in difficulty.",
                   axes={"x": "", "y": "share of groups"})  # fmt: skip
 
 

@@ -655,10 +655,12 @@ _ROWS: Final = (
 
             A = (R - mean R) + omega (G - mean G), G = reward of this turn + gamma G of the next one, means over turns of one number
 
-        The number of the turn is --state-column. Summing the advantages of turns would subtract one mean for every turn that a
-        rollout still takes, and so reward stopping early (verl-project/verl 7244); here each turn has exactly one baseline. A row
-        is in its own mean, which shrinks turn k by (m - 1)/m if m rollouts reach it. The same as gigpo with gamma = 1 and
-        count = last. --scale group divides each part by its own std. Source: MT-GRPO arXiv:2505.11821.
+        --reward is the outcome (if only last turns have it, add --missing as-zero), --state-column the
+        number of the turn; turns are taken in the order of the file. Each turn has exactly one baseline:
+        a sum of advantages of turns subtracts one mean for every turn that a rollout still takes, and so
+        rewards stopping early (verl-project/verl 7244). A row is in its own mean, which shrinks turn k by
+        (m - 1)/m if m rollouts reach it. The same as gigpo with gamma = 1 and count = last. --scale group
+        divides each part by its own std. Source: MT-GRPO arXiv:2505.11821.
         """,
     ),
     Estimator(
