@@ -32,7 +32,7 @@ from grpo_cli.read.repeated_draws import (
     numberings,
     size_by_samples,
 )
-from grpo_cli.read.rollouts import lone_rollouts, rows_counted, unequal_siblings, unnamed_rollouts
+from grpo_cli.read.rollouts import lone_rollouts, rows_counted, turns_in_order, unequal_siblings, unnamed_rollouts
 from grpo_cli.read.tables import FileTable
 from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.key_text import cut, plain
@@ -457,6 +457,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     unequal_siblings,
     rows_counted,
     lone_rollouts,
+    turns_in_order,
     other_sizes,
     only_singletons,
     huge_rewards,

@@ -175,6 +175,28 @@ def lone_rollouts(groups: Groups) -> Sequence[str]:
     return [f"{what}: name the prompt with --group"]
 
 
+def turns_in_order(groups: Groups) -> None:
+    """Refuse rollouts whose turns do not rise, where what a turn still earns is that of the rows below it."""
+    request, columns = groups.columns.request, groups.columns
+    name = request.chosen.roles.get("state")
+    if groups.rollouts is None or name is None or not request.plan.estimator.rising_state:
+        return
+    if columns.values[name].dtype.is_nested():
+        return
+    numbers = columns.values[name].cast(pl.Float64, strict=False)
+    if numbers.null_count() > columns.values[name].null_count():  # names of turns have no order
+        return
+    turns = pl.DataFrame({"rollout": groups.rollouts.codes, "turn": numbers})
+    before = turns.select(pl.col("turn").shift(1).over("rollout")).to_series()
+    wrong = (numbers <= before).fill_null(value=False)
+    if wrong.any():
+        row = wrong.arg_max() or 0
+        raise DataError(
+            f"{columns.place(row)}: {name} is {numbers[row]:g} after {before[row]:g} of the same rollout ({int(wrong.sum()):,} such rows)",
+            "sort the rows of each rollout by their turns, and leave out turns that are there twice",
+        )
+
+
 def unnamed_rollouts(groups: Groups) -> Sequence[str]:
     """Ask about a column with the name of a rollout id whose values come back, as its rows may be parts of rollouts.
 

@@ -78,6 +78,7 @@ class Estimator:
     `centred`: a constant group gives exactly 0. `shift`: the number by which A changes when every reward
     grows by 1 (None: by no law). `linear`: A is multiplied by c > 0 with the rewards, as long as nothing divides.
     `singleton`: what the formula gives a group of one row whose baseline is taken as 0. `nan_reach`: how far a NaN reaches.
+    `rising_state`: the state is the number of the turn, which rises inside of a rollout.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Estimator:
     centred: bool = True
     batch: bool = False
     order_free: bool = True
+    rising_state: bool = False
     spans_batches: bool = False
     shift: float | None = 0.0
     linear: bool = False
@@ -646,6 +648,7 @@ _ROWS: Final = (
         scales=("none", "group"),
         sets={"unit.take": "last", "unit.state_weight": 1.0, "unit.gamma": 1.0},
         order_free=False,
+        rising_state=True,
         shift=None,
         params=(
             OMEGA,
@@ -656,7 +659,7 @@ _ROWS: Final = (
             A = (R - mean R) + omega (G - mean G), G = reward of this turn + gamma G of the next one, means over turns of one number
 
         --reward is the outcome (if only last turns have it, add --missing as-zero), --state-column the
-        number of the turn; turns are taken in the order of the file. Each turn has exactly one baseline:
+        number of the turn, which rises inside each rollout. Each turn has exactly one baseline:
         a sum of advantages of turns subtracts one mean for every turn that a rollout still takes, and so
         rewards stopping early (verl-project/verl 7244). A row is in its own mean, which shrinks turn k by
         (m - 1)/m if m rollouts reach it. The same as gigpo with gamma = 1 and count = last. --scale group

@@ -438,3 +438,39 @@ def test_a_claim_counts_as_its_preset_does(tmp_path: Path) -> None:
     compute(path, output=str(tmp_path / "1.jsonl"), preset="verl-grpo")
     taken = [json.loads(line)["advantage"] for line in (tmp_path / "1.jsonl").read_text().splitlines()]
     assert taken == pytest.approx(once(verl_v1(tmp_path)), abs=1e-12)
+
+
+# --- turns in the order of their numbers ------------------------------------------------------------------------
+
+TURNS: dict[str, Any] = {
+    "rollout": "run",
+    "state_column": "turn",
+    "step_reward_column": "own",
+    "group": "id",
+    "reward": "reward",
+}
+
+
+def turns(*numbers: Any) -> pl.DataFrame:
+    """The turns of two rollouts, one after the other."""
+    rows = [{"id": "p", "run": run, "turn": turn, "own": 1.0, "reward": run} for run in (0, 1) for turn in numbers]
+    return pl.DataFrame(rows)
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 10), ("1", "2", "10"), ("search", "answer"), (0.5, 1.5)])
+def test_turns_that_rise_or_have_names_are_taken_as_they_stand(numbers: tuple[Any, ...]) -> None:
+    assert len(grpo_cli.compute(turns(*numbers), method="mt-grpo", **TURNS).advantages) == 2 * len(numbers)
+
+
+def test_turns_of_several_rollouts_may_stand_between_each_other() -> None:
+    frame = turns(1, 2, 3)
+    mixed = frame[[0, 3, 1, 4, 5, 2]]
+    expected = grpo_cli.compute(frame, method="mt-grpo", **TURNS).advantages.gather([0, 3, 1, 4, 5, 2])
+    assert grpo_cli.compute(mixed, method="mt-grpo", **TURNS).advantages.to_list() == expected.to_list()
+
+
+@pytest.mark.parametrize(("numbers", "said"), [((1, 3, 2), "turn is 2 after 3"), (("1", "10", "9"), "turn is 9 after 10"), ((1, 1), "turn is 1 after 1")])  # fmt: skip
+def test_turns_out_of_order_are_refused_where_they_are_numbers(numbers: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(DataError, match=f"{said} of the same rollout .2 such rows.*sort the rows"):
+        grpo_cli.compute(turns(*numbers), method="mt-grpo", **TURNS)
+    grpo_cli.compute(turns(*numbers), method="gigpo", **TURNS)  # there a state may come back
