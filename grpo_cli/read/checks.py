@@ -13,13 +13,12 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import over
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Alone
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.columns import Columns
-from grpo_cli.read.group_keys import SHOWN, Coded, encode, refuse_missing, sizes, spanning, usual, within
+from grpo_cli.read.group_keys import SHOWN, Coded, ascending, encode, refuse_missing, sizes, spanning, usual, within
 from grpo_cli.read.groups import Groups, is_one_dataset
 from grpo_cli.read.hints import inside_of_record
 from grpo_cli.read.known_names import CONVERSATIONS, DRAW_LIKE, OWN_STEP, PROMPT_TEXTS, TIME
@@ -380,32 +379,9 @@ def repeated_samples(groups: Groups) -> Sequence[str]:
 
 def repeats(coded: Coded, sample: pl.Series) -> int:
     """How many rows repeat a sample of their group."""
-    if _ascending(coded, sample):
-        return 0
-    codes, samples = coded.codes, sample
-    if sample.null_count():
-        known = sample.is_not_null()
-        codes, samples = codes.filter(known), samples.filter(known)
-    if not samples.dtype.is_integer():
-        samples = canonical(samples).cast(pl.Categorical).to_physical()
-    # One number per pair: numbering pairs of columns is far slower.
-    pairs = codes.to_numpy().astype(np.uint64)
-    pairs <<= np.uint64(32)
-    pairs |= samples.cast(pl.Int64).to_numpy().astype(np.uint32)
-    return len(pairs) - pl.Series(pairs).n_unique()
-
-
-def _ascending(coded: Coded, sample: pl.Series) -> bool:
-    """Whether samples count up inside consecutive groups, so that none repeats."""
-    if not sample.dtype.is_integer() or sample.null_count() or not coded.together:
-        return False
-    codes = coded.codes.to_numpy()
-
-    def climbs(start: int, end: int) -> bool:
-        of, numbers = codes[start : end + 1], sample[start : end + 1].to_numpy()
-        return bool(((of[1:] != of[:-1]) | (numbers[1:] > numbers[:-1])).all())
-
-    return all(over(climbs, len(codes)))
+    known = sample.is_not_null()
+    pairs = [coded.codes, sample] if known.all() else [coded.codes.filter(known), sample.filter(known)]
+    return 0 if ascending(pairs) else len(pairs[0]) - encode(pairs, len(pairs[0])).size
 
 
 # --- files -------------------------------------------------------------------------------------------------

@@ -105,8 +105,8 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
         fields = [field for field in late.chosen.fields if field not in request.chosen.fields]
         with_some = [at for at, table in enumerate(tables) if {field.name for field in fields} & {*table.columns()}]
         refuse_beyond_memory(tables, len(late.chosen.fields))
-        # The first column is read with them: a section of a file may have none of the others, but it still has rows.
-        first = request.chosen.fields[0]
+        # A column that all tables have is read with them: a section of a file may have none of the others, but it still has rows.
+        first = next(field for field in request.chosen.fields if field.name not in request.chosen.optional)
         again = ReadColumns([first, *fields], late.chosen.optional)
         for at, scanned in zip(with_some, over(again, [tables[at] for at in with_some]), strict=True):
             frames[at] = frames[at].hstack(scanned.frame.drop(first.name))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Coding = np.ndarray[tuple[int], np.dtype[np.unsignedinteger[Any]]]
 
 SHOWN: Final = 3
+WORDS: Final = 1 << 64
 _ODD: Final = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio: its multiples are spread evenly
 
 
@@ -108,15 +110,43 @@ def _without_repeats(lines: pl.DataFrame, piece: int) -> tuple[Index | None, pl.
 
 def _numbered_lines(lines: pl.DataFrame, piece: int) -> tuple[Codes, Codes]:
     """The number of every line among distinct lines, in order of first appearance, and the first position of each."""
-    key = lines.to_series()
-    fits = key.dtype.is_integer() and key.dtype not in {pl.Int128, pl.UInt128}
-    if lines.width == 1 and fits and not key.null_count():  # an integer is its own word
-        return _numbered(key.to_numpy().astype(np.int64, copy=False).view(np.uint64), piece)
+    words = _words(lines.to_series()) if lines.width == 1 else packed(lines.get_columns())[0]
+    if words is not None:
+        return _numbered(words, piece)
     for seed in count():
         codes, first = _numbered(lines.hash_rows(seed).to_numpy(), piece)
         if len(first) == len(lines) or _are_lines_of(lines[first], codes, lines, piece):
             break  # otherwise two keys share a hash
     return codes, first
+
+
+def packed(columns: Sequence[pl.Series]) -> tuple[Words | None, int]:
+    """A word for each row of whole numbers, which only equal rows share, and how many words there may be.
+
+    None where the columns hold anything else, or need more than 64 bits.
+    """
+    parts = [part for column in columns if (part := _words(column)) is not None]
+    if len(parts) < len(columns):
+        return None, 0
+    lows = [int(column.min() or 0) for column in columns]  # type: ignore[arg-type]
+    spans = [int(column.max() or 0) - low + 1 for low, column in zip(lows, columns, strict=True)]  # type: ignore[arg-type]
+    possible = math.prod(spans)
+    if possible > WORDS:
+        return None, possible
+    words = np.zeros(len(columns[0]), np.uint64)
+    for part, low, span in zip(parts, lows, spans, strict=True):
+        words *= np.uint64(span % WORDS)
+        words += part
+        words -= np.uint64(low % WORDS)
+    return words, possible
+
+
+def _words(column: pl.Series) -> Words | None:
+    """Whole numbers of up to 64 bits as they are: each is its own word."""
+    if not column.dtype.is_integer() or column.dtype in {pl.Int128, pl.UInt128} or column.null_count():
+        return None
+    wide = np.int64 if column.dtype.is_signed_integer() else np.uint64
+    return column.to_numpy().astype(wide, copy=False).view(np.uint64)
 
 
 def _numbered(words: Words, piece: int = PIECE) -> tuple[Codes, Codes]:
@@ -203,6 +233,21 @@ def _with_own_texts(lines: pl.DataFrame) -> pl.DataFrame:
 def _flat(key: pl.Series) -> pl.Series:
     """Lists and structs are legal keys; their JSON text is compared."""
     return canonical(key) if key.dtype.is_nested() else key
+
+
+def ascending(columns: Sequence[pl.Series]) -> bool:
+    """Whether rows of numbers or texts ascend, by a later column where the earlier ones are equal: then no row repeats."""
+    if not all(column.dtype.is_numeric() or column.dtype == pl.String for column in columns):
+        return False
+    frame, above = pl.DataFrame([column.alias(str(at)) for at, column in enumerate(columns)]), pl.lit(value=False)
+    for name in reversed(frame.columns):
+        value, before = pl.col(name), pl.col(name).shift(1)
+        above = (value > before) | ((value == before) & above)
+
+    def ascend(start: int, end: int) -> bool:
+        return bool(frame[max(start - 1, 0) : end].select(above.slice(1).fill_null(value=False).all()).item())
+
+    return all(over(ascend, len(frame)))
 
 
 def firsts(key: pl.DataFrame, coded: Coded) -> pl.DataFrame:

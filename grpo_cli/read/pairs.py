@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -12,10 +11,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import PIECE, over
+from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
-from grpo_cli.read.group_keys import encode
+from grpo_cli.read.group_keys import ascending, encode, packed
 from grpo_cli.read.known_names import PAIR_IDS, SOURCE_IDS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import SHOWN, Binding, FileTable, FrameTable, Table
@@ -25,7 +24,6 @@ from grpo_cli.values.cells import Field, canonical, json_text
 from grpo_cli.values.key_text import cut, plain
 
 EXAMPLES: Final = 3
-LARGEST: Final = 1 << 62  # whole numbers below it are joined to one
 NOWHERE: Final = np.iinfo(np.uint32).max  # in the place of a row
 
 Rows = Index | Codes  # numbers of rows
@@ -201,7 +199,10 @@ def _codes(columns: Columns) -> tuple[Index, Index]:
     """A number for every row of both inputs; rows with equal columns have the same one."""
     mine, theirs = columns
     joined = [pl.concat(_comparable(one, other)) for one, other in zip(mine, theirs, strict=True)]
-    codes = _whole(joined) if all(map(_is_number, joined)) else encode(joined, len(joined[0])).codes.to_numpy()
+    rows = len(joined[0])
+    words, possible = packed(joined)
+    # Where there are few words, each is the code itself.
+    codes = encode(joined, rows).codes.to_numpy() if words is None or possible > rows else words.view(np.int64)
     return codes[: len(mine[0])], codes[len(mine[0]) :]
 
 
@@ -212,21 +213,6 @@ def _comparable(one: pl.Series, other: pl.Series) -> tuple[pl.Series, pl.Series]
     return one.cast(pl.String).str.strip_chars('"'), other.cast(pl.String).str.strip_chars('"')
 
 
-def _whole(columns: Sequence[pl.Series]) -> Index:
-    """The codes of rows of whole numbers: where one number holds all columns, it is the code, or what is numbered."""
-    lows = [int(column.min() or 0) for column in columns]  # type: ignore[arg-type]
-    spans = [int(column.max() or 0) - low + 1 for low, column in zip(lows, columns, strict=True)]  # type: ignore[arg-type]
-    rows = len(columns[0])
-    if math.prod(spans) > LARGEST or any(column.null_count() for column in columns):
-        return encode(columns, rows).codes.to_numpy()
-    words = np.zeros(rows, np.int64)
-    for column, low, span in zip(columns, lows, spans, strict=True):
-        words *= span
-        words += column.to_numpy()
-        words -= low
-    return words if math.prod(spans) <= rows else encode([pl.Series(words)], rows).codes.to_numpy()
-
-
 def _paired_ids(columns: Columns) -> tuple[Rows, Rows] | None:
     """The rows of both inputs with the same columns; None where several rows of one have the same."""
     mine, theirs = columns
@@ -234,7 +220,7 @@ def _paired_ids(columns: Columns) -> tuple[Rows, Rows] | None:
         one.dtype == other.dtype and one.equals(other) for one, other in zip(mine, theirs, strict=True)
     ):
         every = np.arange(len(mine[0]), dtype=np.uint32)
-        return (every, every) if _ascending(mine) or encode(mine, len(every)).size == len(every) else None
+        return (every, every) if ascending(mine) or encode(mine, len(every)).size == len(every) else None
     if mine[-1][:PIECE].is_unique().all():  # an id that no other row has needs no key beside it
         codes = _codes([side[-1:] for side in columns])
         if not _repeat(codes):
@@ -244,19 +230,6 @@ def _paired_ids(columns: Columns) -> tuple[Rows, Rows] | None:
             return (rows, found) if kept.all() else (rows[kept], found[kept])
     codes = _codes(columns)
     return None if _repeat(codes) else _matched(codes)
-
-
-def _ascending(columns: Sequence[pl.Series]) -> bool:
-    """Whether rows ascend, by a later column where the earlier ones are equal: then no two rows are equal."""
-    frame, above = pl.DataFrame([column.alias(str(at)) for at, column in enumerate(columns)]), pl.lit(value=False)
-    for name in reversed(frame.columns):
-        value, before = pl.col(name), pl.col(name).shift(1)
-        above = (value > before) | ((value == before) & above)
-
-    def ascend(start: int, end: int) -> bool:
-        return bool(frame[max(start - 1, 0) : end].select(above.slice(1).all()).item())
-
-    return all(over(ascend, len(frame)))
 
 
 def _repeat(codes: tuple[Index, Index]) -> bool:

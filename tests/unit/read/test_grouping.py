@@ -21,7 +21,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.checks import CHECKS, check, last_blocks, missing_keys, repeats, size_of_blocks
 from grpo_cli.read.columns import Columns, read_columns
-from grpo_cli.read.group_keys import _ODD, _numbered, _runs, _starts, blocks, encode, sizes, spanning, within
+from grpo_cli.read.group_keys import _ODD, _numbered, _runs, _starts, blocks, encode, packed, sizes, spanning, within
 from grpo_cli.read.groups import group
 from grpo_cli.read.known_names import DRAW_LIKE, STEP_LIKE
 from grpo_cli.read.narrow import Narrow
@@ -152,6 +152,15 @@ def test_a_sample_that_comes_twice_is_found_wherever_pieces_are_cut(at: int) -> 
     assert not repeated(np.arange(rows) >= at, samples)
 
 
+@pytest.mark.parametrize("dtype", [pl.UInt64, pl.Int64])
+def test_samples_are_told_apart_by_all_of_their_bits(dtype: type[pl.DataType]) -> None:
+    first = (1 << 63) + 9 if dtype == pl.UInt64 else 1 << 40
+    falling = pl.Series([first - (at << 32) for at in range(4)], dtype=dtype)
+    codes = encode([pl.Series([0, 0, 0, 0])], 4)
+    assert repeats(codes, falling) == 0
+    assert repeats(codes, falling.gather([0, 1, 0, 1])) == 2
+
+
 def repeated(codes: np.ndarray[Any, Any], samples: np.ndarray[Any, Any]) -> bool:
     """Whether there is a warning."""
     return bool(repeats(encode([pl.Series(codes)], len(codes)), pl.Series("sample", samples)))
@@ -160,6 +169,34 @@ def repeated(codes: np.ndarray[Any, Any], samples: np.ndarray[Any, Any]) -> bool
 @given(pairs=st.lists(st.tuples(KEYS, st.integers(0, 2)), min_size=1, max_size=40))
 def test_a_composite_key_is_the_pair(pairs: list[tuple[str, int]]) -> None:
     assert codes_of([a for a, _ in pairs], [b for _, b in pairs]) == first_seen(pairs)
+
+
+WHOLE: dict[type[pl.DataType], tuple[int, int]] = {
+    pl.Int64: (-(1 << 63), (1 << 63) - 1),
+    pl.UInt64: (0, (1 << 64) - 1),
+    pl.Int8: (-128, 127),
+}
+
+
+@given(data=st.data(), dtypes=st.lists(st.sampled_from([*WHOLE]), min_size=1, max_size=3))
+def test_rows_of_whole_numbers_share_a_word_only_where_they_are_equal(
+    data: st.DataObject, dtypes: list[type[pl.DataType]]
+) -> None:
+    most = data.draw(st.sampled_from([3, 1 << 64]))
+    ends = [(max(low, -most), min(high, most)) for low, high in (WHOLE[dtype] for dtype in dtypes)]
+    rows = data.draw(st.lists(st.tuples(*(st.integers(*end) for end in ends)), min_size=1, max_size=20))
+    columns = [pl.Series(column, dtype=dtype) for column, dtype in zip(zip(*rows, strict=True), dtypes, strict=True)]
+    words, possible = packed(columns)
+    assert encode(columns, len(rows)).codes.to_list() == first_seen(rows)
+    if words is not None:
+        assert all((a == b) == (words[i] == words[k]) for i, a in enumerate(rows) for k, b in enumerate(rows))
+        assert max(words.tolist()) < possible
+
+
+def test_whole_numbers_that_need_more_than_64_bits_have_no_word() -> None:
+    ends = pl.Series([0, (1 << 64) - 1], dtype=pl.UInt64)
+    assert packed([ends])[0] is not None
+    assert packed([ends, pl.Series([0, 1])])[0] is None
 
 
 @given(pairs=st.lists(st.tuples(KEYS, st.integers(0, 2)), min_size=1, max_size=40))
@@ -651,4 +688,18 @@ def test_only_files_with_a_late_step_are_read_again_and_for_little_more(
         ("b.jsonl", ["prompt_id", "step"]),
     ]
     assert columns.lengths == (20_000, 20_000)
+    assert columns.values["step"].is_not_null().arg_true().to_list() == [29_000, 29_001]
+
+
+def test_a_late_step_is_read_beside_a_column_that_the_file_has(tmp_path: Path) -> None:
+    """The first column of all files, an epoch, need not be in the file with the late step."""
+    rows_there = [{"reward": float(at % 2)} for at in range(20_000)]
+    late = [{**row, "step": 7} if at in {9_000, 9_001} else row for at, row in enumerate(rows_there)]
+    paths = [
+        write(tmp_path / "a.jsonl", [{**row, "epoch": 1} for row in rows_there]),
+        write(tmp_path / "b.jsonl", late),
+    ]
+    inputs, _ = find_inputs([str(path) for path in paths])
+    binding = Binding(group_size=4)
+    columns = read_columns(open_tables(inputs, binding), binding, Plan())
     assert columns.values["step"].is_not_null().arg_true().to_list() == [29_000, 29_001]
