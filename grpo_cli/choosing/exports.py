@@ -413,7 +413,8 @@ def prompts(rollouts: Rollouts, wanted: Wanted) -> Records:
     n = groups["scored"].to_list()
     best: Any = rollouts.groups["max"].max()
     bar = best if wanted.solved_at is None else wanted.solved_at
-    solved = np.bincount(rollouts.codes[rollouts.rewards >= bar], minlength=len(rollouts.groups))[codes].tolist()
+    above = rollouts.rewards >= (math.inf if bar is None else bar)
+    solved = np.bincount(rollouts.codes[above], minlength=len(rollouts.groups))[codes].tolist()
     std = pl.when(pl.col("scored") > 1).then("std")
     frame = groups.select("solve_rate", "mean", std, best="max", worst="min").with_columns(
         pl.selectors.float().fill_nan(None)

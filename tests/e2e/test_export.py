@@ -312,6 +312,12 @@ def test_a_prompt_has_its_solve_rate_and_its_band(rollouts: Path) -> None:
     assert [row["difficulty"] for row in found] == ["easy", "medium", "always", "medium"]
 
 
+def test_a_prompt_without_a_finite_reward_has_no_rate(tmp_path: Path) -> None:
+    path = lines(tmp_path / "nan.jsonl", [{**row, "reward": math.nan} for row in ROWS])
+    found = exported(path, "--to", "prompts", "--pass-at", "1")
+    assert [(row["n"], row["solve_rate"], row["best"], row["pass@1"]) for row in found] == [(0, None, None, None)] * 4
+
+
 def test_pass_at_k_is_the_share_of_draws_that_hold_a_solved_row(rollouts: Path) -> None:
     found = exported(rollouts, "--to", "prompts", "--pass-at", "1,2,3", "--solved-at", "0.5")
     for row, group in zip(found, groups_of(ROWS).values(), strict=True):
