@@ -220,15 +220,16 @@ def _differs_in_every_row(table: Table, name: str) -> bool:
 
 def columns_of_roles(binding: Binding, plan: Plan) -> dict[str, str]:
     """The column of each extra quantity: all that the plan needs, and optional ones that were named."""
-    roles = dict(binding.roles)
-    for role in plan.needs:
-        if role not in roles:
-            spec = ROLES[role]
-            equal = ", or --length-column equal when every response counts the same" if role == "length" else ""
-            raise UsageError(
-                f"{plan.reader(role)} needs {spec.meaning}", f"name the column with {spec.flag} COLUMN{equal}"
-            )
-    return roles
+    missing = [role for role in plan.needs if role not in binding.roles]
+    if missing:
+        reader = plan.reader(missing[0])
+        specs = [ROLES[role] for role in missing if plan.reader(role) == reader]
+        what, flags = "; ".join(spec.meaning for spec in specs), " ".join(f"{spec.flag} COLUMN" for spec in specs)
+        equal = ", or --length-column equal when every response counts the same" if missing[0] == "length" else ""
+        raise UsageError(
+            f"{reader} needs {what}", f"name the {'column' if len(specs) == 1 else 'columns'} with {flags}{equal}"
+        )
+    return dict(binding.roles)
 
 
 def _named_or_found(filled: Filled, names: Sequence[str]) -> tuple[tuple[str, ...], str, tuple[str, ...]]:

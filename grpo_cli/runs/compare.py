@@ -13,9 +13,11 @@ from grpo_cli.auditing.compare import Comparison, compare
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.errors import UsageError
+from grpo_cli.read.apply_schema import apply_schema
 from grpo_cli.read.build_table import read
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
+from grpo_cli.read.request import columns_of_roles
 from grpo_cli.read.rollouts import counted
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.write.outputs import Output, choose_targets, refuse_columns, refuse_read_columns
@@ -70,7 +72,11 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     plans, binding = job.plans, job.binding
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", "give --preset or --method twice, or rewards with --vs-reward")
-    most = max(plans.values(), key=lambda plan: (plan.uses_batch, len(plan.needs)))
+    roles: dict[str, str] = {}
+    for plan in plans.values():
+        roles |= columns_of_roles(apply_schema(tables, binding, plan).binding, plan)
+    binding = replace(binding, roles=roles)
+    most = max(plans.values(), key=lambda plan: plan.uses_batch)
     ways: dict[str, Counting] = {name: job.rollouts.get(name, "each") for name in plans}
     if binding.rollouts != "none":  # what one of them does not say, the file has to show
         way: Counting = "once"

@@ -41,6 +41,17 @@ def spread() -> list[float]:
     return [stdev(group) for group in GROUPS.values() for _ in group]
 
 
+def test_columns_that_only_one_of_the_plans_reads_are_found_by_the_schema(tmp_path: Path) -> None:
+    rows = [
+        {"split": "train", "iteration": 1, "group_idx": g, "traj_idx": t, "total_reward": (g + t) % 2, "steps": [{"ac_len": 3 + t}]}
+        for g in range(3) for t in range(4)
+    ]  # fmt: skip
+    path = write(tmp_path / "x_rollout_summaries.jsonl", rows)
+    methods = ("--method", "batch-norm", "--method", "opo", "--method", "rloo")
+    of_three = {plan["name"]: plan["advantage"] for plan in facts(path, *methods)["plans"]}
+    assert of_three["opo"] == facts(path, "--method", "opo", "--method", "rloo")["plans"][0]["advantage"]
+
+
 def test_the_differences_are_those_of_plain_python(source: Path) -> None:
     shown = facts(source, "--method", "dr-grpo", "--preset", "trl-grpo")
     (one,) = shown["differences"]
