@@ -17,7 +17,7 @@ from grpo_cli.engine.group_stats import Mask, Segments
 from grpo_cli.engine.moments import Codes, Index, Vector
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.read.group_keys import encode, spanning
+from grpo_cli.read.group_keys import spanning
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.schemas.table import words
@@ -147,22 +147,8 @@ def only(inspection: Inspection, where: Filter) -> Inspection:
 
 def of_rows(inspection: Inspection, places: Index, note: str) -> Inspection:
     """The inspection of these rows, as if the input had no others; a note says why."""
-    narrow = inspection.narrow
-    table = narrow.table[places]
-    groups, batches = (encode([table[name]], len(table)) for name in ("group", "batch"))
-    key = narrow.key[table["group"].gather(groups.first).to_numpy()] if narrow.key.width else narrow.key
-    unscorable = narrow.declared_unscorable
-    whole = replace(
-        narrow,
-        table=table.with_columns(group=groups.codes, batch=batches.codes),
-        rows=places if narrow.rows is None else narrow.rows[places],
-        groups=groups,
-        key=key,
-        batches=batches.size,
-        carried=narrow.carried[places] if narrow.carried.width else narrow.carried,
-        declared_unscorable=None if unscorable is None else unscorable[places],
-        notes=(*narrow.notes, note),
-    )
+    narrow = inspection.narrow.at(places)
+    whole = replace(narrow, notes=(*narrow.notes, note))
     return score_groups(whole, inspection.scored.plan, inspection.columns)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -52,20 +52,9 @@ class Narrow(Located):
         )
         key = pl.DataFrame([columns.values[name] for name in request.chosen.group])
         carried = pl.DataFrame([columns.values[name] for name in request.binding.carried])
-        coded, batches, unscorable = groups.coded, groups.batches, columns.declared_unscorable
-        rows = columns.rows
-        if groups.dropped is not None:  # number the remaining groups again
-            left = np.flatnonzero(~groups.dropped[coded.codes.to_numpy()])
-            rows = left if rows is None else rows[left]
-            table = table[left]
-            coded = encode([table["group"]], len(table))
-            batches = encode([table["batch"]], len(table))
-            table = table.with_columns(group=coded.codes, batch=batches.codes)
-            key, carried = (frame[left] if frame.width else frame for frame in (key, carried))
-            unscorable = None if unscorable is None else unscorable[left]
         size = groups.cut_size
         cut = f"groups are cut into blocks of {size} rows: the logged advantages of each add up to 0"
-        return cls(
+        every = cls(
             table=table,
             request=request,
             rule=groups.rule,
@@ -73,12 +62,12 @@ class Narrow(Located):
             lengths=columns.lengths,
             scans=columns.scans,
             height=columns.height,
-            rows=rows,
-            groups=coded,
-            key=firsts(key, coded) if key.width else key,
-            batches=batches.size,
+            rows=columns.rows,
+            groups=groups.coded,
+            key=firsts(key, groups.coded) if key.width else key,
+            batches=groups.batches.size,
             carried=carried,
-            declared_unscorable=unscorable,
+            declared_unscorable=columns.declared_unscorable,
             notes=(
                 *request.filled.notes,
                 *([] if size is None else [cut]),
@@ -87,6 +76,27 @@ class Narrow(Located):
                 f"reward = {' + '.join(request.chosen.rewards)}",
             ),
             warnings=warnings,
+        )
+        return (
+            every
+            if groups.dropped is None
+            else every.at(np.flatnonzero(~groups.dropped[groups.coded.codes.to_numpy()]))
+        )
+
+    def at(self, places: RowNumbers) -> Narrow:
+        """The rows at these places, as if there were no others; the groups that are left are numbered again."""
+        table = self.table[places]
+        groups, batches = (encode([table[name]], len(table)) for name in ("group", "batch"))
+        unscorable = self.declared_unscorable
+        return replace(
+            self,
+            table=table.with_columns(group=groups.codes, batch=batches.codes),
+            rows=places if self.rows is None else self.rows[places],
+            groups=groups,
+            key=self.key[table["group"].gather(groups.first).to_numpy()] if self.key.width else self.key,
+            batches=batches.size,
+            carried=self.carried[places] if self.carried.width else self.carried,
+            declared_unscorable=None if unscorable is None else unscorable[places],
         )
 
     @property
