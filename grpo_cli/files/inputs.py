@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache, partial
-from io import DEFAULT_BUFFER_SIZE, BufferedReader, BytesIO, RawIOBase
+from io import DEFAULT_BUFFER_SIZE, BufferedReader, BytesIO, FileIO, RawIOBase
 from pathlib import Path, PurePath
-from typing import BinaryIO, Final, NamedTuple, Self, cast
+from typing import Any, BinaryIO, Final, NamedTuple, Self, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files.trials import is_job
@@ -79,6 +79,7 @@ class Input:
     max_line: int = field(default=MAX_LINE, compare=False)
     written_as: str = ""  # the suffix of an output beside it, if its format is read-only
     deferred: bool = False  # whether its lines say where their texts are
+    said: Callable[[int], None] | None = field(default=None, compare=False, repr=False)  # is told how far it is read
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:
@@ -101,7 +102,10 @@ class Input:
         if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
             handle.close()
             raise InputChanged.between_readings(self.name)
-        return handle
+        if self.said is None:
+            return handle
+        with handle:
+            return BufferedReader(_Reading(os.dup(handle.fileno()), self.said))
 
     def check(self) -> None:
         """Stop the run if this is no longer the file that was pinned."""
@@ -132,6 +136,17 @@ class Input:
     def suffix(self) -> str:
         """The last suffix of the name in lower case, with its dot."""
         return Path(self.name).suffix.lower()
+
+
+class _Reading(FileIO):
+    def __init__(self, fd: int, said: Callable[[int], None]) -> None:
+        super().__init__(fd)
+        self._said = said
+
+    def readinto(self, buffer: Any) -> int | None:
+        size = super().readinto(buffer)
+        self._said(self.tell())
+        return size
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import replace
 from functools import partial
-from io import BufferedReader, FileIO
 from itertools import accumulate
-from os import dup
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from grpo_cli.files.inputs import Input
 from grpo_cli.read.tables import FileTable, Table
@@ -74,35 +72,4 @@ def _watched(table: FileTable, said: Callable[[int], None]) -> FileTable:
     """The table of a file that says how far it is read; as it was where it is no plain file."""
     if type(table.source) is not Input or table.source.fd is not None:
         return table
-    given = {one.name: getattr(table.source, one.name) for one in fields(Input)}
-    return table.of_source(_Watched(**given, said=said))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Watched(Input):
-    """A file that says which of its bytes are read. It equals the file: what a format keeps of one, it keeps of the other."""
-
-    said: Callable[[int], None] = field(default=lambda _at: None)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Input) and all(
-            getattr(self, part.name) == getattr(other, part.name) for part in fields(Input) if part.compare
-        )
-
-    __hash__ = Input.__hash__
-
-    def open(self) -> BinaryIO:
-        """Open at the first byte."""
-        with Input.open(self) as handle:
-            return BufferedReader(_Reading(dup(handle.fileno()), self.said))
-
-
-class _Reading(FileIO):
-    def __init__(self, fd: int, said: Callable[[int], None]) -> None:
-        super().__init__(fd)
-        self._said = said
-
-    def readinto(self, buffer: Any) -> int | None:
-        size = super().readinto(buffer)
-        self._said(self.tell())
-        return size
+    return table.of_source(replace(table.source, said=said))
