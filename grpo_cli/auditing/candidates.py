@@ -89,11 +89,11 @@ def candidates(said: Said, roles: Collection[str], components: int, tool: str = 
         missing = "exclude" if plan.rewards.missing == "error" else plan.rewards.missing
         rewards = replace(plan.rewards, missing=missing, weights=tuple(said.weights) if components > 1 else ())
         own = {op.name for op in plan.shape}
-        shaped = () if plan is said.claim else tuple(op for op in said.shape if op.name not in own)
+        is_claim = plan is said.claim
+        shaped = () if is_claim else tuple(op for op in said.shape if op.name not in own)
         plan = replace(plan, rewards=rewards, shape=(*shaped, *plan.shape))  # noqa: PLW2901 - the plan as it fits this file
         key = _arithmetic(plan)
         if key not in distinct:
-            is_claim = said.claim is not None and not distinct
             distinct[key] = Candidate(plan, (preset,) if preset else (), claimed=is_claim)
         elif preset:
             distinct[key] = replace(distinct[key], presets=(*distinct[key].presets, preset))

@@ -68,8 +68,8 @@ JUDGES: Final = (
 )  # fmt: skip
 OWN_STEP: Final = "step"  # the only step-like name that may also count the steps inside a rollout
 LENGTHS: Final = (
-    "length", "response_length", "completion_length", "output_length", "num_output_tokens", "completion_tokens",
-    "response_tokens", "output_tokens", "num_tokens", "seqlen",
+    "length", "response_length", "completion_length", "output_length", "num_output_tokens", "n_output_tokens",
+    "completion_tokens", "response_tokens", "output_tokens", "num_tokens", "seqlen",
 )  # fmt: skip
 TEXTS: Final = (
     "completion", "response", "output", "completion_text", "response_text", "output_response", "llm_completion_raw",

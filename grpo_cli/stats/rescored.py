@@ -289,7 +289,7 @@ def _with_lengths(lengths: Vector, change: Vector) -> Facts:
     ends = np.unique(np.quantile(lengths, np.arange(1, BANDS) / BANDS, method="lower"))
     bands = (
         pl.DataFrame({"band": np.searchsorted(ends, lengths), "length": lengths, "change": change})
-        .group_by("band").agg(low=pl.col("length").min(), high=pl.col("length").max(), **_SUMS).sort("band").drop("band")
+        .group_by("band", maintain_order=True).agg(low=pl.col("length").min(), high=pl.col("length").max(), **_SUMS).sort("band").drop("band")
     )  # fmt: skip
     return {"correlation": correlation(lengths, change), "bands": bands.to_dicts()}
 

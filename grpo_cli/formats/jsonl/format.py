@@ -19,6 +19,7 @@ from grpo_cli.formats.blocks import BOM, SIZE, Block, again, blocks, end_of_line
 from grpo_cli.formats.interface import Compared, Format, Scanned, Weaving
 from grpo_cli.formats.jsonl.compare import first_difference
 from grpo_cli.formats.jsonl.lines import is_blank, line_of, number_at, parsed, row_starts, rows
+from grpo_cli.formats.jsonl.members import has_one_spelling
 from grpo_cli.formats.jsonl.reading import PIECE, BlockRows, ColumnPart, Piece, Reader
 from grpo_cli.formats.jsonl.weaving import weave
 from grpo_cli.parallel import ahead
@@ -97,8 +98,10 @@ class Jsonl(Format):
     def _column(self, source: Input, field: Field, parts: Sequence[ColumnPart]) -> pl.Series:
         # Null or missing: the fast reader cannot distinguish them. Mostly the first row can.
         if all(isinstance(part, pl.Series) and part.null_count() == len(part) for part in parts):
-            every = rows(raw_lines(source), lambda at: f"{source.name}:{source.lines_before + at + 1}")
-            if all(value_of(row, field.name) is ABSENT for _, row in every):
+            name = field.name.rpartition(".")[2]
+            step = name.encode() if has_one_spelling(name) else b""
+            lines = (line for line in raw_lines(source) if step in line or b"\\u00" in line)
+            if all(value_of(row, field.name) is ABSENT for _, row in rows(lines, lambda _: source.name)):
                 raise absent(field.name, source.name, self.columns(source))
         known = []
         for part in parts:
