@@ -19,7 +19,8 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 
 SHIFTS: Final = 64  # rows that advantages may have moved
 GLANCE: Final = 64  # rows that are compared before all of them are
-LARGEST: Final = 64  # rollouts of a group of which some rows are missing
+# Rollouts of a group of which some rows are missing: groups are sampled in sizes like these.
+SIZES: Final = tuple(n for n in range(2, 65) if n <= 16 or n % 4 == 0 or n % 5 == 0)  # noqa: PLR2004 - sizes themselves
 PAIRS: Final = 20  # of rows of equal reward, in which the longer one has the lower advantage
 GROUPS: Final = 3  # that have such pairs
 TWO: Final = 2  # rewards of a group that can be completed
@@ -99,7 +100,10 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
     kinds_of_group = np.column_stack([np.nan_to_num(seen, nan=np.inf), high, size])
     index = np.unique(kinds_of_group, axis=0, return_index=True)[1]
     seen, high, usual = seen[index], high[index], size[index]
-    whole = [(n, s) for n in range(int(usual.max()) + 1, LARGEST + 1) for s in range(n + 1)]
+    larger = [n for n in SIZES if n > usual.max()]
+    if not larger:
+        return None
+    whole = [(n, s) for n in larger for s in range(n + 1)]
     table = pl.DataFrame({
         "group": np.repeat(np.arange(len(whole), dtype=np.uint32), [n for n, _ in whole]),
         "reward.0": np.concatenate([np.repeat(kinds, [n - s, s]) for n, s in whole]),
@@ -112,7 +116,7 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
     for candidate in plain:
         values = trial.advantages(candidate.plan)
         given = np.stack([value_of_groups(of_whole, values, rows) for rows in (~is_high, is_high)], axis=1)
-        for n in range(int(usual.max()) + 1, LARGEST + 1):
+        for n in larger:
             here = sizes == n
             left = highs[here] - high[:, None]  # of the missing rows, so many have the higher reward
             fits = (left >= 0) & (left <= n - usual[:, None])

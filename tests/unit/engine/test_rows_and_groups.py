@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +57,7 @@ ALONE = [
 ]
 
 
+@cache
 def full(size: int, groups: int) -> pl.DataFrame:
     """A narrow table with all roles, rewards of many digits, and groups of several sizes, one after the other."""
     rng = np.random.default_rng(3)
@@ -95,14 +97,22 @@ def numbered_anew(data: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@pytest.mark.parametrize("name", [*ALONE, *(row.name for row in presets().values() if not row.refused)])
-def test_facts_that_few_rows_compute_by_themselves_have_the_bits_of_groups(name: str) -> None:
-    plan, together = (
-        Plan.of({"estimator.name": name}) if name in ALONE else presets()[name].plan,
-        full(FEW_ROWS + 1000, 700),
-    )
-    if plan.uses_batch or not {*plan.needs} <= {*together.columns}:
-        return  # of the batch, which has other rows here; or of columns that are not there
+# Each plan once: several presets may be one.
+PLANS = {repr(plan): plan for plan in (preset.plan for preset in presets().values() if not preset.refused)}
+OF_FULL = {"length", "input_length", "turns", "baseline", "logprob", "references"}
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        *(Plan.of({"estimator.name": name}) for name in ALONE),
+        # Not those of a batch, which has other rows here, or of columns that are not there.
+        *(plan for plan in PLANS.values() if not plan.uses_batch and {*plan.needs} <= OF_FULL),
+    ],
+    ids=lambda plan: plan.method,
+)
+def test_facts_that_few_rows_compute_by_themselves_have_the_bits_of_groups(plan: Plan) -> None:
+    together = full(FEW_ROWS + 1000, 700)
     if plan.estimator.sets.get("shape.binary.threshold") is not None:
         together = together.with_columns(pl.col("reward.0").round())
     parts = [together.filter(pl.col("group") < 350), together.filter(pl.col("group") >= 350)]
