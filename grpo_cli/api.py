@@ -619,7 +619,7 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
             list(named.columns),
             lambda names: _from_pandas(named[names]),
             head=lambda name, rows: _from_pandas(named[[name]].head(rows)),
-            texts=[name for name in named.columns if str(named[name].dtype) in {"object", "str", "string"}],
+            texts=[name for name, kind in named.dtypes.items() if str(kind) in {"object", "str", "string"}],
             types=_types_of_pandas(named),
         )
         return table, _as_pandas(frame)

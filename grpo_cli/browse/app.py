@@ -384,7 +384,7 @@ class Browser(App[list[str]]):
         self._choose_plan("method", names, self.model.inspection.scored.plan.method)
 
     def action_preset(self) -> None:
-        names = {name: str(row.source.get("title", row.plan.method)) for name, row in presets().items()}
+        names = {name: f"{row.framework}, {row.estimator}" for name, row in presets().items()}
         self._choose_plan("preset", names, self.given.get("preset", ""))
 
     def _choose_plan(self, option: str, names: Mapping[str, str], now: str) -> None:

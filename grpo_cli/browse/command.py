@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any, Final
 
 from grpo_cli.browse.model import ORDER
-from grpo_cli.options.table import COMMANDS, EVERY
+from grpo_cli.options.table import COMMANDS, EVERY, command_line
 
-PROGRAM: Final = "grpo-adv"
 NAME: Final = "NEW_FILE"
 
 
@@ -27,9 +24,9 @@ def commands(given: Mapping[str, Any], kind: str, *, where: str, sort: str, show
     view |= {"where": where} if where else {}
     view |= {"sort": sort} if sort != ORDER else {}
     view |= {"show": show} if show is not None else {}
-    lines = [written("browse", view)]
+    lines = [command_line("browse", view)]
     if where or kind != "select":
-        lines.append(written(*options_for(kind, given, where, NAME)))
+        lines.append(command_line(*options_for(kind, given, where, NAME)))
     return lines
 
 
@@ -39,9 +36,3 @@ def options_for(kind: str, given: Mapping[str, Any], where: str, output: str) ->
     left_out = {"config", "quiet", "debug", "where"}
     options = {name: given[name] for name in given if name in COMMANDS[command].takes and name not in left_out}
     return command, options | ({"to": to} if to else {}) | ({"where": where} if where else {}) | {"output": output}
-
-
-def written(command: str, given: Mapping[str, Any]) -> str:
-    """A command line of options by their names."""
-    options = [EVERY[name].words(value) for name, value in given.items() if name != "inputs" and value is not False]
-    return shlex.join([PROGRAM, command, *given["inputs"], *chain.from_iterable(options)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.cli.engine import workers
@@ -11,7 +13,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, of_other_reward, parts_fields, plan_of, view_fields
-from grpo_cli.options.table import EVERY
+from grpo_cli.options.table import COMMANDS, EVERY, command_line
 
 if TYPE_CHECKING:
     from grpo_cli.runs.inspect import Job
@@ -45,9 +47,21 @@ def inspect(given: dict[str, Any]) -> None:
     elif key is not None:
         view.render_group(show_group(found.holding(key), key, view.ROWS), screen())
     else:
-        show(given, found.facts, view.render)
+        show(given, found.facts, partial(view.render, browse=_browse(given, found.facts)))
     if gate is not None:
         gate.check(reward_gates, found.facts)
+
+
+def _browse(given: dict[str, Any], facts: Mapping[str, Any]) -> str:
+    """The command that shows the texts of these groups; nothing where they are of standard input, or of parts."""
+    if "-" in given["inputs"] or "plan_by" in given:
+        return ""
+    here = {"by", "config", "debug", "quiet", "sort"}
+    same = {name: value for name, value in given.items() if name in COMMANDS["browse"].takes and name not in here}
+    listed = [*facts["listed"]["most"], *facts["listed"]["least"]]
+    if listed and "where" not in given:  # which numbers the groups that are left
+        same["show"] = f"#{listed[0]['number']}"
+    return command_line("browse", {**same, "inputs": given["inputs"] if len(given["inputs"]) == 1 else ["FILES"]})
 
 
 def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:

@@ -7,8 +7,10 @@ that module. Importing these tables loads neither polars nor typer.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -612,3 +614,9 @@ _COMMANDS: Final = (
 )  # fmt: skip
 
 COMMANDS: Final[Mapping[str, Command]] = MappingProxyType({row.name: row for row in _COMMANDS})
+
+
+def command_line(command: str, given: Mapping[str, Any]) -> str:
+    """A command line of options by their names, as a shell takes it."""
+    options = [EVERY[name].words(value) for name, value in given.items() if name != "inputs" and value is not False]
+    return shlex.join(["grpo-adv", command, *given["inputs"], *chain.from_iterable(options)])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
+from rich.cells import cell_len
 from rich.console import Console
 
 from grpo_cli.engine.plan_parts import weighted_sum
@@ -14,6 +15,7 @@ from grpo_cli.render.text import (
     Sheet,
     aligned,
     bar_lines,
+    beginning,
     blocks,
     clean,
     column,
@@ -57,8 +59,8 @@ SHARES: Final = frozenset({"zero_variance", "all_best", "all_worst"})
 SPARKED: Final = ("mean", "group_std", "zero_variance", "length")
 
 
-def render(facts: Mapping[str, Any], console: Console) -> None:
-    """Print all facts of an inspection, or of those of several parts."""
+def render(facts: Mapping[str, Any], console: Console, browse: str = "") -> None:
+    """Print all facts of an inspection, or of those of several parts; `browse` is the command that shows the texts."""
     sheet = Sheet(console)
     if "parts" in facts:
         sheet.rows([("input", file_list(facts.get("inputs", [])))])
@@ -77,10 +79,8 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
         _trend(facts["by"], sheet)
     if facts["listed"]["most"] or facts["listed"]["least"]:
         _most_and_least(facts["listed"], sheet)
-        if facts.get("inputs") not in (None, ["-"]):
-            name = clean(facts["inputs"][0]) if len(facts["inputs"]) == 1 else "FILES"
-            first = (facts["listed"]["most"] or facts["listed"]["least"])[0]["number"]
-            sheet.text(f"to read their texts: grpo-adv browse {name} --show '#{first}'", style="dim")
+        if browse:
+            sheet.text(f"to read their texts: {clean(browse)}", style="dim")
             sheet.blank()
     sheet.warnings(facts["warnings"], hang=2)
     for i, line in enumerate(verdicts(facts)):
@@ -104,15 +104,22 @@ def render_group(group: Mapping[str, Any], console: Console) -> None:
         columns.append(("length", [number(row["length"]) for row in rows]))
     if any(row["status"] != "scored" for row in rows):
         columns.append(("status", [row["status"] for row in rows]))
-    lines = aligned([head for head, _ in columns], [cells for _, cells in columns])
-    wide = max(map(len, lines))
-    room = console.width - wide - 2
-    texts = ["text", *(clean(row["text"] or "") for row in rows)]
-    for line, text in zip(lines, texts, strict=True):
-        beginning = text if len(text) <= room else f"{text[: room - 3]}..."
-        sheet.text(f"{line:<{wide}}  {beginning}" if any(texts[1:]) and room >= NARROWEST else line)
+    lines = _lines(columns)
+    texts = [clean(row["text"] or "") for row in rows]
+    room = console.width - max(map(cell_len, lines)) - 2
+    if any(texts) and room >= NARROWEST:
+        columns.append(("text", [beginning(text, room) for text in texts]))
+        lines = _lines(columns)
+    for line in lines:
+        sheet.text(line)
     if group["size"] > len(rows):
         sheet.text(f"{len(rows):,} of {group['size']:,} rows; --format csv has all", style="dim")
+
+
+def _lines(columns: Sequence[tuple[str, list[str]]]) -> list[str]:
+    """A table as lines, its texts to the left."""
+    heads, cells = [head for head, _ in columns], [cells for _, cells in columns]
+    return aligned(heads, cells, frozenset(at for at, head in enumerate(heads) if head == "text"))
 
 
 # --- trend and groups --------------------------------------------------------------------------------------

@@ -55,8 +55,8 @@ def listing(console: Console, names: Collection[str] = (), *, archive: bool = Fa
             lines = ["; ".join(_line(row)).replace(":;", ":"), *([f"from {clean(origin)}"] if origin else [])]
             sheet.row(row.name, lines, hang=2)
         sheet.blank()
-    hidden = sum(row.archive for row in every)
-    more = "" if archive else f" --all lists {hidden} more: old versions, and the code of papers."
+    hidden = 0 if archive or names else sum(row.archive for row in every)
+    more = f" --all lists {hidden} more: old versions, and the code of papers." if hidden else ""
     sheet.text(f"grpo-adv presets NAME explains a preset.{more}")
 
 

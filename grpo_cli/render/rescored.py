@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from rich.cells import cell_len
 from rich.console import Console
 
 from grpo_cli.render.text import Sheet, clean, count, cut, file_list, markdown_table, number
@@ -132,7 +133,7 @@ def _largest(rows: Sequence[Facts], width: int | None) -> Table:
     if not any(texts):
         return heads, lines
     if width is not None:
-        used = sum(max(map(len, column)) + 2 for column in zip(heads, *lines, strict=True))
+        used = sum(max(map(cell_len, column)) + 2 for column in zip(heads, *lines, strict=True))
         texts = [cut(text, max(width - used, NARROWEST)) for text in texts]
     return [*heads, "text"], [[*cells, text] for cells, text in zip(lines, texts, strict=True)]
 

@@ -95,6 +95,11 @@ def cut(text: str, width: int) -> str:
     return _beginning(text, room - room // 2) + ELLIPSIS + _beginning(text[::-1], room // 2)[::-1]
 
 
+def beginning(text: str, width: int) -> str:
+    """The beginning of a long text."""
+    return text if cell_len(text) <= width else _beginning(text, width - len(ELLIPSIS)) + ELLIPSIS
+
+
 def _beginning(text: str, width: int) -> str:
     """As many leading characters as fit into `width` cells."""
     used = 0

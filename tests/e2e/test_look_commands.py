@@ -6,11 +6,13 @@ import csv
 import io
 import json
 import re
+import shlex
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
+from rich.cells import cell_len
 
 import grpo_cli
 from grpo_cli.errors import UnknownName
@@ -44,6 +46,44 @@ def test_the_summary_has_its_sections_in_order(place: Path) -> None:
               "length", "duplicates", "verdict"]  # fmt: skip
     assert [label for label in labels if label in wanted] == wanted
     assert (done.status, done.err) == (0, "")
+
+
+def test_the_command_that_shows_the_texts_opens_the_same_groups(place: Path) -> None:
+    shutil.copy(place / "steps.jsonl", place / "our steps.jsonl")
+    options = ("-g", "prompt_id,step", "--reward", "reward", "--by", "step", "--sort", "mean", "--top", "1")
+    done = adv("inspect", "our steps.jsonl", *options, cwd=place, COLUMNS="200")
+    (line,) = re.findall(r"grpo-adv browse .*", done.out)
+    words = shlex.split(line)
+    assert words[:-1] == [
+        "grpo-adv",
+        "browse",
+        "our steps.jsonl",
+        "--group",
+        "prompt_id,step",
+        "--reward",
+        "reward",
+        "--show",
+    ]
+    shown = adv("inspect", "our steps.jsonl", *options[:4], "--show", words[-1], cwd=place)
+    assert f"{words[-1]} " in done.out.partition("groups by mean")[2] and shown.out.startswith(
+        f"group          {words[-1]} "
+    )
+    # Which groups are left numbers them anew.
+    left = adv("inspect", "steps.jsonl", "-g", "prompt_id,step", "--where", "mean < 0.5", cwd=place, COLUMNS="200")
+    assert left.out.count("browse steps.jsonl --group prompt_id,step --where 'mean < 0.5'\n") == 1
+
+
+def test_wide_characters_fit_beside_the_numbers_of_a_group(tmp_path: Path) -> None:
+    rows = [{"prompt_id": "a", "reward": k, "completion": f"{k} " + "数学の問題" * 20} for k in range(3)]
+    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), "utf-8")
+    shown = adv("inspect", "in.jsonl", "--show", "#1", cwd=tmp_path, COLUMNS="80").out.splitlines()
+    of_rows = [line for line in shown if "数学" in line]
+    assert len(of_rows) == 3 and all(70 < cell_len(line) <= 80 and line.endswith("...") for line in of_rows)
+
+
+def test_presets_that_are_named_are_not_said_to_hide_others(place: Path) -> None:
+    assert "--all lists" in adv("presets", cwd=place).out
+    assert "--all lists" not in adv("presets", "trl", cwd=place).out
 
 
 @pytest.mark.parametrize("width", ["80", "60", "120"])

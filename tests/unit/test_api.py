@@ -78,6 +78,12 @@ def test_pandas_rewards_of_any_dtype(dtype: str) -> None:
     assert grpo_cli.advantages(data, method="dr-grpo").tolist() == CENTRED
 
 
+def test_pandas_columns_of_one_name_are_refused() -> None:
+    frame = pd.DataFrame([["a", 1.0, 2.0], ["a", 0.0, 1.0]], columns=["prompt_id", "reward", "reward"])
+    with pytest.raises(UsageError, match="the frame has two columns 'reward'"):
+        grpo_cli.compute(frame)
+
+
 def test_pandas_columns_need_not_be_named_by_text() -> None:
     data = pd.DataFrame({0: KEYS, 1: REWARDS})
     assert grpo_cli.advantages(data, group="0", reward="1", method="dr-grpo").tolist() == CENTRED

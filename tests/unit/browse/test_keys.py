@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from pathlib import Path
 from threading import Event
@@ -120,7 +121,8 @@ def test_a_method_is_switched_at_the_place(small: Model) -> None:
 
 
 def test_a_preset_is_switched(small: Model) -> None:
-    name = next(iter(presets()))
+    name, row = next(iter(presets().items()))
+    assert re.search(rf"{name} +{re.escape(row.framework)}, {row.estimator}", after(small, "p", "home"))
     assert f"preset {name}, {presets()[name].plan.method}" in after(small, "p", "home", "enter")
 
 

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grpo_cli
-from grpo_cli.browse.command import commands, written
+from grpo_cli.browse.command import commands
 from grpo_cli.browse.lines import GroupLines, ordered, rollout_lines, trend_line
 from grpo_cli.browse.model import FACTS, Model, _in_order
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.options.table import command_line
 from grpo_cli.read.excerpts import Labels
 from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import strip
@@ -151,7 +152,7 @@ def test_commands_say_what_is_seen_and_are_read_as_it_was_meant() -> None:
         "grpo-adv browse 'a b.jsonl' --method rloo --group x --quiet --where 'mean > 0' --sort mean --show 'it'\"'\"'s'",
         "grpo-adv select 'a b.jsonl' --group x --where 'mean > 0' --output NEW_FILE",
     ]
-    assert written("browse", {"inputs": ["a"], "show": "-1"}) == "grpo-adv browse a --show=-1"
+    assert command_line("browse", {"inputs": ["a"], "show": "-1"}) == "grpo-adv browse a --show=-1"
 
 
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0, -1.0, float("nan")]), max_size=40))
