@@ -102,6 +102,10 @@ def read(words: Sequence[str]) -> Line | int:
         text = error.format_message().rstrip(".")
         if hasattr(error, "possibilities"):
             raise _unknown_option(error) from None
+        name = getattr(error, "ctx").info_name if "extra argument" in text else ""  # noqa: B009 - typer does not declare it
+        for row in COMMANDS[name].options if name in COMMANDS else ():
+            if EVERY[row].required:  # a second file has a flag
+                raise UsageError(f"{name} takes one file", f"the other one is {EVERY[row].flag} FILE") from None
         raise UsageError(f"{text[0].lower()}{text[1:]} (see --help)") from None
     if isinstance(answer, Line):
         return answer

@@ -34,6 +34,7 @@ MEANT: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             **dict.fromkeys(("raft", "rft", "bon", "bestofn", "rejectionsampling"), _BEST),
             **dict.fromkeys(("normalize", "normalise", "zscore", "standardize", "groupnorm"), _ZSCORE),
             **dict.fromkeys(("drgrpo", "grpodonright", "grponostd"), _DR_GRPO),
+            **dict.fromkeys(("loo", "leaveoneout"), "leave-one-out is --method rloo"),
             **dict.fromkeys(("rpp", "reinforceplusplus", "reinforcepp"), "REINFORCE++ is --method reinforce++"),
         },
         "scale": {

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +32,7 @@ from grpo_cli.values.paths import absent
 
 NULL: Final = "null"  # the rows without a value
 LISTED: Final = 10  # values that a message lists
+ALIKE: Final = 0.8  # of two values of which one may be the other, misspelt
 
 
 def read(
@@ -104,7 +106,7 @@ def read_parts(
     A key is only that of rollouts where it is so in every part: one of them may have a single prompt with a single row.
     """
     whole, of_parts = columns_of_parts(tables, parts, warn=warn, over=over)
-    warnings = check(group(whole, Rule()), CHECKS_OF_FILES)
+    warnings = (*check(group(whole, Rule()), CHECKS_OF_FILES), *_misspelt(parts, whole.values[parts.column]))
     each = [one for one in CHECKS if one not in {*CHECKS_OF_FILES, only_singletons}]
     narrows, refused = [], list[DataError]()
     for columns in of_parts:
@@ -159,14 +161,33 @@ def columns_of_parts(
 def _values(column: pl.Series, parts: Parts) -> tuple[list[str], Codes]:
     """The parts in the order in which they appear, values as texts; and the number of its part for every row."""
     coded = encode([column], len(column))
-    first = column.gather(coded.first)
-    texts = first if first.dtype == pl.String else canonical(first).str.strip_chars('"')
+    texts = _texts(column.gather(coded.first))
     if taken := {*parts.together.values()} & {*texts}:
         wrong = f"{parts.column}: {plain(taken.pop())} is a value, and the name of the part of several values"
         raise DataError(wrong, "name the values of that part in another order, or give each a plan")
     numbers: dict[str, int] = {}
-    of_code = [numbers.setdefault(parts.of_value(text), len(numbers)) for text in texts.fill_null(NULL).to_list()]
+    of_code = [numbers.setdefault(parts.of_value(text), len(numbers)) for text in texts]
     return list(numbers), np.array(of_code, np.uint32)[coded.codes.to_numpy()]
+
+
+def _texts(values: pl.Series) -> list[str]:
+    """Values as the names of plans have them."""
+    texts = values if values.dtype == pl.String else canonical(values).str.strip_chars('"')
+    return texts.fill_null(NULL).to_list()
+
+
+def _misspelt(parts: Parts, column: pl.Series) -> list[str]:
+    """Warn of a value with a plan that no row has, where nearly that value has the plan of all others."""
+    if OTHERS not in parts.plans:
+        return []
+    seen = _texts(column.unique(maintain_order=True))
+    named = {*parts.plans, *parts.together} - {OTHERS, *parts.together.values()}
+    others = [value for value in seen if value not in named]
+    near = {value: get_close_matches(value, others, 1, ALIKE) for value in sorted(named - {*seen})}
+    return [
+        f"no row has {parts.column} = {plain(value)}, which has a plan; {plain(one)} has the plan of {OTHERS}: is it misspelt?"
+        for value, found in near.items() for one in found
+    ]  # fmt: skip
 
 
 def _no_plan(parts: Parts, without: Mapping[str, int], unused: Sequence[str]) -> DataError:

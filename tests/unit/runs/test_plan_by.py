@@ -484,6 +484,25 @@ def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows(tmp_p
     assert adv(*words, "a:method=rloo", "--plan", "default:", cwd=tmp_path).status == 0
 
 
+@pytest.mark.parametrize(
+    ("plans", "warned"),
+    [
+        (["mth:method=rloo"], "no row has env = mth, which has a plan; math has the plan of default: is it misspelt?"),
+        (["math:method=rloo", "cde:with=math"], "no row has env = cde, which has a plan; code has the plan of default"),
+        (["math:method=rloo", "code:with=math"], ""),
+        (["maths:method=rloo", "math:method=grpo"], ""),  # each of them has a plan
+        (["search:method=rloo"], ""),  # of another file
+    ],
+)
+def test_a_misspelt_value_is_told_where_others_have_a_plan(plans: list[str], warned: str, tmp_path: Path) -> None:
+    rows = [{"prompt_id": f"{env}{k // 2}", "env": env, "reward": k % 2} for env in ("math", "code") for k in range(4)]
+    write(tmp_path / "in.jsonl", rows)
+    words = [word for plan in ("default:", *plans) for word in ("--plan", plan)]
+    done = adv("inspect", "in.jsonl", "--plan-by", "env", *words, "--json", cwd=tmp_path)
+    warnings = json.loads(done.out)["warnings"]
+    assert [line.startswith(warned) for line in warnings] == [True] * bool(warned)
+
+
 def test_a_plan_of_a_value_that_no_row_has_needs_nothing(tmp_path: Path) -> None:
     """It may need columns that the file does not have; it stops the run where rows have its value."""
     rows = [{"env": "a", "id": k // 2, "reward": k % 2} for k in range(4)]
