@@ -110,7 +110,10 @@ def _without_repeats(lines: pl.DataFrame, piece: int) -> tuple[Index | None, pl.
 
 def _numbered_lines(lines: pl.DataFrame, piece: int) -> tuple[Codes, Codes]:
     """The number of every line among distinct lines, in order of first appearance, and the first position of each."""
-    words = _words(lines.to_series()) if lines.width == 1 else packed(lines.get_columns())[0]
+    key = lines.to_series()
+    if lines.width == 1 and _is_whole(key):  # an integer is its own word
+        return _numbered(key.to_numpy().astype(np.int64, copy=False).view(np.uint64), piece)
+    words, _ = packed(lines.get_columns())
     if words is not None:
         return _numbered(words, piece)
     for seed in count():
@@ -125,8 +128,7 @@ def packed(columns: Sequence[pl.Series]) -> tuple[Words | None, int]:
 
     None where the columns hold anything else, or need more than 64 bits.
     """
-    parts = [part for column in columns if (part := _words(column)) is not None]
-    if len(parts) < len(columns):
+    if not all(map(_is_whole, columns)):
         return None, 0
     lows = [int(column.min() or 0) for column in columns]  # type: ignore[arg-type]
     spans = [int(column.max() or 0) - low + 1 for low, column in zip(lows, columns, strict=True)]  # type: ignore[arg-type]
@@ -134,19 +136,17 @@ def packed(columns: Sequence[pl.Series]) -> tuple[Words | None, int]:
     if possible > WORDS:
         return None, possible
     words = np.zeros(len(columns[0]), np.uint64)
-    for part, low, span in zip(parts, lows, spans, strict=True):
+    for column, low, span in zip(columns, lows, spans, strict=True):
         words *= np.uint64(span % WORDS)
-        words += part
+        # Negative numbers are those from 2^64 down, a few at a time: a converted column would be as large as the words.
+        np.add(words, column.to_numpy(), out=words, dtype=np.uint64, casting="unsafe")
         words -= np.uint64(low % WORDS)
     return words, possible
 
 
-def _words(column: pl.Series) -> Words | None:
-    """Whole numbers of up to 64 bits as they are: each is its own word."""
-    if not column.dtype.is_integer() or column.dtype in {pl.Int128, pl.UInt128} or column.null_count():
-        return None
-    wide = np.int64 if column.dtype.is_signed_integer() else np.uint64
-    return column.to_numpy().astype(wide, copy=False).view(np.uint64)
+def _is_whole(column: pl.Series) -> bool:
+    """Whether it has whole numbers of up to 64 bits, and no null."""
+    return column.dtype.is_integer() and column.dtype not in {pl.Int128, pl.UInt128} and not column.null_count()
 
 
 def _numbered(words: Words, piece: int = PIECE) -> tuple[Codes, Codes]:

@@ -77,11 +77,9 @@ class Narrow(Located):
             ),
             warnings=warnings,
         )
-        return (
-            every
-            if groups.dropped is None
-            else every.at(np.flatnonzero(~groups.dropped[groups.coded.codes.to_numpy()]))
-        )
+        if groups.dropped is None:
+            return every
+        return every.at(np.flatnonzero(~groups.dropped[groups.coded.codes.to_numpy()]))
 
     def at(self, places: RowNumbers) -> Narrow:
         """The rows at these places, as if there were no others; the groups that are left are numbered again."""

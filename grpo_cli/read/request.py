@@ -222,13 +222,10 @@ def columns_of_roles(binding: Binding, plan: Plan) -> dict[str, str]:
     """The column of each extra quantity: all that the plan needs, and optional ones that were named."""
     missing = [role for role in plan.needs if role not in binding.roles]
     if missing:
-        reader = plan.reader(missing[0])
-        specs = [ROLES[role] for role in missing if plan.reader(role) == reader]
-        what, flags = "; ".join(spec.meaning for spec in specs), " ".join(f"{spec.flag} COLUMN" for spec in specs)
-        equal = ", or --length-column equal when every response counts the same" if missing[0] == "length" else ""
-        raise UsageError(
-            f"{reader} needs {what}", f"name the {'column' if len(specs) == 1 else 'columns'} with {flags}{equal}"
-        )
+        what = "; ".join(f"{plan.reader(role)} needs {ROLES[role].meaning}" for role in missing)
+        flags = " and ".join(f"{ROLES[role].flag} COLUMN" for role in missing)
+        equal = ", or --length-column equal when every response counts the same" if missing == ["length"] else ""
+        raise UsageError(what, f"name the {'column' if len(missing) == 1 else 'columns'} with {flags}{equal}")
     return dict(binding.roles)
 
 
