@@ -238,7 +238,7 @@ def _with_columns(
     carried: dict[str, Kind] = {**binding.carried, **dict.fromkeys(steps, "key")}
     if "length" in columns:
         by_name = view.length is None and "length" not in binding.roles
-        carried[columns["length"]] = "key" if by_name else "number"
+        carried.setdefault(columns["length"], "key" if by_name else "number")
     if view.duplicates and "text" in columns:
         carried[columns["text"]] = "key"
     if columns.get("by") not in {None, FILE}:

@@ -256,6 +256,12 @@ def test_two_columns_of_one_file_say_the_same_as_two_files(tmp_path: Path) -> No
     )  # fmt: skip
 
 
+def test_a_column_of_texts_that_has_the_name_of_a_length_is_no_reward(tmp_path: Path) -> None:
+    write(tmp_path / "in.jsonl", [{"prompt_id": k // 2, "reward": k % 2, "length": "ab"[k % 2]} for k in range(8)])
+    done = adv("inspect", "in.jsonl", "--rescored-column", "length", cwd=tmp_path)
+    assert (done.status, done.err.startswith("error: in.jsonl:1: length is 'a', expected a number")) == (1, True)
+
+
 def test_python_says_the_same_of_frames(tmp_path: Path) -> None:
     rows = rollouts(6)
     files(tmp_path, rows, "uuid")
