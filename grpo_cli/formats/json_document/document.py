@@ -279,13 +279,14 @@ def _json_text(text: str, row: Rollout, name: str) -> str | None:
 def _document(documents: Documents, source: Input) -> _Text:
     """The document of a file, parsed once for names, columns and weaving; only the last file is cached."""
     key = (documents, source)
-    if key not in _AT_HAND:
+    document = _AT_HAND.get(key)
+    if document is None:
         _AT_HAND.clear()  # before the next document takes memory
         with unpacked(source) as handle:
             mark, text = _decoded(handle.read())
         rows = documents.rollouts(source, text, 1)
-        _AT_HAND[key] = _Text(text, mark, 1, rows, rows.lists, rows.empty)
-    return _AT_HAND[key]
+        document = _AT_HAND[key] = _Text(text, mark, 1, rows, rows.lists, rows.empty)
+    return document
 
 
 def _decoded(raw: bytes) -> tuple[bytes, str]:
