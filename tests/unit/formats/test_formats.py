@@ -28,6 +28,7 @@ from grpo_cli.files.inputs import Input
 from grpo_cli.formats.columnar import panics_unprinted
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.json_document import document
+from grpo_cli.formats.json_document.document import Documents
 from grpo_cli.formats.registry import FORMATS, nested, of, sniff
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
@@ -737,3 +738,17 @@ def test_a_document_that_another_thread_drops_at_once_is_read_all_the_same(monke
 
     monkeypatch.setattr(document, "_AT_HAND", Dropping())
     assert scanned(FORMATS["json"], '[{"reward": 1}, {"reward": 2}]', "reward") == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("known", [Documents("json", "[].rollouts[]"), Documents("jsonl", "rollouts[]", lined=True)])
+def test_a_field_that_other_rollouts_have_themselves_is_never_taken_from_farther_out(known: Documents) -> None:
+    inner = [{"prompt": "own", "reward": 1}, {"reward": 0}, {"prompt": None, "reward": 0}]
+    text = json.dumps({"prompt": "outer", "step": 7, "rollouts": inner})
+    source = in_memory(text if known.lined else f"[{text}]")
+    columns, rows = ["prompt", "step"], np.arange(3)
+    values = [("own", 7), (None, 7), (None, 7)]
+    assert known.scan(source, [Field(name, "key") for name in columns]).frame.rows() == values
+    assert [row for part in known.rows(source, None, rows, columns, as_json=False) for row in part.rows()] == values
+    texts = [(None if prompt is None else json.dumps(prompt), str(step)) for prompt, step in values]
+    assert [row for part in known.rows(source, None, rows, columns, as_json=True) for row in part.rows()] == texts
+    assert known.read(source).select(columns).rows() == values
