@@ -752,3 +752,11 @@ def test_a_field_that_other_rollouts_have_themselves_is_never_taken_from_farther
     texts = [(None if prompt is None else json.dumps(prompt), str(step)) for prompt, step in values]
     assert [row for part in known.rows(source, None, rows, columns, as_json=True) for row in part.rows()] == texts
     assert known.read(source).select(columns).rows() == values
+
+
+@pytest.mark.parametrize("tail", [b"xxxx", b"PARE", b""])
+def test_a_sample_of_broken_or_encrypted_parquet_is_refused_in_one_line(tail: bytes) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"reward": [0.0, 1.0]}), sink)
+    with pytest.raises(DataError, match=r"^in: (not Parquet that can be read|the file is encrypted)"):
+        PARQUET.sample(in_memory(sink.getvalue()[:-4] + tail))
