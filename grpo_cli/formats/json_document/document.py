@@ -217,10 +217,7 @@ class Documents(Format):
             row, new = row + len(document.rows), new + len(kept)
             if self.lined and take is not None and not kept and document.text.strip():
                 continue  # also a record without rollouts
-            if len(kept) == len(document.rows):
-                pieces = walk.woven(document.text, document.rows, texts(document, kept))
-            else:
-                pieces = walk.without(document.text, document.rows, frozenset(kept), texts(document, kept))
+            pieces = walk.woven(document.text, document.rows, frozenset(kept), texts(document, kept))
             sink.write(document.mark)
             while some := list(islice(pieces, _PIECES)):
                 sink.write("".join(some).encode("utf-8", "surrogateescape"))
