@@ -7,6 +7,7 @@ Credentials are found as the tools of each store find them; no message contains 
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import re
@@ -223,10 +224,12 @@ def _folder(name: str) -> str:
 
 
 def _as_pattern(key: str) -> re.Pattern[str]:
-    """A glob: `*` and `?` stop at a slash, `**/` is any number of folders."""
+    """A glob: `*` and `?` stop at a slash, `**/` is any number of folders, `[!0]` is any other character but a slash."""
     words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", key)
-    return re.compile("".join(words.get(p, p if p.startswith("[") else re.escape(p)) for p in parts), re.DOTALL)
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[!?\]?[^]]*\])", key)
+    # What is translated ends with an anchor, which has two characters.
+    found = (words.get(p) or ("(?!/)" if p.startswith("[") else "") + fnmatch.translate(p)[:-2] for p in parts)
+    return re.compile("".join(found), re.DOTALL)
 
 
 def _listed(root: str, prefix: str) -> Iterator[Mapping[str, Any]]:

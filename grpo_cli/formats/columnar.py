@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,8 @@ from grpo_cli.values.token_lists import with_lists
 
 _SHOWN: Final = 24  # bytes at the start of a file of another kind
 STDERR: Final = 2
+_LOCK: Final = Lock()  # of the next
+_SILENT: Final[list[int | None]] = []  # for each call inside `panics_unprinted`, what the last of them restores
 EACH: Final = "[]"  # the step from a list to its items
 # Errors of pyarrow and polars for a broken file; pyarrow also decodes column names, which may not be UTF-8.
 BROKEN: Final = (
@@ -49,18 +52,27 @@ def readable(source: Input, format_name: str) -> Iterator[None]:
 @contextmanager
 def panics_unprinted() -> Iterator[None]:
     """Keep the panic messages of polars from standard error: the exception says enough."""
-    try:
-        stderr = os.dup(STDERR)
-    except OSError:  # it is closed
-        yield
-        return
-    with open(os.devnull, "wb") as nothing:  # noqa: PTH123 - a device
-        os.dup2(nothing.fileno(), STDERR)
+    with _LOCK:
+        _SILENT.append(_SILENT[0] if _SILENT else _silenced())
     try:
         yield
     finally:
-        os.dup2(stderr, STDERR)
-        os.close(stderr)
+        with _LOCK:
+            stderr = _SILENT.pop()
+            if stderr is not None and not _SILENT:
+                os.dup2(stderr, STDERR)
+                os.close(stderr)
+
+
+def _silenced() -> int | None:
+    """What standard error was before it was silenced; None where it is closed."""
+    try:
+        stderr = os.dup(STDERR)
+    except OSError:
+        return None
+    with open(os.devnull, "wb") as nothing:  # noqa: PTH123 - a device
+        os.dup2(nothing.fileno(), STDERR)
+    return stderr
 
 
 def frame_of(table: pa.Table) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 import numpy as np
 import polars as pl
@@ -39,6 +39,16 @@ _AT_ONCE: Final = 64  # trajectories in memory
 _CHEAP: Final = 256  # trajectories that are read to compare prompts
 _ROLES: Final = {"system": "system", "user": "user", "agent": "assistant"}
 _COUNTED: Final = ("n_input_tokens", "n_cache_tokens", "n_output_tokens", "cost_usd")
+# What a result and each of its steps may have at these paths, or null.
+_KINDS: Final[Mapping[tuple[str, ...], tuple[type, ...]]] = {
+    ("verifier_result",): (dict,),
+    ("verifier_result", "rewards"): (dict,),
+    ("exception_info",): (dict,),
+    ("exception_info", "exception_type"): (str,),
+    ("agent_result",): (dict,),
+    **{("agent_result", name): (int, float) for name in _COUNTED},
+    ("step_results",): (list,),
+}
 Object = Mapping[str, Any]
 
 
@@ -139,14 +149,27 @@ def _ask_for_texts(columns: Iterable[str]) -> bool:
 def _result(folder: Path) -> Object:
     try:
         found = json.loads((folder / RESULT).read_bytes())
-        if isinstance(found, dict) and "task_name" in found:
-            return found
-        why = "it has no task_name"
+        why = _oddity(found)
     except (OSError, ValueError, RecursionError) as error:
         why = str(error).lower()
+    if not why:
+        return cast("Object", found)
     raise DataError(
         f"{folder / RESULT}: not the result of a trial: {why}", "remove that folder, or run the trial again"
     )
+
+
+def _oddity(found: Any) -> str:
+    """What keeps this from being a result, if anything."""
+    if not isinstance(found, dict) or "task_name" not in found:
+        return "it has no task_name"
+    steps = found.get("step_results")
+    for each in (found, *(steps if isinstance(steps, list) else ())):
+        for path, kinds in _KINDS.items():
+            value = _at(each, *path)
+            if not isinstance(value, (*kinds, type(None))):
+                return f"{'.'.join(path)} is {json.dumps(value)[:40]}"
+    return ""
 
 
 def _at(value: Any, *path: str) -> Any:

@@ -309,7 +309,7 @@ def _kind(dtype: pl.DataType) -> str:
 
 def words(key: pl.Series) -> str:
     """The first key of a column in words. Python's own have neither nanoseconds nor every year."""
-    if _beyond_json(key.dtype) and not isinstance(key.dtype, pl.Binary):
+    if _holds(key.dtype, _is_beyond_json) and not _is_bytes(key.dtype):
         return (canonical(key)[0] or "null").removeprefix(f"{_kind(key.dtype)}:")
     return str(key.to_list()[0])
 
@@ -381,8 +381,8 @@ def plain_keys(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def without_bytes(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with bytes as base64, since JSON has no bytes."""
-    return frame.with_columns(series.bin.encode("base64") for series in frame if isinstance(series.dtype, pl.Binary))
+    """The frame with bytes at any depth as base64, and keys of maps as text, since JSON has nothing else for them."""
+    return frame.with_columns(_as_texts(series, _is_bytes) for series in frame if _holds(series.dtype, _is_bytes))
 
 
 def texts_of_nested(frame: pl.DataFrame) -> pl.DataFrame:
@@ -395,32 +395,48 @@ def texts_of_nested(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _texts_of(nested: pl.Series) -> pl.Series:
-    values = _of_json(nested) if _beyond_json(nested.dtype) else nested
+    values = _as_texts(nested, _is_beyond_json) if _holds(nested.dtype, _is_beyond_json) else nested
     texts = [None if value is None else json_text(value) for value in values.to_list()]
     return pl.Series(nested.name, texts, dtype=pl.String)
 
 
-def _beyond_json(dtype: Any) -> bool:
-    """Whether some of a column is dates, times or bytes: as values of Python they would lose their nanoseconds."""
+def _is_bytes(dtype: pl.DataType) -> bool:
+    return isinstance(dtype, pl.Binary)
+
+
+def _is_beyond_json(dtype: pl.DataType) -> bool:
+    """Whether values are dates, times or bytes: as values of Python they would lose their nanoseconds."""
+    return isinstance(dtype, pl.Binary) or dtype.is_temporal()
+
+
+def _holds(dtype: Any, is_text: Callable[[pl.DataType], bool]) -> bool:
+    """Whether `_as_texts` changes some of a column of this type."""
     if isinstance(dtype, (pl.List, pl.Array)):
-        return _beyond_json(dtype.inner)
+        return _holds(dtype.inner, is_text)
     if isinstance(dtype, pl.Struct):
-        return any(_beyond_json(one.dtype) for one in dtype.fields)
-    return isinstance(dtype, pl.Binary) or bool(dtype.is_temporal())
+        return any(_holds(one.dtype, is_text) for one in dtype.fields)
+    if isinstance(dtype, pl.Map):
+        return dtype.key != pl.String or _holds(dtype.value, is_text)
+    return is_text(dtype)
 
 
-def _of_json(series: pl.Series) -> pl.Series:
-    """The column with texts for these."""
+def _as_texts(series: pl.Series, is_text: Callable[[pl.DataType], bool]) -> pl.Series:
+    """The column with texts for values of these types, at any depth, and for keys of maps."""
     dtype = series.dtype
     if isinstance(dtype, pl.Array):
-        return _of_json(series.arr.to_list())
-    if isinstance(dtype, pl.List):
-        inner = _of_json(pl.Series([], dtype=dtype.inner)).dtype
-        texts = series.list.eval(pl.element().map_batches(_of_json, inner, is_elementwise=True))
+        return _as_texts(series.arr.to_list(), is_text)
+    if isinstance(dtype, pl.Map):
+        entries = _as_texts(series.cast(pl.List(pl.Struct({"key": dtype.key, "value": dtype.value}))), is_text)
+        value = _as_texts(pl.Series([], dtype=dtype.value), is_text).dtype
+        texts = entries.cast(pl.Map(pl.String(), value))
+    elif isinstance(dtype, pl.List):
+        inner = _as_texts(pl.Series([], dtype=dtype.inner), is_text).dtype
+        each = pl.element().map_batches(lambda items: _as_texts(items, is_text), inner, is_elementwise=True)
+        texts = series.list.eval(each)
     elif isinstance(dtype, pl.Struct):
-        members = [_of_json(series.struct.field(name)).alias(name) for name in series.struct.fields]
+        members = [_as_texts(series.struct.field(name), is_text).alias(name) for name in series.struct.fields]
         texts = pl.select(pl.when(series.is_not_null()).then(pl.struct(members))).to_series()
-    elif isinstance(dtype, pl.Binary) or dtype.is_temporal():
+    elif is_text(dtype):
         texts = canonical(series).str.replace(r"^\w+:", "")
         if isinstance(dtype, pl.Datetime) and dtype.time_zone:
             texts += "Z"

@@ -81,6 +81,7 @@ def choose_targets(
     if output.in_place:
         return _in_place_targets(tables, output)
     targets = _named_targets(tables, output)
+    _refuse_shared(targets)
     if output.resume and (not is_folder(output.to) or is_url(str(output.to))):
         raise UsageError("--resume keeps its notes in the output directory", "give -o DIRECTORY/")
     in_place = "" if output.word == "selected" else ", or add the column to it with --in-place"
@@ -96,17 +97,18 @@ def choose_targets(
         force = output.force or (owned is not None and owned(target.path))
         left = "not left by a run with --resume: " if output.resume else ""
         refuse_path(target.path, inputs, force=force, makes_folders=is_folder(output.to), hint=left, in_place=in_place)
-    _refuse_shared(targets)
     return targets
 
 
 def _refuse_shared(targets: Sequence[Target]) -> None:
-    """Refuse two outputs that are the same file, as symlinks in the output directory can make them."""
-    seen: dict[str, Path] = {}
-    for path in (target.path for target in targets if target.path is not None):
-        other = seen.setdefault(os.path.realpath(path), path)
-        if other is not path:
-            raise UsageError(f"{other} and {path} are the same file", "remove the link, or give another -o")
+    """Refuse two outputs that are the same: `x.db` and `x.pt` both become `x.jsonl`, and symlinks can lead to one file."""
+    seen: dict[str, Target] = {}
+    for target in targets:
+        other = seen.setdefault(os.path.realpath(target.path) if target.path else target.name, target)
+        if other.name != target.name:
+            raise UsageError(f"{other.name} and {target.name} are the same file", "remove the link, or give another -o")
+        if other is not target:
+            raise UsageError(f"two inputs would be written to {target.name}", "give each a run and a -o of its own")
 
 
 def choose_target(tables: Sequence[FileTable], output: Output) -> Target:

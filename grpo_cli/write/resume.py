@@ -35,9 +35,13 @@ def identity(plan: Plan, binding: Binding, parts: Parts | None, output: Output, 
 
     Without ctime: another mode, owner or link does not change the content of a file.
     """
+    sources = [table.source for table in tables]
     inputs = [
-        (os.path.realpath(table.source.path), {name: getattr(table.source.pin, name) for name in _STATE})
-        for table in tables
+        (
+            os.path.realpath(source.path) if source.is_local else source.path,
+            [getattr(source.pin, name) for name in _STATE],
+        )
+        for source in sources
     ]
     by_value = (
         []

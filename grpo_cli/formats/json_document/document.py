@@ -112,17 +112,17 @@ class Documents(Format):
 
     def columns(self, source: Input) -> list[str]:
         """Names in the rollouts, then in the objects around them, nearest first."""
-        names = _outline(self, source).names
+        names = list(_outline(self, source).far)
         if not names:
             raise self._no_rows(source)
-        return list(names)
+        return names
 
     def _no_rows(self, source: Input) -> DataError:
         return DataError(f"{source.name}: no rows", f"there is nothing at {self.path}" if self.path else "")
 
     def outer_columns(self, source: Input) -> frozenset[str]:
         """Names that no rollout has itself."""
-        return _outline(self, source).outer
+        return frozenset(name for name, far in _outline(self, source).far.items() if far)
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
         return _outline(self, source).sample
@@ -173,18 +173,22 @@ class Documents(Format):
     def rows(
         self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool
     ) -> Iterator[pl.DataFrame]:
-        """Some columns of single rollouts; the JSON texts of their own fields are unchanged."""
+        """Some columns of single rollouts; the JSON texts of their own fields are unchanged.
+
+        As in a scan, a rollout that lacks a field of others has none, whatever stands farther out.
+        """
+        wanted = [(name, _outline(self, source).far.get(name)) for name in columns]
         every = ((document, row) for document in self.texts(source) for row in document.rows)
-        wanted = frozenset(numbers.tolist())
+        taken = frozenset(numbers.tolist())
         first = enumerate(islice(every, int(numbers.max(initial=-1)) + 1))
-        chosen = ((at, document, row) for at, (document, row) in first if at in wanted)
+        chosen = ((at, document, row) for at, (document, row) in first if at in taken)
         while some := list(islice(chosen, _TEXTS)):
             try:
                 if as_json:
-                    found = [[_json_text(document.text, row, name) for name in columns] for _, document, row in some]
+                    found = [[_json_text(document.text, row, *one) for one in wanted] for _, document, row in some]
                 else:
                     places = [(partial(self.place, source, at), row) for at, _, row in some]
-                    found = [[_value(row, name, place) for name in columns] for place, row in places]
+                    found = [[_value(row, *one, place) for one in wanted] for place, row in places]
                 yield cells.frame_of_rows(found, columns, as_json=as_json)
             except UnicodeEncodeError:
                 raise DataError(f"{source.name}: not UTF-8") from None
@@ -213,10 +217,7 @@ class Documents(Format):
             row, new = row + len(document.rows), new + len(kept)
             if self.lined and take is not None and not kept and document.text.strip():
                 continue  # also a record without rollouts
-            if len(kept) == len(document.rows):
-                pieces = walk.woven(document.text, document.rows, texts(document, kept))
-            else:
-                pieces = walk.without(document.text, document.rows, frozenset(kept), texts(document, kept))
+            pieces = walk.woven(document.text, document.rows, frozenset(kept), texts(document, kept))
             sink.write(document.mark)
             while some := list(islice(pieces, _PIECES)):
                 sink.write("".join(some).encode("utf-8", "surrogateescape"))
@@ -225,15 +226,19 @@ class Documents(Format):
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
         """A row per rollout with its fields and those of the objects around it, except lists."""
-        found = [self._flat(row) for document in self.texts(source) for row in document.rows]
+        rows = [row for document in self.texts(source) for row in document.rows]
+        nearest = _nearest(rows)
+        found = [self._flat(row, nearest) for row in rows]
         names = dict.fromkeys(name for row in found for name in row)
         yield pl.DataFrame({name: series_of(name, [row.get(name) for row in found]) for name in names})
 
-    def _flat(self, row: Rollout) -> dict[str, Any]:
+    def _flat(self, row: Rollout, nearest: Mapping[str, int]) -> dict[str, Any]:
         around: dict[str, Any] = {}
-        for scope in row.scopes:
-            around |= {name: value for name, value in scope.items() if not isinstance(value, list)}
-        return {**{name: value for name, value in around.items() if name not in row.value}, **row.value}
+        for far, scope in zip(range(len(row.scopes), 0, -1), row.scopes, strict=True):
+            around |= {
+                name: value for name, value in scope.items() if nearest[name] == far and not isinstance(value, list)
+            }
+        return {**around, **row.value}
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
         """Write a new file: an array of objects, or an object per line."""
@@ -260,15 +265,15 @@ class Documents(Format):
             yield Record(place, f"{document.text[done:]}{document.mark!r}")
 
 
-def _value(row: Rollout, name: str, place: Callable[[], str]) -> Any:
+def _value(row: Rollout, name: str, nearest: int | None, place: Callable[[], str]) -> Any:
     far, value = row.value_of(name, place)
-    return None if far < 0 else value
+    return None if far < 0 or (nearest is not None and far > nearest) else value
 
 
-def _json_text(text: str, row: Rollout, name: str) -> str | None:
+def _json_text(text: str, row: Rollout, name: str, nearest: int | None) -> str | None:
     """The JSON text of a column of a rollout, or of the nearest object around it that has it; None if there is none."""
     far, value = row.value_of(name, lambda: "a rollout")
-    if far < 0 or value is None:
+    if far < 0 or value is None or (nearest is not None and far > nearest):
         return None
     if far > 0:
         return cells.json_as_is(value)
@@ -279,13 +284,14 @@ def _json_text(text: str, row: Rollout, name: str) -> str | None:
 def _document(documents: Documents, source: Input) -> _Text:
     """The document of a file, parsed once for names, columns and weaving; only the last file is cached."""
     key = (documents, source)
-    if key not in _AT_HAND:
+    document = _AT_HAND.get(key)
+    if document is None:
         _AT_HAND.clear()  # before the next document takes memory
         with unpacked(source) as handle:
             mark, text = _decoded(handle.read())
         rows = documents.rollouts(source, text, 1)
-        _AT_HAND[key] = _Text(text, mark, 1, rows, rows.lists, rows.empty)
-    return _AT_HAND[key]
+        document = _AT_HAND[key] = _Text(text, mark, 1, rows, rows.lists, rows.empty)
+    return document
 
 
 def _decoded(raw: bytes) -> tuple[bytes, str]:
@@ -295,26 +301,35 @@ def _decoded(raw: bytes) -> tuple[bytes, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Outline:
-    """All names of a file, the names that only objects around rollouts have, and the first rollouts."""
+    """How far out the nearest field of each name is, nearest names first, and the first rollouts."""
 
-    names: tuple[str, ...]
-    outer: frozenset[str]
+    far: Mapping[str, int]
     sample: tuple[dict[str, Any], ...]
 
 
 @lru_cache(maxsize=_OUTLINES)
 def _outline(documents: Documents, source: Input) -> _Outline:
     """The outline of a file, cached: a large document takes seconds to parse."""
-    names: dict[int, dict[str, None]] = {}
     sample: list[Any] = []
-    for document in islice(documents.texts(source), _HEAD if documents.lined else None):
-        for row in document.rows:
-            for far, scope in enumerate((row.value, *reversed(row.scopes))):
-                names.setdefault(far, {}).update(dict.fromkeys(scope))
-            if len(sample) < _SAMPLE:
-                sample.append(row.value)
-    every = dict.fromkeys(name for far in sorted(names) for name in names[far])
-    return _Outline(tuple(every), frozenset(every) - {*names.get(0, ())}, tuple(sample))
+
+    def rows() -> Iterator[Rollout]:
+        for document in islice(documents.texts(source), _HEAD if documents.lined else None):
+            sample.extend(row.value for row in document.rows[: _SAMPLE - len(sample)])
+            yield from document.rows
+
+    return _Outline(_nearest(rows()), tuple(sample))
+
+
+def _nearest(rows: Iterable[Rollout]) -> dict[str, int]:
+    """How far out of a rollout the nearest field of each name is, in any row: 0 is the rollout; the nearest come first."""
+    names: dict[int, dict[str, None]] = {}
+    for row in rows:
+        for far, scope in enumerate((row.value, *reversed(row.scopes))):
+            names.setdefault(far, {}).update(dict.fromkeys(scope))
+    nearest: dict[str, int] = {}
+    for far in sorted(names):
+        nearest |= {name: far for name in names[far] if name not in nearest}
+    return nearest
 
 
 def _ordered(source: Input, take: np.ndarray) -> frozenset[int]:

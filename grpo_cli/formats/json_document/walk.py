@@ -165,18 +165,8 @@ def put(text: str, names: Sequence[str], values: Sequence[str], *, replace: bool
     return f"{head}{members}{text[last:]}"
 
 
-def woven(text: str, rows: Sequence[Rollout], texts: Iterable[str]) -> Iterator[str]:
-    """The document in pieces, with new texts for its rollouts."""
-    done = 0
-    for row, new in zip(rows, texts, strict=True):
-        yield text[done : row.start]
-        yield new
-        done = row.end
-    yield text[done:]
-
-
-def without(text: str, rows: Sequence[Rollout], kept: Collection[int], texts: Iterable[str]) -> Iterator[str]:
-    """The document in pieces with only the kept rollouts, in these new texts, without other separators."""
+def woven(text: str, rows: Sequence[Rollout], kept: Collection[int], texts: Iterable[str]) -> Iterator[str]:
+    """The document in pieces with the kept rollouts in these new texts, without the others and their separators."""
     fresh, done = iter(texts), 0
     for first, last in _lists(rows):
         yield text[done : rows[first].start]

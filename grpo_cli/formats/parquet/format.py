@@ -96,7 +96,7 @@ class Parquet(Format):
         yield frame
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
-        with source.open() as handle:
+        with _opened(source) as handle:
             return [row_of(pq.read_schema(handle))]
 
     def row_count(self, source: Input) -> int | None:
@@ -125,7 +125,7 @@ class Parquet(Format):
         """All rows of a file; for an object the first rows of some row groups, since each is a request."""
         if source.is_local:
             return range(height)
-        with source.open() as handle:
+        with _opened(source) as handle:
             metadata = pq.ParquetFile(handle).metadata
             groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
         ends = np.cumsum([group.num_rows for group in groups])

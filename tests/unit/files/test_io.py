@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import io
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
+from grpo_cli.files import stores
 from grpo_cli.files.atomic import replacing
 from grpo_cli.files.inputs import Input, expand, pinned, spool
 from grpo_cli.formats.registry import SUFFIXES
@@ -58,6 +60,18 @@ def test_patterns_keep_their_order_and_files_come_once(tree: Path) -> None:
 def test_two_stars_reach_every_level(tree: Path) -> None:
     touch("runs/x/1.jsonl", "runs/2.jsonl")
     assert sorted(names(["runs/**/*.jsonl"])) == ["runs/2.jsonl", "runs/x/1.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["step_[!0].jsonl", "step[!0]1.jsonl", "step_[0-2].*", "step_[]a].jsonl", "step_[!]0].jsonl", "step_[^0].jsonl", "step_[z-a].jsonl",
+     "step_[.jsonl", "[", "step_?.jsonl", "**/step_1.jsonl", "[!x]*/*"],
+)  # fmt: skip
+def test_a_glob_of_objects_means_what_it_means_of_files(pattern: str, tree: Path) -> None:
+    files = [*(f"step_{one}.jsonl" for one in "012a]^![\\"), "step/1.jsonl", "d/step_1.jsonl", "d/step_[.jsonl"]
+    touch(*files)
+    means = stores._as_pattern(pattern)
+    assert {name for name in files if means.fullmatch(name)} == {*glob.glob(pattern, recursive=True)}  # noqa: PTH207 - as inputs are found
 
 
 def test_a_glob_that_matches_directories_reads_what_is_in_them(tree: Path) -> None:

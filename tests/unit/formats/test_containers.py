@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import sqlite3
 import struct
 import subprocess
@@ -23,7 +24,7 @@ import pyarrow as pa
 import pytest
 
 from grpo_cli.errors import DataError, UsageError
-from tests.support.jobs import compute, look, rows_of, selected
+from tests.support.jobs import compute, look, rows_of, selected, write
 
 ROWS: list[dict[str, Any]] = [{"prompt_id": k // 2, "reward": float(k % 2), "text": f"é {k}\n"} for k in range(6)]
 RLOO = [-1.0, 1.0] * 3
@@ -50,6 +51,20 @@ def test_a_table_of_columns_and_data_is_read(more: dict[str, Any], tmp_path: Pat
     compute(path, method="rloo", output=f"{tmp_path}/out/")
     assert rows_of(tmp_path / "out" / "eval.table.jsonl") == rows_of(Path(out))
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("to", [None, "out/", "s3://bucket/out/"])
+@pytest.mark.parametrize("force", [False, True])
+def test_two_inputs_whose_outputs_would_have_one_name_are_refused(
+    to: str | None, *, force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths = [table(tmp_path / "x.json"), write(tmp_path / "x.jsonl", ROWS)]
+    options: dict[str, Any] = {"output": to} if to else {}
+    written = f"{to}x.jsonl" if to else f"{tmp_path}/x.advantages.jsonl"
+    with pytest.raises(UsageError, match=f"two inputs would be written to {re.escape(written)}; give each a run"):
+        compute(*paths, force=force, group_within="file", **options)
+    assert {*tmp_path.iterdir()} == {*paths}
 
 
 def test_a_table_is_never_written_into(tmp_path: Path) -> None:

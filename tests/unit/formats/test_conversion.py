@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
@@ -174,3 +177,50 @@ def test_another_number_of_rows_than_before_is_a_changed_input() -> None:
     weaving = inserting({"x": [1.0]})
     with pytest.raises(InputChanged):
         converted(b'{"a":1}\n{"a":2}\n' * 3, weaving)
+
+
+def in_base64(value: Any) -> Any:
+    """A value as JSON has it: bytes as base64, keys of maps as text."""
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, list):
+        return [in_base64(item) for item in value]
+    if isinstance(value, dict):
+        return {str(in_base64(name)): in_base64(inner) for name, inner in value.items()}
+    return value
+
+
+IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+BYTES: dict[str, tuple[pa.DataType, Any]] = {
+    "alone": (pa.binary(), b"\xff\x00"),
+    "image": (IMAGE, {"bytes": b"\xff\x00", "path": None}),
+    "list": (pa.list_(pa.binary()), [b"", None, b"\xfe"]),
+    "array": (pa.list_(pa.binary(), 2), [b"a", b"b"]),
+    "images": (pa.list_(IMAGE), [{"bytes": b"\x80", "path": "a"}, None]),
+    "map": (pa.map_(pa.string(), pa.list_(IMAGE)), {"a": [{"bytes": b"\x80", "path": "a"}]}),
+    "keys": (pa.map_(pa.binary(), pa.int64()), {b"\xff": 1}),
+    "numbered": (pa.map_(pa.int64(), pa.string()), {1: "a"}),
+}
+
+
+@pytest.mark.parametrize("target", ["jsonl", "json", "csv"])
+def test_bytes_at_any_depth_are_base64_where_a_format_has_none(target: str) -> None:
+    columns = {
+        name: pa.array([list(value.items()) if pa.types.is_map(dtype) else value, None], dtype)
+        for name, (dtype, value) in BYTES.items()
+    }
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink)
+    source, out = in_memory(sink.getvalue(), "x.parquet"), io.BytesIO()
+    convert(source, PARQUET, out, FORMATS[target], inserting(pl.DataFrame({"advantage": [0.5, 1.5]})), long=True)
+
+    if target == "csv":
+        read = list(csv.DictReader(io.StringIO(out.getvalue().decode())))
+        first, second = ({name: row[name] for name in BYTES} for row in read)
+        first = {name: text if name == "alone" else json.loads(text) for name, text in first.items()}
+        assert set(second.values()) == {""}
+    else:
+        text = out.getvalue().decode()
+        first, second = json.loads(text) if target == "json" else map(json.loads, text.splitlines())
+        assert set(second.values()) == {None, 1.5}
+    assert {name: first[name] for name in BYTES} == {name: in_base64(value) for name, (_, value) in BYTES.items()}

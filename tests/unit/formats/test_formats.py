@@ -8,7 +8,9 @@ import gzip
 import io
 import json
 import math
+import os
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +25,10 @@ from pyarrow import ipc
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files.inputs import Input
+from grpo_cli.formats.columnar import panics_unprinted
 from grpo_cli.formats.interface import Weaving
+from grpo_cli.formats.json_document import document
+from grpo_cli.formats.json_document.document import Documents
 from grpo_cli.formats.registry import FORMATS, nested, of, sniff
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
@@ -712,3 +717,46 @@ def test_the_values_of_rollouts_in_lines() -> None:
     known = nested(JSONL, "traces[]")
     assert list(known.cheap_rows(source, None, 10)) == list(range(10))
     assert single(known, source, None, np.array([1, 2, 9]), "q") == ["q0", "q1", "q4"]
+
+
+def test_standard_error_is_itself_again_when_the_last_of_several_threads_is_done(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(panics_unprinted())
+        second.enter_context(panics_unprinted())
+        first.close()
+        os.write(2, b"a panic of the second\n")
+    os.write(2, b"a message\n")
+    assert capfd.readouterr().err == "a message\n"
+
+
+def test_a_document_that_another_thread_drops_at_once_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dropping(dict[Any, Any]):
+        def __setitem__(self, key: Any, value: Any) -> None:
+            """What another thread's `clear` does right after it."""
+
+    monkeypatch.setattr(document, "_AT_HAND", Dropping())
+    assert scanned(FORMATS["json"], '[{"reward": 1}, {"reward": 2}]', "reward") == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("known", [Documents("json", "[].rollouts[]"), Documents("jsonl", "rollouts[]", lined=True)])
+def test_a_field_that_other_rollouts_have_themselves_is_never_taken_from_farther_out(known: Documents) -> None:
+    inner = [{"prompt": "own", "reward": 1}, {"reward": 0}, {"prompt": None, "reward": 0}]
+    text = json.dumps({"prompt": "outer", "step": 7, "rollouts": inner})
+    source = in_memory(text if known.lined else f"[{text}]")
+    columns, rows = ["prompt", "step"], np.arange(3)
+    values = [("own", 7), (None, 7), (None, 7)]
+    assert known.scan(source, [Field(name, "key") for name in columns]).frame.rows() == values
+    assert [row for part in known.rows(source, None, rows, columns, as_json=False) for row in part.rows()] == values
+    texts = [(None if prompt is None else json.dumps(prompt), str(step)) for prompt, step in values]
+    assert [row for part in known.rows(source, None, rows, columns, as_json=True) for row in part.rows()] == texts
+    assert known.read(source).select(columns).rows() == values
+
+
+@pytest.mark.parametrize("tail", [b"xxxx", b"PARE", b""])
+def test_a_sample_of_broken_or_encrypted_parquet_is_refused_in_one_line(tail: bytes) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"reward": [0.0, 1.0]}), sink)
+    with pytest.raises(DataError, match=r"^in: (not Parquet that can be read|the file is encrypted)"):
+        PARQUET.sample(in_memory(sink.getvalue()[:-4] + tail))

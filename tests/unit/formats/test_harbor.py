@@ -289,6 +289,33 @@ def test_a_job_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> Non
         look(top)
 
 
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ({"verifier_result": {"rewards": ["a"]}}, r'verifier_result\.rewards is \["a"\]'),
+        ({"verifier_result": {"rewards": "reward"}}, r'verifier_result\.rewards is "reward"'),
+        ({"verifier_result": {"rewards": 1.0}}, r"verifier_result\.rewards is 1\.0"),
+        ({"verifier_result": [1]}, r"verifier_result is \[1\]"),
+        ({"step_results": 3}, "step_results is 3"),
+        ({"step_results": {"a": {}}}, r'step_results is \{"a": \{\}\}'),
+        ({"step_results": [{"agent_result": "none"}]}, 'agent_result is "none"'),
+        ({"agent_result": "none"}, 'agent_result is "none"'),
+        ({"agent_result": {"n_output_tokens": "12"}}, r'agent_result\.n_output_tokens is "12"'),
+        ({"agent_result": {"cost_usd": [1]}}, r"agent_result\.cost_usd is \[1\]"),
+        ({"exception_info": {"exception_type": ["ApiError"]}}, r'exception_info\.exception_type is \["ApiError"\]'),
+        ({"exception_info": "ApiError"}, 'exception_info is "ApiError"'),
+    ],
+)
+def test_a_result_of_other_types_is_refused_with_its_file_and_the_field(
+    odd: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    top = harbor.job(tmp_path / "job", 1)
+    here = harbor.trial(top, "t", "a", {"reward": 1.0})
+    _write(here / "result.json", json.loads((here / "result.json").read_bytes()) | odd)
+    with pytest.raises(DataError, match=rf"a/result\.json: not the result of a trial: {why}; remove that folder"):
+        look(top)
+
+
 def test_other_folders_with_results_stay_folders(tmp_path: Path) -> None:
     for name in ("run1", "run2"):
         (tmp_path / name).mkdir()

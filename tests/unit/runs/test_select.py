@@ -394,6 +394,34 @@ def test_columns_of_types_that_do_not_go_together_are_an_error_and_nothing_is_wr
     assert adv("select", "1.parquet", "2.parquet", "--limit", "9", "-o", "one.jsonl", "-q", cwd=tmp_path).status == 0
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "kept"),
+    [
+        (pl.Series([1, 2**53]), pl.Series([0.5, None]), pl.Float64),
+        (pl.Series([1, 2**53 + 1]), pl.Series([0.5, None]), None),
+        (pl.Series([1, 2**63 - 1]), pl.Series([0.5, None]), None),
+        (pl.Series([1, -1]), pl.Series([1, 2**64 - 1], dtype=pl.UInt64), None),
+        (pl.Series([None, 0.1], dtype=pl.Float32), pl.Series([0.1, 1e300]), pl.Float64),
+        (pl.Series([1, 2**40]), pl.Series([0.5, 2.0], dtype=pl.Float32), pl.Float64),
+    ],
+)
+def test_numbers_of_two_types_keep_their_values_in_one_file_or_are_an_error(
+    one: pl.Series, other: pl.Series, kept: type[pl.DataType] | None, tmp_path: Path
+) -> None:
+    for step, values in enumerate((one, other)):
+        frame = pl.DataFrame({"prompt_id": [step] * 2, "reward": [0.0, 1.0], "x": values})
+        frame.write_ipc(tmp_path / f"{step}.arrow")
+    done = adv("select", ".", "--limit", "9", "-o", "one.arrow", "-q", cwd=tmp_path)
+    if kept is None:
+        assert (done.status, (tmp_path / "one.arrow").exists()) == (1, False)
+        assert "in different inputs, and no type of number holds all its values; give -o FILE.jsonl" in done.err
+        return
+    assert (done.status, done.err) == (0, "")
+    whole = pl.read_ipc(tmp_path / "one.arrow")["x"]
+    assert whole.dtype == kept
+    assert whole.to_list() == [*one, *other]
+
+
 def test_one_of_the_inputs_is_not_the_output(tmp_path: Path) -> None:
     place = _folder(tmp_path)
     done = adv("select", "run", "--limit", "9", "-o", "run/step_1.jsonl", "--force", cwd=place)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.json_document.walk import put, rows_of, steps, without, woven
+from grpo_cli.formats.json_document.walk import put, rows_of, steps, woven
 from grpo_cli.formats.registry import FORMATS, listed, nested, of
 from grpo_cli.values.cells import Field
 from grpo_cli.write.verify import verify
@@ -150,11 +150,11 @@ def test_new_members_are_all_that_differs(
     new = [put(text[row.start : row.end], ["advantage"], [str(i)], replace=True) for i, row in enumerate(rows)]
     numbered = iter(range(len(flat)))
     wanted = [[{**row, "advantage": next(numbered)} for row in inner] for inner in groups]
-    facts = json.loads("".join(woven(text, rows, new)))
+    facts = json.loads("".join(woven(text, rows, range(len(flat)), new)))
     assert [trace["inner"] for trace in facts["traces"]] == wanted
     assert {**facts, "traces": 0} == {**outer, "traces": 0}
     kept = data.draw(st.sets(st.sampled_from(range(len(flat)))) if flat else st.just(set()))
-    left = json.loads("".join(without(text, rows, kept, [new[at] for at in sorted(kept)])))
+    left = json.loads("".join(woven(text, rows, kept, [new[at] for at in sorted(kept)])))
     numbered = iter(range(len(flat)))
     assert [trace["inner"] for trace in left["traces"]] == [
         [row for row in inner if row["advantage"] in kept] for inner in wanted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import fcntl
 import json
 import os
@@ -10,8 +11,13 @@ from typing import Any
 
 import pytest
 
+from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.write.resume import NAME, Ledger
+from grpo_cli.files.stores import Stored
+from grpo_cli.formats import registry
+from grpo_cli.read.tables import Binding, FileTable
+from grpo_cli.write.outputs import Output
+from grpo_cli.write.resume import NAME, Ledger, identity
 from grpo_cli.write.verify import verify
 from tests.support.jobs import compute, rows_of, write
 from tests.support.samples import samples_in
@@ -104,6 +110,21 @@ def test_a_run_that_was_killed_can_be_resumed_by_another_plan_and_from_another_p
     whole = marks(place / "out")
     assert (facts["kept_outputs"], whole["step_1.jsonl"]) == (1, half["step_1.jsonl"])
     assert {name for name in before if half[name] != whole[name]} == {"step_2.jsonl", "step_10.jsonl"}
+
+
+def test_the_identity_of_a_run_on_objects_does_not_depend_on_where_it_is_started(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def identity_of(url: str, tag: str) -> str:
+        found = {"last_modified": dt.datetime(2026, 1, 2, tzinfo=dt.UTC), "size": 9, "e_tag": tag}
+        table = FileTable(Stored.of(url, found), registry.lines())
+        return identity(Plan(), Binding(), None, Output(), [table])
+
+    here = identity_of("s3://bucket/x.jsonl", "a")
+    assert here not in {identity_of("s3://bucket/y.jsonl", "a"), identity_of("s3://bucket/x.jsonl", "b")}
+    (place / "elsewhere").mkdir()
+    monkeypatch.chdir(place / "elsewhere")
+    assert identity_of("s3://bucket/x.jsonl", "a") == here
 
 
 def test_a_file_that_somebody_holds_is_not_rewritten_in_place(files: list[Path]) -> None:
