@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -302,7 +303,34 @@ def whole(tables: Sequence[Table]) -> pl.DataFrame:
     if schema is not None and schema.layout != LONG:
         wrong = f"the records of a {schema.title} hold several rollouts, and a frame has one a row"
         raise UsageError(wrong, "grpo-adv writes them to a file")
-    return pl.concat([table.format.read(table.source) for table in files], how="diagonal_relaxed")
+    return one_frame([table.format.read(table.source) for table in files])
+
+
+def one_frame(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The rows of all frames; numbers of several types become one type that holds them all, other differences are errors."""
+    types: dict[str, set[pl.DataType]] = {}
+    for name, dtype in chain.from_iterable(frame.schema.items() for frame in frames):
+        types.setdefault(name, set()).add(dtype)
+    for name, found in types.items():
+        known = found - {pl.Null()}
+        numeric = all(dtype.is_numeric() for dtype in known)
+        if len(known) > 1 and not (numeric and _is_exact([frame[name] for frame in frames if name in frame.columns])):
+            raise DataError(
+                f"{name} is {' and '.join(sorted(map(str, known)))} in different inputs"
+                + (", and no type of number holds all its values" if numeric else ""),
+                "give -o FILE.jsonl, or -o DIRECTORY/ for a file each",
+            )
+    return pl.concat(frames, how="diagonal_relaxed")
+
+
+def _is_exact(parts: Sequence[pl.Series]) -> bool:
+    """Whether numbers of several types keep their values in the type that they have in common, which files have."""
+    empty = [part.clear().to_frame() for part in parts]
+    common = pl.concat(empty, how="vertical_relaxed").to_series().dtype
+    if common in {pl.Int128, pl.UInt128}:
+        return False
+    back = [part.cast(common, strict=False).cast(part.dtype, strict=False) for part in parts]
+    return not any(part.ne_missing(values).any() for part, values in zip(parts, back, strict=True))
 
 
 def label(key: pl.DataFrame, at: int, row: int, width: int = SHOWN) -> str:

@@ -35,7 +35,7 @@ from grpo_cli.stats.group_rows import component_heads, show_group
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, Parted, key_columns, with_value
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, key_note, percent, verdicts
-from grpo_cli.values.cells import canonical
+from grpo_cli.values.cells import texts_of_nested
 from grpo_cli.values.key_text import labels_of, plain
 
 KEY: Final = 28
@@ -387,9 +387,9 @@ def _table_of_groups(inspection: Inspection, sort: str | None, top: int | None) 
     names = [name for name in (*GROUP_FACTS, "constant") if name in groups.columns]
     if sort is not None and sort not in names:
         raise UnknownName.among("fact of a group", sort, names)
-    keys = [canonical(key) if key.dtype.is_nested() else key for key in key_columns(narrow, names)]
+    keys = texts_of_nested(pl.DataFrame(key_columns(narrow, names)))
     heads = [key.alias(words(key.name)) for key in keys]
-    if not keys:
+    if not heads:
         heads = [(narrow.groups.first + 1).alias("first_row")]
     frame = pl.DataFrame([*heads, *groups.select(names).with_columns(pl.selectors.float().fill_nan(None))])
     if sort is not None:

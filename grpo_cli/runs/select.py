@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +16,6 @@ import polars as pl
 from grpo_cli.choosing.groups import Choice, Kept, select_rows
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError
 from grpo_cli.files.atomic import directories_synced
 from grpo_cli.files.compression import is_packed
 from grpo_cli.formats import registry
@@ -25,7 +23,7 @@ from grpo_cli.formats.convert import convert, taken
 from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
 from grpo_cli.read.build_table import rewards_before_outputs
 from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.tables import Binding, FileTable, refuse_changed
+from grpo_cli.read.tables import Binding, FileTable, one_frame, refuse_changed
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.inspection import View
@@ -121,37 +119,10 @@ def _join(
         else:
             notes = []
             each_table = zip(tables, each, strict=True)
-            whole = _one_frame([pl.concat(list(taken(table.source, table.format, rows))) for table, rows in each_table])
+            whole = one_frame([pl.concat(list(taken(table.source, table.format, rows))) for table, rows in each_table])
             target.format.write_parts(iter([whole]), handle, {})
         refuse_changed(tables)
     return notes
-
-
-def _one_frame(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The rows of all frames; numbers of several types become one type that holds them all, other differences are errors."""
-    types: dict[str, set[pl.DataType]] = {}
-    for name, dtype in itertools.chain.from_iterable(frame.schema.items() for frame in frames):
-        types.setdefault(name, set()).add(dtype)
-    for name, found in types.items():
-        known = found - {pl.Null()}
-        numeric = all(dtype.is_numeric() for dtype in known)
-        if len(known) > 1 and not (numeric and _is_exact([frame[name] for frame in frames if name in frame.columns])):
-            raise DataError(
-                f"{name} is {' and '.join(sorted(map(str, known)))} in different inputs"
-                + (", and no type of number holds all its values" if numeric else ""),
-                "give -o FILE.jsonl, or -o DIRECTORY/ for a file each",
-            )
-    return pl.concat(frames, how="diagonal_relaxed")
-
-
-def _is_exact(parts: Sequence[pl.Series]) -> bool:
-    """Whether numbers of several types keep their values in the type that they have in common, which files have."""
-    empty = [part.clear().to_frame() for part in parts]
-    common = pl.concat(empty, how="vertical_relaxed").to_series().dtype
-    if common in {pl.Int128, pl.UInt128}:
-        return False
-    back = [part.cast(common, strict=False).cast(part.dtype, strict=False) for part in parts]
-    return not any(part.ne_missing(values).any() for part, values in zip(parts, back, strict=True))
 
 
 def _join_lines(

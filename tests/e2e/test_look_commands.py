@@ -81,6 +81,19 @@ def test_wide_characters_fit_beside_the_numbers_of_a_group(tmp_path: Path) -> No
     assert len(of_rows) == 3 and all(70 < cell_len(line) <= 80 and line.endswith("...") for line in of_rows)
 
 
+def test_keys_of_bytes_and_lists_are_texts_of_a_table(tmp_path: Path) -> None:
+    keys = pl.DataFrame(
+        {"id": [b"\xff", b"\xff", b"a", b"a"], "tags": [["x"]] * 2 + [["x", "y"]] * 2, "reward": [0, 1] * 2}
+    )
+    keys.write_parquet(tmp_path / "in.parquet")
+    done = adv("inspect", "in.parquet", "-g", "id,tags", "--format", "csv", cwd=tmp_path)
+    assert [row[:2] for row in csv.reader(io.StringIO(done.out))] == [
+        ["id", "tags"],
+        ["/w==", '["x"]'],
+        ["YQ==", '["x","y"]'],
+    ]
+
+
 def test_presets_that_are_named_are_not_said_to_hide_others(place: Path) -> None:
     assert "--all lists" in adv("presets", cwd=place).out
     assert "--all lists" not in adv("presets", "trl", cwd=place).out

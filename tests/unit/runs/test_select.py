@@ -18,8 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import grpo_cli
 from grpo_cli.choosing.groups import Choice, Pick, pick_rows
-from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.resolve import normalized
 from tests.support import jobs
 from tests.support.command import adv
@@ -415,11 +416,13 @@ def test_numbers_of_two_types_keep_their_values_in_one_file_or_are_an_error(
     if kept is None:
         assert (done.status, (tmp_path / "one.arrow").exists()) == (1, False)
         assert "in different inputs, and no type of number holds all its values; give -o FILE.jsonl" in done.err
+        with pytest.raises(DataError, match="no type of number holds all its values"):
+            grpo_cli.select(tmp_path, limit=9)
         return
     assert (done.status, done.err) == (0, "")
     whole = pl.read_ipc(tmp_path / "one.arrow")["x"]
     assert whole.dtype == kept
-    assert whole.to_list() == [*one, *other]
+    assert whole.to_list() == [*one, *other] == grpo_cli.select(tmp_path / "[01].arrow", limit=9).frame["x"].to_list()
 
 
 def test_one_of_the_inputs_is_not_the_output(tmp_path: Path) -> None:
