@@ -143,10 +143,12 @@ def made(expression: str) -> Any:
     return eval(expression, {**globals()})  # noqa: S307 - the table is part of the tests
 
 
-def made_bytes(expression: str) -> bytes:
+def made_parts(expression: str) -> list[bytes]:
     """The content of a file; text in UTF-8."""
-    content: bytes | str = made(expression)
-    return content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+    content: bytes | str | list[bytes] = made(expression)
+    if isinstance(content, str):
+        content = content.encode("utf-8", "surrogatepass")
+    return content if isinstance(content, list) else [content]
 
 
-__all__ = ["Decimal", "datetime", "made", "made_bytes", "np", "pl", "timedelta"]
+__all__ = ["Decimal", "datetime", "made", "made_parts", "np", "pl", "timedelta"]
