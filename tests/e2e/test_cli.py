@@ -69,7 +69,7 @@ def test_the_first_command_of_the_readme_writes_beside_the_input(place: Path) ->
 
 
 def test_a_pipe_gives_lines_to_stdout_and_the_summary_to_stderr(place: Path) -> None:
-    done = process("compute", "-", cwd=place, stdin=ROWS)
+    done = adv("compute", "-", cwd=place, stdin=ROWS)
     assert [row["advantage"] for row in done.rows] == pytest.approx([0.7071057811867, -0.7071057811867])
     assert "method         grpo" in done.err
 

@@ -71,6 +71,19 @@ def test_select_has_one_engine(tmp_path: Path) -> None:
     assert "select has no option --engine; it is an option of compute, inspect, audit" in done.err
 
 
+BY_FILES = ("--group", "prompt_id", "--group-within", "input")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files that are only read."""
+    made = tmp_path_factory.mktemp("engines")
+    ray_runs.shards(made / "in", ray_runs.rows())
+    ray_runs.shards(made / "before", ray_runs.rows(seed=1))
+    assert adv("compute", "in", *BY_FILES, "-o", "scored/", cwd=made).status == 0
+    return made
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -88,13 +101,9 @@ def test_select_has_one_engine(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_both_engines_show_the_same(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_engines_show_the_same(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray_runs.without_ray(monkeypatch)
-    ray_runs.shards(tmp_path / "in", ray_runs.rows())
-    ray_runs.shards(tmp_path / "before", ray_runs.rows(seed=1))
-    given = ("--group", "prompt_id", "--group-within", "input")
-    adv("compute", "in", *given, "-o", "scored/", cwd=tmp_path)
-    local, by_tasks = (adv(*words, *given, *engine, cwd=tmp_path) for engine in ((), ("--engine", "ray")))
+    local, by_tasks = (adv(*words, *BY_FILES, *engine, cwd=folder) for engine in ((), ("--engine", "ray")))
     assert (local.status, local.err) == (0, "")
     without_time = [re.sub(r'"seconds": [0-9.]+', "", one.out) for one in (local, by_tasks)]
     assert without_time[0]

@@ -13,7 +13,7 @@ import pytest
 
 import grpo_cli
 from grpo_cli.options.table import COMMANDS, COMPARED, EVERY, OUTPUT, Option
-from tests.support.command import adv, process
+from tests.support.command import adv
 from tests.support.drawn import paired
 
 ROWS = "".join(
@@ -125,10 +125,10 @@ def test_a_value_in_it_cannot_write_to_the_terminal(place: Path) -> None:
 @pytest.mark.parametrize("name", ["grpo-adv.toml", "pyproject.toml"])
 def test_a_pipe_or_a_folder_of_that_name_is_not_opened(name: str, place: Path) -> None:
     os.mkfifo(place / name)
-    assert process("compute", "in.jsonl", "-o", "-", "-q", cwd=place).err == ""
+    assert adv("compute", "in.jsonl", "-o", "-", "-q", cwd=place).err == ""
     (place / name).unlink()
     (place / name).mkdir()
-    assert process("compute", "in.jsonl", "-o", "-", "-q", cwd=place).err == ""
+    assert adv("compute", "in.jsonl", "-o", "-", "-q", cwd=place).err == ""
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a = ", b"#" * (1 << 20) + b"#", b"[" * 100_000], ids=["bytes", "half", "large", "nested"])  # fmt: skip

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
+from urllib import request
 
 import boto3
 import numpy as np
@@ -44,38 +45,54 @@ MB: Final = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Proxy]:
-    with running() as port, proxied(port) as proxy:
+def port() -> Iterator[int]:
+    with running() as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def server(port: int) -> Iterator[Proxy]:
+    """The tool finds the server and its keys in the environment."""
+    with proxied(port) as proxy, pytest.MonkeyPatch.context() as patched:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patched.delenv(name)
+        patched.setenv("AWS_ENDPOINT_URL", proxy.address)
+        patched.setenv("AWS_ACCESS_KEY_ID", "known")
+        patched.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
+        patched.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        patched.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+        patched.setenv("AWS_CONFIG_FILE", os.devnull)
+        forget()
         yield proxy
+    forget()
+
+
+@pytest.fixture(scope="module")
+def client(server: Proxy, port: int) -> Any:
+    """The tests' own client goes past the proxy."""
+    return boto3.Session().client("s3", region_name="us-east-1", endpoint_url=f"http://127.0.0.1:{port}")
 
 
 @pytest.fixture
-def s3(server: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """A client of an empty bucket called `bucket`; the tool finds the server and its keys in the environment."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.address)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "known")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    forget()
-    client = boto3.Session().client("s3", region_name="us-east-1")
+def s3(port: int, server: Proxy, client: Any) -> Iterator[Any]:
+    """A client of an empty bucket called `bucket`."""
+    stores._remembered.cache_clear()
     client.create_bucket(Bucket="bucket")
     server.reset()
     yield client
-    server.reset()
-    for upload in uploads(client):
-        client.abort_multipart_upload(Bucket="bucket", Key=upload["Key"], UploadId=upload["UploadId"])
-    while names := keys(client):  # a page at a time
-        client.delete_objects(Bucket="bucket", Delete={"Objects": [{"Key": name} for name in names]})
-    client.delete_bucket(Bucket="bucket")
+    request.urlopen(request.Request(f"http://127.0.0.1:{port}/moto-api/reset", method="POST"), timeout=20).close()
+
+
+@pytest.fixture
+def afresh() -> Iterator[None]:
+    """For a test of other keys or settings: the clients of other tests are not in it, nor are its own in theirs."""
+    forget()
+    yield
     forget()
 
 
 def forget() -> None:
-    """Clients and bytes that an earlier test left in the process."""
+    """Clients and bytes that are in the process."""
     for one in (stores._store, stores._boto3, stores._remembered):
         one.cache_clear()
 
@@ -101,15 +118,15 @@ def uploads(client: Any) -> list[Any]:
 
 
 def test_the_text_of_a_parquet_object_never_travels(s3: Any, server: Proxy, tmp_path: Path) -> None:
-    rng, rows = np.random.default_rng(1), 8000
+    rng, rows = np.random.default_rng(1), 2000
     frame = pl.DataFrame({
         "prompt_id": np.repeat(np.arange(rows // 8), 8), "reward": rng.integers(0, 2, rows).astype(float),
         "text": [rng.bytes(8000).hex() for _ in range(rows)],
     })  # fmt: skip
     path = tmp_path / "in.parquet"
-    frame.write_parquet(path, compression="uncompressed", row_group_size=2000)
+    frame.write_parquet(path, compression="uncompressed", row_group_size=500)
     size = path.stat().st_size
-    assert size > 100 * MB
+    assert size > 30 * MB
     url = put(s3, "run/in.parquet", path)
     server.reset()
     assert adv("compute", url, "-o", "s3://bucket/out/", "-q", cwd=tmp_path).status == 0
@@ -287,7 +304,7 @@ def test_an_object_that_is_too_large_for_one_copy_is_copied_in_parts(
 def test_an_upload_of_many_parts_is_completed_or_forgotten(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [{**row, "text": "y" * (MB // 2)} for row in ROWS]
+    rows = [{**row, "text": "y" * (MB // 8)} for row in ROWS * 4]
     data = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
     url = put(s3, "in.jsonl", data)
     (tmp_path / "in.jsonl").write_bytes(data)
@@ -336,7 +353,7 @@ def test_a_gate_that_holds_leaves_no_object(s3: Any, tmp_path: Path) -> None:
 def test_a_server_that_is_busy_for_a_moment_is_asked_again(s3: Any, server: Proxy, tmp_path: Path) -> None:
     url = put(s3, "in.jsonl", LINES)
     for status in ("503 Slow Down", "500 Internal Server Error", "429 Too Many Requests"):
-        forget()
+        stores._remembered.cache_clear()
         server.reset()
         server.answers.append(status)
         done = adv("compute", url, "-o", "s3://bucket/out.jsonl", "--force", "-q", cwd=tmp_path)
@@ -344,12 +361,12 @@ def test_a_server_that_is_busy_for_a_moment_is_asked_again(s3: Any, server: Prox
         assert not server.answers
 
 
+@pytest.mark.usefixtures("afresh")
 def test_a_server_that_is_slow_is_asked_again(
     s3: Any, server: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = put(s3, "in.jsonl", LINES)
     monkeypatch.setattr(stores, "_CLIENT", {"timeout": timedelta(seconds=0.5)})
-    forget()
     server.pauses += [1.5, 0, 1.5]
     done = adv("compute", url, "-o", str(tmp_path / "out.jsonl"), "-q", cwd=tmp_path)
     assert (done.status, server.pauses) == (0, [])
@@ -374,7 +391,7 @@ def test_credentials_that_have_expired_are_said(s3: Any, server: Proxy, tmp_path
 def test_an_answer_that_is_cut_is_asked_for_again_or_refused(s3: Any, server: Proxy, tmp_path: Path) -> None:
     url = put(s3, "in.jsonl", LINES)
     assert adv("compute", url, "-o", "whole.jsonl", "-q", cwd=tmp_path).status == 0
-    forget()
+    stores._remembered.cache_clear()
     server.cut = 1
     done = adv("compute", url, "-o", "cut.jsonl", "-q", cwd=tmp_path)
     assert server.cut == 0
@@ -392,7 +409,7 @@ EXPORT: Final = ("--to", "weights", "--prompt", "prompt_id", "--response", "text
 def test_an_export_goes_on_where_the_store_stumbles(s3: Any, server: Proxy, tmp_path: Path, fault: str) -> None:
     url = put(s3, "in.jsonl", LINES)
     assert adv("export", url, *EXPORT, "-o", "whole.jsonl", cwd=tmp_path).status == 0
-    forget()
+    stores._remembered.cache_clear()
     server.answers += ["503 Slow Down"] * 2 * (fault == "busy")
     server.cut = int(fault == "cut")
     done = adv("export", url, *EXPORT, "-o", "s3://bucket/out.jsonl", cwd=tmp_path)
@@ -444,6 +461,7 @@ def test_what_a_store_refuses_is_said_in_one_line_without_credentials(
     assert "very-secret" not in done.err
 
 
+@pytest.mark.usefixtures("afresh")
 def test_a_bucket_or_credentials_that_are_missing_are_said(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -462,6 +480,7 @@ def test_a_bucket_or_credentials_that_are_missing_are_said(
     assert "no credentials were found; set AZURE_STORAGE" in adv("inspect", "az://box/in.jsonl", cwd=tmp_path).err
 
 
+@pytest.mark.usefixtures("afresh")
 @pytest.mark.parametrize("library", ["obstore", "boto3"])
 @pytest.mark.parametrize("output", ["s3://bucket/out.jsonl", "gs://bucket/out.jsonl"])
 def test_a_library_that_is_missing_is_named(
@@ -564,7 +583,6 @@ def web(files: dict[str, bytes], **more: Any) -> Iterator[tuple[str, type[Web]]]
         finally:
             serving.shutdown()
             thread.join()
-    forget()
 
 
 def test_a_file_on_a_web_server_is_read_by_parts(tmp_path: Path) -> None:

@@ -50,12 +50,18 @@ CASES = {
 }
 
 
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("scored") / "scored.jsonl"
+    assert adv("compute", str(SAMPLES / "rewards.jsonl"), "--quiet", "-o", str(path)).status == 0
+    return path
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for path in SAMPLES.iterdir():
+def folder(tmp_path: Path, scored: Path) -> Path:
+    for path in [*SAMPLES.iterdir(), scored]:
         if path.suffix in {".jsonl", ".parquet"}:
             shutil.copy(path, tmp_path)
-    assert adv("compute", "rewards.jsonl", "--quiet", "-o", "scored.jsonl", cwd=tmp_path).status == 0
     return tmp_path
 
 

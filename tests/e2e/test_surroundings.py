@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
-from tests.support.command import adv, process, taken
+from tests.support.command import adv, taken
 from tests.support.jobs import compute, rows_of, write
 
 ROWS = [{"prompt_id": "a", "reward": reward} for reward in (0, 1)]
@@ -49,7 +49,7 @@ def test_a_variable_that_is_not_set_is_no_choice(words: list[str], message: str,
 
 
 def test_the_directory_itself_is_an_input(place: Path) -> None:
-    assert process("compute", ".", "-q", cwd=place).status == 0
+    assert adv("compute", ".", "-q", cwd=place).status == 0
     assert sorted(path.name for path in place.iterdir()) == ["a.advantages.jsonl", "a.jsonl"]
 
 

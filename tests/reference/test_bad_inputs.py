@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.bad_files import made, made_bytes
+from tests.support.bad_files import made, made_parts
 from tests.support.command import TERMINAL, Done, adv
 
 TABLE: Final = Path(__file__).with_name("bad_inputs.toml")
@@ -63,7 +63,8 @@ def arguments(case: dict[str, Any], folder: Path) -> list[str]:
     name = case.get("input", "in.jsonl")
     for file, content in {name: case.get("made"), **case.get("files", {})}.items():
         if content is not None:
-            (folder / file).write_bytes(made_bytes(content))
+            with (folder / file).open("wb") as opened:
+                opened.writelines(made_parts(content))
     if "text" in case:
         (folder / name).write_text(case["text"], encoding="utf-8")
     command = case.get("command", "compute")

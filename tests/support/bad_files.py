@@ -12,6 +12,7 @@ import zlib
 from contextlib import closing
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -39,14 +40,27 @@ def gz(data: bytes | str) -> bytes:
     return gzip.compress(data.encode() if isinstance(data, str) else data, mtime=0)
 
 
+class Blocks:
+    """A compressor that gives each part a block of its own, and packs what comes again and again once."""
+
+    @staticmethod
+    @cache
+    def compress(data: bytes) -> bytes:
+        packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+        return packer.compress(data) + packer.flush(zlib.Z_FULL_FLUSH)
+
+    @staticmethod
+    def flush() -> bytes:
+        return b"\x03\x00"
+
+
 def gz_zeros(size: int) -> bytes:
-    """A small gzip file of many zeros: one compressed block, again and again."""
-    packer, zeros, checksum = zlib.compressobj(9, zlib.DEFLATED, -15), bytes(MB), 0
-    block = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)
+    """A small gzip file of many zeros."""
+    zeros, checksum = bytes(MB), 0
     for _ in range(size // MB):
         checksum = zlib.crc32(zeros, checksum)
-    head, last = bytes.fromhex("1f8b08000000000000ff"), b"\x03\x00"
-    return head + block * (size // MB) + last + struct.pack("<LL", checksum, size)
+    head = bytes.fromhex("1f8b08000000000000ff")
+    return head + Blocks.compress(zeros) * (size // MB) + Blocks.flush() + struct.pack("<LL", checksum, size)
 
 
 def zst(data: bytes | str) -> bytes:
@@ -77,7 +91,10 @@ def zipped(members: dict[str, bytes | list[bytes]], method: int = zipfile.ZIP_DE
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w", method) as archive:
         for name, content in members.items():
-            with archive.open(name, "w", force_zip64=True) as member:
+            with archive.open(name, "w", force_zip64=True) as opened:
+                member: Any = opened
+                if isinstance(content, list):
+                    member._compressor = Blocks
                 for part in content if isinstance(content, list) else [content]:
                     member.write(part)
     return sink.getvalue()
@@ -126,10 +143,12 @@ def made(expression: str) -> Any:
     return eval(expression, {**globals()})  # noqa: S307 - the table is part of the tests
 
 
-def made_bytes(expression: str) -> bytes:
+def made_parts(expression: str) -> list[bytes]:
     """The content of a file; text in UTF-8."""
-    content: bytes | str = made(expression)
-    return content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+    content: bytes | str | list[bytes] = made(expression)
+    if isinstance(content, str):
+        content = content.encode("utf-8", "surrogatepass")
+    return content if isinstance(content, list) else [content]
 
 
-__all__ = ["Decimal", "datetime", "made", "made_bytes", "np", "pl", "timedelta"]
+__all__ = ["Decimal", "datetime", "made", "made_parts", "np", "pl", "timedelta"]

@@ -22,7 +22,7 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, whole
 from tests.support import keywords
 from tests.support.jobs import NAN, frame
-from tests.support.schema_files import WRITERS
+from tests.support.schema_files import WRITERS, Written
 
 REWARDS, KEYS = [0.0, 2.0, 5.0, 5.0], ["a", "a", "b", "b"]
 CENTRED = [-1.0, 1.0, 0.0, 0.0]
@@ -225,15 +225,20 @@ LONG = ("trl", "trl-trackio", "ms-swift-ray", "verl-v1", "trinity", "areal", "ve
         "human-eval", "math-rollouts")  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["eager", "lazy", "pandas", "arrow"])
-@pytest.mark.parametrize("name", LONG)
-def test_a_frame_is_grouped_as_the_file_that_it_was_read_from(name: str, kind: str, tmp_path: Path) -> None:
-    written = WRITERS[name](tmp_path)
+@pytest.fixture(scope="module", params=LONG)
+def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Written, Any, str]:
+    """A log of a schema, the frame that is read from it, and the schema that the file is known by."""
+    written = WRITERS[request.param](tmp_path_factory.mktemp(request.param))
     inputs, _ = find_inputs([str(written.path)])
-    data: Any = whole(open_tables(inputs, Binding()))
+    return written, whole(open_tables(inputs, Binding())), grpo_cli.inspect(written.path).facts["schema"]
+
+
+@pytest.mark.parametrize("kind", ["eager", "lazy", "pandas", "arrow"])
+def test_a_frame_is_grouped_as_the_file_that_it_was_read_from(log: tuple[Written, Any, str], kind: str) -> None:
+    written, data, schema = log
     data = {"eager": data, "lazy": data.lazy(), "pandas": data.to_pandas(), "arrow": data.to_arrow()}[kind]
     look = grpo_cli.inspect(data)
-    assert look.facts["schema"] == grpo_cli.inspect(written.path).facts["schema"] is not None
+    assert look.facts["schema"] == schema is not None
     assert sorted(look.groups["size"].to_list()) == sorted(written.sizes)
 
 
