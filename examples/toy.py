@@ -27,8 +27,8 @@ Policy = dict[str, NDArray[np.float64]]  # one row of logits per prompt
 PROMPTS = {"1+1": 2, "2+3": 5, "4+4": 8, "3+6": 9, "2+2": 4}
 ANSWERS = 10  # the answers are 0 to 9
 SAMPLES = 8  # of every prompt in every round: one group
-ROUNDS = 8
-LEARNING_RATE = 2.0
+ROUNDS = 4
+LEARNING_RATE = 6.0
 
 
 def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:

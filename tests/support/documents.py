@@ -72,24 +72,27 @@ def shell(command: str, cwd: Path) -> Done:
 
 
 def run(command: str, cwd: Path) -> Done:
-    """Run a command: in this process where it is `grpo-adv` alone, in a shell where it has pipes or redirections."""
+    """Run a command: in this process where it is `grpo-adv` alone, in a shell where it has pipes or sets something."""
     done = Done(0, "", "")
-    for part in command.split(" && "):
-        in_process = part.startswith("grpo-adv ") and not SHELL & {*SINGLE.sub("", part)}
-        done = adv(*shlex.split(part)[1:], cwd=cwd) if in_process else shell(part, cwd)
+    for part in [command] if command.startswith("set ") else command.split(" && "):
+        to_file = re.search(r" > ([\w./-]+)$", part)
+        words = part[: to_file.start()] if to_file else part
+        in_process = words.startswith("grpo-adv ") and not SHELL & {*SINGLE.sub("", words)}
+        done = adv(*shlex.split(words)[1:], cwd=cwd) if in_process else shell(part, cwd)
+        if in_process and to_file:
+            (cwd / to_file[1]).write_text(done.out, encoding="utf-8")
+            done = Done(done.status, "", done.err)
         if done.status:
             break
     return done
 
 
-def run_block(body: str, cwd: Path) -> list[Done]:
-    """Run the commands of a block: in one shell where it sets something, and after an installation that is not made again."""
+def commands_of(body: str) -> list[str]:
+    """The commands of a block: one where it sets something; after an installation, which is not made again, the last."""
     if "pip install" in body:
         last = body.rpartition("&& ")[2].strip().removeprefix(".venv/bin/")
-        return [run(last, cwd)] if last.startswith("grpo-adv") else []
-    if body.startswith("set "):
-        return [shell(f"set -e\n{body}", cwd)]
-    return [run(line, cwd) for line in body.splitlines()]
+        return [last] if last.startswith("grpo-adv") else []
+    return [f"set -e\n{body}"] if body.startswith("set ") else body.splitlines()
 
 
 def captured(command: str) -> str:

@@ -45,7 +45,7 @@ def trl(folder: Path) -> Written:
     frame = pl.DataFrame(
         {
             "step": [7] * 4, "prompt": ["<|user|>a"] * 2 + ["<|user|>b"] * 2, "completion": list("wxyz"),
-            "accuracy_reward": accuracy, "format_reward": form, "advantage": [0.7, -0.7, 0.0, 0.0],
+            "accuracy_reward": accuracy, "format_reward": form, "advantage": [0.707007, -0.707007, 0.0, 0.0],
         }
     )  # fmt: skip
     frame.write_parquet(path)

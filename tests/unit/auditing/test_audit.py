@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +17,6 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.auditing import audit
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Alone, Rewards
 from grpo_cli.engine.presets import presets
@@ -33,14 +31,6 @@ from tests.support.jobs import write
 Group = list[float]
 TABLE = "float_uniform8"
 KEY = ("prompt_id",)  # where nobody names it, and no formula gives every row, each further way to group is a search
-
-
-@pytest.fixture(scope="module", autouse=True)
-def remembered() -> Iterator[None]:
-    """A plan on the same rows is computed once for all tests: each of them tries some hundred plans."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit, "Audit", partial(audit.Audit, known={}))
-        yield
 
 
 def stdev(group: Group) -> float:

@@ -429,7 +429,8 @@ def test_groups_that_count_fragments_are_named_among_others_that_do_not(tmp_path
     mixed = [
         row | {"advantage": per_row if part.group == 0 else per_rollout} for row, part, per_rollout, per_row in values
     ]
-    facts = audit(Audit(inputs=[str(write(tmp_path / "mixed.jsonl", mixed))]))
+    path = write(tmp_path / "mixed.jsonl", mixed)
+    facts = audit(Audit(inputs=[str(path)], binding=Binding(group=("group_index",))))
     assert [(one["cause"], one["groups"]) for one in facts["causes"]] == [("counted per fragment", 1)]
 
 
