@@ -113,6 +113,7 @@ def _written(keys: pl.DataFrame) -> pl.Series:
     parts = [
         canonical(column) if column.dtype.is_nested() or column.dtype.is_extension()
         else canonical(column).str.replace(r"^\w+:", "") if column.dtype.is_temporal()
+        else pl.Series([None if key is None else str(key) for key in column], dtype=pl.String) if column.dtype == pl.Binary
         else column.cast(pl.String)
         for column in keys
     ]  # fmt: skip

@@ -87,6 +87,9 @@ def test_keys_of_bytes_and_lists_are_texts_of_a_table(tmp_path: Path) -> None:
     )
     keys.write_parquet(tmp_path / "in.parquet")
     done = adv("inspect", "in.parquet", "-g", "id,tags", "--format", "csv", cwd=tmp_path)
+    for key in ("#2", "b'a'"):
+        shown = adv("inspect", "in.parquet", "-g", "id,tags", "--show", key, cwd=tmp_path)
+        assert shown.out.startswith("group          #2 b'a', ")
     assert [row[:2] for row in csv.reader(io.StringIO(done.out))] == [
         ["id", "tags"],
         ["/w==", '["x"]'],
