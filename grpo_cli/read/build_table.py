@@ -187,6 +187,7 @@ def _misspelt(parts: Parts, column: pl.Series) -> list[str]:
     return [
         f"no row has {parts.column} = {plain(value)}, which has a plan; {plain(one)} has the plan of {OTHERS}: is it misspelt?"
         for value, found in near.items() for one in found
+        if re.sub(r"\d+", "", value) != re.sub(r"\d+", "", one)  # another number is another value
     ]  # fmt: skip
 
 

@@ -218,13 +218,13 @@ def _differs_in_every_row(table: Table, name: str) -> bool:
     return 1 < len(records) == len({str(record.get(name)) for record in records})
 
 
-def columns_of_roles(binding: Binding, plan: Plan) -> dict[str, str]:
-    """The column of each extra quantity: all that the plan needs, and optional ones that were named."""
-    missing = [role for role in plan.needs if role not in binding.roles]
+def columns_of_roles(binding: Binding, *plans: Plan) -> dict[str, str]:
+    """The column of each extra quantity: all that the plans need, and optional ones that were named."""
+    missing = {role: plan.reader(role) for plan in plans for role in plan.needs if role not in binding.roles}
     if missing:
-        what = "; ".join(f"{plan.reader(role)} needs {ROLES[role].meaning}" for role in missing)
+        what = "; ".join(f"{reader} needs {ROLES[role].meaning}" for role, reader in missing.items())
         flags = " and ".join(f"{ROLES[role].flag} COLUMN" for role in missing)
-        equal = ", or --length-column equal when every response counts the same" if missing == ["length"] else ""
+        equal = ", or --length-column equal when every response counts the same" if [*missing] == ["length"] else ""
         raise UsageError(what, f"name the {'column' if len(missing) == 1 else 'columns'} with {flags}{equal}")
     return dict(binding.roles)
 

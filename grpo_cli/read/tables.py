@@ -303,34 +303,37 @@ def whole(tables: Sequence[Table]) -> pl.DataFrame:
     if schema is not None and schema.layout != LONG:
         wrong = f"the records of a {schema.title} hold several rollouts, and a frame has one a row"
         raise UsageError(wrong, "grpo-adv writes them to a file")
-    return one_frame([table.format.read(table.source) for table in files])
-
-
-def one_frame(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The rows of all frames; numbers of several types become one type that holds them all, other differences are errors."""
-    types: dict[str, set[pl.DataType]] = {}
-    for name, dtype in chain.from_iterable(frame.schema.items() for frame in frames):
-        types.setdefault(name, set()).add(dtype)
-    for name, found in types.items():
-        known = found - {pl.Null()}
-        numeric = all(dtype.is_numeric() for dtype in known)
-        if len(known) > 1 and not (numeric and _is_exact([frame[name] for frame in frames if name in frame.columns])):
-            raise DataError(
-                f"{name} is {' and '.join(sorted(map(str, known)))} in different inputs"
-                + (", and no type of number holds all its values" if numeric else ""),
-                "give -o FILE.jsonl, or -o DIRECTORY/ for a file each",
-            )
+    frames = in_one_type([table.format.read(table.source) for table in files], "give the files one by one", wide=True)
     return pl.concat(frames, how="diagonal_relaxed")
 
 
-def _is_exact(parts: Sequence[pl.Series]) -> bool:
-    """Whether numbers of several types keep their values in the type that they have in common, which files have."""
-    empty = [part.clear().to_frame() for part in parts]
-    common = pl.concat(empty, how="vertical_relaxed").to_series().dtype
-    if common in {pl.Int128, pl.UInt128}:
-        return False
-    back = [part.cast(common, strict=False).cast(part.dtype, strict=False) for part in parts]
-    return not any(part.ne_missing(values).any() for part, values in zip(parts, back, strict=True))
+def in_one_type(frames: Sequence[pl.DataFrame], cure: str, *, wide: bool) -> list[pl.DataFrame]:
+    """The frames with columns of several types of number in one that holds all values; an error where there is none.
+
+    `wide` allows integers of 128 bits, which no file has.
+    """
+    made = [*frames]
+    types: dict[str, set[pl.DataType]] = {}
+    for name, dtype in chain.from_iterable(frame.schema.items() for frame in frames):
+        types.setdefault(name, set()).update({dtype} - {pl.Null()})
+    for name, found in types.items():
+        if len(found) < 2 or not all(dtype.is_numeric() for dtype in found):  # noqa: PLR2004 - two types differ
+            continue
+        common = _common_type([frame[name] for frame in frames if name in frame.columns], wide=wide)
+        if common is None:
+            what = f"{name} is {' and '.join(sorted(map(str, found)))} in different inputs"
+            raise DataError(f"{what}, and no type of number holds all its values", cure)
+        made = [frame.with_columns(pl.col(name).cast(common)) if name in frame.columns else frame for frame in made]
+    return made
+
+
+def _common_type(parts: Sequence[pl.Series], *, wide: bool) -> pl.DataType | None:
+    common = pl.concat([part.clear().to_frame() for part in parts], how="vertical_relaxed").to_series().dtype
+    for dtype in [common] if wide or common not in {pl.Int128, pl.UInt128} else [pl.Int64(), pl.UInt64()]:
+        back = [part.cast(dtype, strict=False).cast(part.dtype, strict=False) for part in parts]
+        if not any(part.ne_missing(values).any() for part, values in zip(parts, back, strict=True)):
+            return dtype
+    return None
 
 
 def label(key: pl.DataFrame, at: int, row: int, width: int = SHOWN) -> str:

@@ -80,7 +80,7 @@ def render(facts: Mapping[str, Any], console: Console, browse: str = "") -> None
     if facts["listed"]["most"] or facts["listed"]["least"]:
         _most_and_least(facts["listed"], sheet)
         if browse:
-            sheet.text(f"to read their texts: {clean(browse)}", style="dim")
+            sheet.command("to read their texts:", clean(browse), style="dim")
             sheet.blank()
     sheet.warnings(facts["warnings"], hang=2)
     for i, line in enumerate(verdicts(facts)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -190,6 +191,18 @@ class Sheet:
         """A line of its own, over the whole width."""
         for piece in self._wrap(line, self.console.width, 0):
             self._print(Text(piece, style=style))
+
+    def command(self, label: str, line: str, style: str = "") -> None:
+        """A command that can be copied: lines are continued as a shell has it."""
+        lines = [label]
+        for word in map(shlex.quote, shlex.split(line)):
+            if cell_len(f"{lines[-1]} {word} \\") <= self.console.width:
+                lines[-1] += f" {word}"
+            else:
+                lines[-1] += " \\"
+                lines.append(f"  {word}")
+        for one in lines:
+            self._print(Text(one, style=style))
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], style: str = "dim") -> None:
         """Rows under their heads, the first column and texts to the left; an empty line follows."""

@@ -74,8 +74,9 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
         raise UsageError("a comparison needs two plans", "give --preset or --method twice, or rewards with --vs-reward")
     roles: dict[str, str] = {}
     for plan in plans.values():
-        roles |= columns_of_roles(apply_schema(tables, binding, plan).binding, plan)
+        roles |= apply_schema(tables, binding, plan).binding.roles
     binding = replace(binding, roles=roles)
+    columns_of_roles(binding, *plans.values())  # all that is missing is said at once
     most = max(plans.values(), key=lambda plan: plan.uses_batch)
     ways: dict[str, Counting] = {name: job.rollouts.get(name, "each") for name in plans}
     if binding.rollouts != "none":  # what one of them does not say, the file has to show

@@ -16,6 +16,7 @@ import polars as pl
 from grpo_cli.choosing.groups import Choice, Kept, select_rows
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
+from grpo_cli.errors import DataError
 from grpo_cli.files.atomic import directories_synced
 from grpo_cli.files.compression import is_packed
 from grpo_cli.formats import registry
@@ -23,7 +24,7 @@ from grpo_cli.formats.convert import convert, taken
 from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
 from grpo_cli.read.build_table import rewards_before_outputs
 from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.tables import Binding, FileTable, one_frame, refuse_changed
+from grpo_cli.read.tables import Binding, FileTable, in_one_type, refuse_changed
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.inspection import View
@@ -119,10 +120,24 @@ def _join(
         else:
             notes = []
             each_table = zip(tables, each, strict=True)
-            whole = one_frame([pl.concat(list(taken(table.source, table.format, rows))) for table, rows in each_table])
+            whole = _one_frame([pl.concat(list(taken(table.source, table.format, rows))) for table, rows in each_table])
             target.format.write_parts(iter([whole]), handle, {})
         refuse_changed(tables)
     return notes
+
+
+def _one_frame(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The rows of all frames; a column may have several types of number, other differences are errors."""
+    cure = "give -o FILE.jsonl, or -o DIRECTORY/ for a file each"
+    frames = in_one_type(frames, cure, wide=False)
+    types: dict[str, set[pl.DataType]] = {}
+    for frame in frames:
+        for name, dtype in frame.schema.items():
+            types.setdefault(name, set()).update({dtype} - {pl.Null()})
+    for name, found in types.items():
+        if len(found) > 1:
+            raise DataError(f"{name} is {' and '.join(sorted(map(str, found)))} in different inputs", cure)
+    return pl.concat(frames, how="diagonal_relaxed")
 
 
 def _join_lines(

@@ -51,9 +51,8 @@ def test_the_summary_has_its_sections_in_order(place: Path) -> None:
 def test_the_command_that_shows_the_texts_opens_the_same_groups(place: Path) -> None:
     shutil.copy(place / "steps.jsonl", place / "our steps.jsonl")
     options = ("-g", "prompt_id,step", "--reward", "reward", "--by", "step", "--sort", "mean", "--top", "1")
-    done = adv("inspect", "our steps.jsonl", *options, cwd=place, COLUMNS="200")
-    (line,) = re.findall(r"grpo-adv browse .*", done.out)
-    words = shlex.split(line)
+    done = adv("inspect", "our steps.jsonl", *options, cwd=place, COLUMNS="80")
+    words = shlex.split(re.search(r"grpo-adv browse (.*\\\n)*.*", done.out)[0].replace("\\\n", ""))  # type: ignore[index]
     assert words[:-1] == [
         "grpo-adv",
         "browse",
@@ -69,7 +68,7 @@ def test_the_command_that_shows_the_texts_opens_the_same_groups(place: Path) -> 
         f"group          {words[-1]} "
     )
     # Which groups are left numbers them anew.
-    left = adv("inspect", "steps.jsonl", "-g", "prompt_id,step", "--where", "mean < 0.5", cwd=place, COLUMNS="200")
+    left = adv("inspect", "steps.jsonl", "-g", "prompt_id,step", "--where", "mean < 0.5", cwd=place, COLUMNS="120")
     assert left.out.count("browse steps.jsonl --group prompt_id,step --where 'mean < 0.5'\n") == 1
 
 

@@ -52,6 +52,12 @@ def test_columns_that_only_one_of_the_plans_reads_are_found_by_the_schema(tmp_pa
     assert of_three["opo"] == facts(path, "--method", "opo", "--method", "rloo")["plans"][0]["advantage"]
 
 
+def test_columns_that_the_plans_lack_are_named_at_once(source: Path) -> None:
+    done = run(str(source), "--method", "remax", "--method", "opo")
+    assert done.err.endswith("name the columns with --baseline-column COLUMN and --length-column COLUMN\n")
+    assert "remax needs" in done.err and "opo needs" in done.err
+
+
 def test_the_differences_are_those_of_plain_python(source: Path) -> None:
     shown = facts(source, "--method", "dr-grpo", "--preset", "trl-grpo")
     (one,) = shown["differences"]

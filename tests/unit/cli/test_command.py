@@ -129,6 +129,8 @@ def test_a_large_whole_number_is_exact() -> None:
         ("methods a b", "got unexpected extra argument(s) (b) (see --help)"),
         ("verify a b", "verify takes one file; the other one is --against FILE"),
         ("add a b", "add takes one file; the other one is --from FILE"),
+        ("add a b --from c", "got unexpected extra argument(s) (b) (see --help)"),
+        ("verify a b c", "got unexpected extra argument(s) (b c) (see --help)"),
         ("compute a --epsilon nan", "--epsilon cannot be 'nan'; it takes a finite number"),
     ],
 )

@@ -492,6 +492,7 @@ def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows(tmp_p
         (["math:method=rloo", "code:with=math"], ""),
         (["maths:method=rloo", "math:method=grpo"], ""),  # each of them has a plan
         (["search:method=rloo"], ""),  # of another file
+        (["math2:method=rloo"], ""),  # another number is another value
     ],
 )
 def test_a_misspelt_value_is_told_where_others_have_a_plan(plans: list[str], warned: str, tmp_path: Path) -> None:
