@@ -18,14 +18,13 @@ from textual.widgets import Input, Static
 
 from grpo_cli.browse import layout
 from grpo_cli.browse.command import KINDS, commands, options_for
-from grpo_cli.browse.dialogs import Choose, Said
 from grpo_cli.browse.follow import Folder
 from grpo_cli.browse.keys import KEYS
 from grpo_cli.browse.lines import GroupLines, rollout_lines, trend_line
 from grpo_cli.browse.model import FACTS, ORDER, Ints, Jump, Model
 from grpo_cli.browse.record import Part, Reader
 from grpo_cli.browse.search import Search
-from grpo_cli.browse.widgets import Listing, Page
+from grpo_cli.browse.widgets import Choose, Listing, Page, Said
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import GrpoError, printable
