@@ -10,6 +10,7 @@ import pytest
 
 from grpo_cli.auditing.candidates import Said, candidates
 from grpo_cli.auditing.trial import Trial
+from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages, score
 from tests.support.drawn import some
 
@@ -50,3 +51,11 @@ def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: dict
     for plan in some(plans, 4):
         alone = kept_advantages(score(plan, table).frame)
         assert trial.advantages(plan).tobytes() == np.asarray(alone).tobytes(), plan
+
+
+@pytest.mark.parametrize(("roles", "claimed"), [((), []), (("length",), ["opo"])])
+def test_nothing_is_claimed_where_the_plan_that_is_claimed_cannot_be_tried(
+    roles: tuple[str, ...], claimed: list[str]
+) -> None:
+    said = Said(claim=Plan.of({"estimator.name": "opo"}))
+    assert [one.plan.method for one in candidates(said, roles, 1) if one.claimed] == claimed
