@@ -193,6 +193,12 @@ class Page(_Lines):
 # --- dialogs ---------------------------------------------------------------------------------------------------
 
 
+def _box(title: str, inside: _Lines) -> Vertical:
+    box = Vertical(inside, id="box")
+    box.border_title = title
+    return box
+
+
 class Choose(ModalScreen[str]):
     """A list to choose from."""
 
@@ -208,10 +214,7 @@ class Choose(ModalScreen[str]):
         self._lines = [f"{name:{wide}}  {about}" for name, about in names.items()]
 
     def compose(self) -> ComposeResult:
-        box = Vertical(id="box")
-        box.border_title = self._title
-        with box:
-            yield Listing()
+        yield _box(self._title, Listing())
 
     def on_mount(self) -> None:
         place = self._names.index(self._now) if self._now in self._names else 0
@@ -236,10 +239,7 @@ class Said(ModalScreen[None]):
         self._title, self._lines = title, lines
 
     def compose(self) -> ComposeResult:
-        box = Vertical(id="box")
-        box.border_title = self._title
-        with box:
-            yield Page()
+        yield _box(self._title, Page())
 
     def on_resize(self) -> None:
         """The lines fit the page."""
