@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 from io import BytesIO
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -16,11 +16,13 @@ from grpo_cli.files.inputs import Input
 from grpo_cli.formats import compare
 from grpo_cli.formats.blocks import SIZE, blocks, refuse_other_encodings
 from grpo_cli.formats.compare import Record, json_record
-from grpo_cli.formats.jsonl.lines import last_braces
 from grpo_cli.formats.jsonl.members import VALUE, has_one_spelling
 from grpo_cli.parallel import ahead
 from grpo_cli.values.json_text import SMALL
-from grpo_cli.values.slices import between
+from grpo_cli.values.slices import Ints, between
+
+_LF: Final = ord("\n")
+_BEFORE_EMPTY: Final = np.frombuffer(b"{ \t\r\n", np.uint8)  # an empty object has one of these before its last brace
 
 
 def first_difference(new: Input, old: Input, added: Collection[str], size: int = SIZE) -> str | None:
@@ -65,8 +67,8 @@ def _is_woven_block(pair: _Pair, added: Collection[str]) -> bool:
     was, now, _ = pair
     if not added or not was or not now:
         return was == now
-    (old, empty), (new, _) = last_braces(was), last_braces(now)
-    if len(old) != len(new) or len(old) <= SMALL or len(empty) or was[old[-1] :] != now[new[-1] :]:
+    old, new = _last_braces(was), _last_braces(now)
+    if len(old) != len(new) or len(old) <= SMALL or was[old[-1] :] != now[new[-1] :]:
         return False
     starts = np.concatenate(([0], new[:-1]))
     ends = starts + np.diff(old, prepend=0)  # of the old text
@@ -83,3 +85,23 @@ def _is_woven_block(pair: _Pair, added: Collection[str]) -> bool:
     put_in = "".join(f",{key}:{VALUE}" for key in keys)
     twice = "|".join((*keys, r"\\u00[2-7]"))
     return bool(between(now, ends, new).str.contains(f"^(?:{put_in})$").all() and not rows.str.contains(twice).any())
+
+
+def _last_braces(data: bytes) -> Ints:
+    """Where each line ends with a brace, if all do and none is an empty object; else nothing.
+
+    The writer finds its places with a function of its own, so that a wrong place cannot look right here as well.
+    """
+    text = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(text == _LF)
+    ends = ends if data.endswith(b"\n") else np.append(ends, len(text))
+    starts = np.append(0, ends[:-1] + 1)
+    last = ends - 1
+    usual = np.take(text, last, mode="clip") == ord("}")
+    usual &= ~np.isin(np.take(text, last - 1, mode="clip"), _BEFORE_EMPTY)
+    for at in np.flatnonzero(~usual).tolist():
+        line = data[starts[at] : ends[at]].rstrip()
+        if not line.endswith(b"}") or line[:-1].rstrip().endswith(b"{"):
+            return last[:0]
+        last[at] = starts[at] + len(line) - 1
+    return last

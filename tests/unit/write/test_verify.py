@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.formats.jsonl import compare, reading, weaving
+from grpo_cli.formats.jsonl.lines import last_braces
 from grpo_cli.write.verify import verify
 from tests.support.jobs import compute
 from tests.support.samples import samples_in
@@ -64,6 +66,26 @@ def test_what_writes_files_is_not_asked_whether_they_are_right(
     ):  # fmt: skip
         monkeypatch.setattr(f"grpo_cli.formats.{writer}", called)
     assert verify(out, source, ["advantage" if replace else "new"])
+
+
+def test_a_field_that_the_writer_inserted_into_an_inner_object_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The comparison finds the places by itself."""
+
+    def inner_of_late_rows(data: bytes) -> Any:
+        braces, empty = last_braces(data)
+        braces[3000:] -= 1
+        return braces, empty
+
+    rows = [{"prompt_id": at // 4, "reward": at % 4, "meta": {"a": at}} for at in range(6000)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for module in (reading, weaving, compare):
+        monkeypatch.setattr(module, "last_braces", inner_of_late_rows, raising=False)
+    compute(tmp_path / "in.jsonl", output=str(tmp_path / "out.jsonl"))
+    assert '{"a": 3001,"advantage":' in (tmp_path / "out.jsonl").read_text()
+    with pytest.raises(DataError, match=r"out\.jsonl:3001"):
+        verify(tmp_path / "out.jsonl", tmp_path / "in.jsonl", ["advantage"])
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
