@@ -60,17 +60,23 @@ def _shift(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
         return None
     trial = Trial(table, logged, log.known)
     allowed = log.tolerance.of(logged)
-    glance = np.flatnonzero(logged != 0)
     most = min(SHIFTS, last // 4)
+    shifts = [sign * size for size in range(1, most + 1) for sign in (1, -1)]
+    # A glance at the first rows of each shift, of all shifts at once: nearly every one ends there.
+    told = np.flatnonzero(logged != 0)
+    firsts = {by: told[(told >= by) & (told < last + by)][:GLANCE] for by in shifts}
+    firsts = {by: rows for by, rows in firsts.items() if len(rows)}
+    if not firsts:
+        return None
+    glance = np.concatenate([*firsts.values()])
+    origins = np.concatenate([rows - by for by, rows in firsts.items()])
+    starts = np.cumsum([0, *map(len, firsts.values())])[:-1]
     plain = [*_plain(tried)]
     trial.compute(candidate.plan for candidate in plain)
     for candidate in plain:
         values = trial.advantages(candidate.plan)
-        for by in (sign * size for size in range(1, most + 1) for sign in (1, -1)):
-            seen = glance[(glance >= by) & (glance < last + by)]
-            first = seen[:GLANCE]
-            if not len(first) or (np.abs(values[first - by] - logged[first]) > allowed[first]).any():
-                continue
+        near = np.abs(values[origins] - logged[glance]) <= allowed[glance]
+        for by in np.array([*firsts])[np.logical_and.reduceat(near, starts)].tolist():
             here = np.arange(max(by, 0), last + min(by, 0))
             if (np.abs(values[here - by] - logged[here]) <= allowed[here]).all():
                 rows = f"{abs(by)} row{'s' if abs(by) > 1 else ''}"
