@@ -259,6 +259,7 @@ class Located:
     scans: Sequence[Scanned]  # the other results of reading each table
     rows: Index | None = None  # the rows of the tables, if these are not all of them
     over: OverTables = map  # fetches texts that show whether a group is a single prompt
+    fetched: dict[str, dict[int, Any]] = field(default_factory=dict)  # such texts so far: column -> row -> value
 
     @cached_property
     def ends(self) -> Index:
