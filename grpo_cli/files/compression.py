@@ -67,7 +67,7 @@ def unpacked(source: Input) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def packing(sink: BinaryIO, suffix: str) -> Iterator[BinaryIO]:
+def packing(sink: BinaryIO, suffix: str, workers: int = _WORKERS) -> Iterator[BinaryIO]:
     """Give a file that compresses into `sink`, or `sink` itself without a suffix.
 
     The same text gives the same bytes.
@@ -75,7 +75,7 @@ def packing(sink: BinaryIO, suffix: str) -> Iterator[BinaryIO]:
     if not suffix:
         yield sink
         return
-    blocks: _Blocks = _Gzip(sink) if suffix == ".gz" else _Zstandard(sink)
+    blocks: _Blocks = _Gzip(sink, workers) if suffix == ".gz" else _Zstandard(sink, workers)
     with blocks.pool:  # waits for the few blocks that are being packed, also if the body fails
         yield cast("BinaryIO", blocks)
         blocks.finish()
@@ -155,9 +155,9 @@ class _Blocks(RawIOBase):
 
     size: int
 
-    def __init__(self, sink: BinaryIO) -> None:
+    def __init__(self, sink: BinaryIO, workers: int) -> None:
         self._sink, self._text, self._waiting = sink, bytearray(), deque[Future[bytes]]()
-        self.pool = ThreadPoolExecutor(_WORKERS)
+        self._workers, self.pool = workers, ThreadPoolExecutor(workers)
 
     def pack(self, text: bytes) -> bytes:
         """The packed bytes of a block, which need no other block."""
@@ -177,7 +177,7 @@ class _Blocks(RawIOBase):
 
     def _begin(self, text: bytes) -> None:
         self._waiting.append(self.pool.submit(self.pack, text))
-        if len(self._waiting) > _WORKERS:
+        if len(self._waiting) > self._workers:
             self._sink.write(self._waiting.popleft().result())
 
     def finish(self) -> None:
@@ -192,8 +192,8 @@ class _Gzip(_Blocks):
 
     size = 1 << 20
 
-    def __init__(self, sink: BinaryIO) -> None:
-        super().__init__(sink)
+    def __init__(self, sink: BinaryIO, workers: int) -> None:
+        super().__init__(sink, workers)
         sink.write(_HEADER)
         self._sum = self._length = 0
 

@@ -256,7 +256,9 @@ def _hub(root: str) -> tuple[str, str, dict[str, str]]:
     return f"{address}/%s/datasets/{name}", quote(revision or "main", safe=""), headers
 
 
-def _listed_on_hub(root: str, prefix: str) -> Iterator[Mapping[str, Any]]:
+def _listed_on_hub(
+    root: str, prefix: str, most_pages: int = _MOST_PAGES, seconds: float = _LISTING
+) -> Iterator[Mapping[str, Any]]:
     """The files of a data set, page by page. The token is only sent to the address of the hub."""
     from urllib import error, request  # slow to load
 
@@ -277,8 +279,8 @@ def _listed_on_hub(root: str, prefix: str) -> Iterator[Mapping[str, Any]]:
     for handler in (*of_web, request.HTTPDefaultErrorHandler, request.HTTPErrorProcessor, AtHome):
         opener.add_handler(handler())
     page = f"{address % 'api'}/tree/{revision}/{quote(prefix)}?recursive=true"
-    until = time.monotonic() + _LISTING
-    for _ in range(_MOST_PAGES):
+    until = time.monotonic() + seconds
+    for _ in range(most_pages):
         try:
             with opener.open(request.Request(page, headers=headers), timeout=60) as answer:  # noqa: S310 - http or https: `_origin`
                 text, link = _all_of(answer, name, until), answer.headers.get("Link", "")
@@ -518,7 +520,8 @@ def uploading(url: str, *, force: bool) -> Iterator[BinaryIO]:
 class _Spooled(RawIOBase):
     """An object that is written to disk first: not every store can undo a broken upload."""
 
-    def __init__(self, url: str, *, force: bool) -> None:
+    def __init__(self, url: str, *, force: bool, at_once: int = _MOST_AT_ONCE) -> None:
+        self._at_once = at_once
         self._url, self._force, self._file = url, force, tempfile.TemporaryFile(prefix="grpo-adv.")  # noqa: SIM115
 
     def writable(self) -> bool:
@@ -540,7 +543,7 @@ class _Spooled(RawIOBase):
         self._file.seek(0)
         if not self._force and exists(self._url):
             raise _exists(self._url)
-        once = not self._force and size <= _MOST_AT_ONCE
+        once = not self._force and size <= self._at_once
         try:
             obstore.put(store, key, self._file, mode="create" if once else "overwrite", use_multipart=not once)
         except AlreadyExistsError:
@@ -555,8 +558,9 @@ class _Spooled(RawIOBase):
 class _Upload(RawIOBase):
     """An object on S3, sent in parts while it is written; it appears when all parts have arrived."""
 
-    def __init__(self, url: str, *, force: bool) -> None:
+    def __init__(self, url: str, *, force: bool, part: int = _PART, most_copy: int = _MOST_COPY) -> None:
         root, key = _split(url)
+        self._part, self._most_copy = part, most_copy
         self._url, self._where = url, {"Bucket": root.partition("://")[2], "Key": key}
         self._only_new = {} if force else {"IfNoneMatch": "*"}
         self._client = _boto3()[1]
@@ -573,7 +577,7 @@ class _Upload(RawIOBase):
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         self._held += view
-        size = _PART << (len(self._parts) // _MANY)
+        size = self._part << (len(self._parts) // _MANY)
         if len(self._held) >= size:
             self._send_part()
         return len(view)
@@ -585,8 +589,8 @@ class _Upload(RawIOBase):
         root, key = _split(source.path)
         with _explained(source.name):
             self._begin()
-            for start in range(0, length, _MOST_COPY):
-                end = min(start + _MOST_COPY, length)
+            for start in range(0, length, self._most_copy):
+                end = min(start + self._most_copy, length)
                 if end - start < _LEAST_COPY:  # too short for a part that is not the last
                     return start
                 answer = self._client.upload_part_copy(

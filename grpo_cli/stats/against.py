@@ -47,7 +47,7 @@ DEALT: Final = 20_000_000  # and of rows (or prompts) in all
 BEYOND: Final = 3.0  # standard deviations: what chance alone does not do
 
 
-def against(now: Inspection, before: Inspection) -> dict[str, Any]:
+def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEALS) -> dict[str, Any]:
     """What changed from `before` to `now`, prompt by prompt; groups with the same key but for its step are one prompt."""
     names = _prompt_columns(now, before)
     worst, best = reward_range(pl.concat(run.groups.select("min", "max") for run in (now, before)))
@@ -75,7 +75,7 @@ def against(now: Inspection, before: Inspection) -> dict[str, Any]:
     rows = (now_run.n + before_run.n).astype(np.float64)
     together = (now_run.sums + before_run.sums) / rows
     counts = _counts(rates, rates_before)
-    chance, moved = _by_chance(now_run, before_run)
+    chance, moved = _by_chance(now_run, before_run, deals)
     low, high = _interval(change)
     prompts = pl.DataFrame(
         {"key": both["words"], "number": both["number"], "before": rates_before, "now": rates, "change": change}
@@ -166,7 +166,7 @@ def _counts(rates: Floats, before: Floats) -> dict[str, Any]:
     }
 
 
-def _by_chance(now: _Run, before: _Run) -> tuple[dict[str, Any], bool]:
+def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[dict[str, Any], bool]:
     """The same counts where the rows of each prompt are dealt to the runs by chance; whether more changed than that.
 
     Two samples of one policy are such a random deal, whatever the rewards and however many rows each run has.
@@ -189,7 +189,7 @@ def _by_chance(now: _Run, before: _Run) -> tuple[dict[str, Any], bool]:
         mine, theirs = (np.bincount(prompts[to], shuffled[to], len(n)) for to in (dealt_now, ~dealt_now))
         return mine / n, theirs / other
 
-    least, most = DEALS
+    least, most = deals
     counts, squares = list[dict[str, Any]](), list[float]()
     for _ in range(max(least, min(most, DEALT // (len(n) if of_two else len(values))))):
         rates, rates_before = deal()

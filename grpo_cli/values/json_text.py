@@ -110,9 +110,9 @@ def cell_text(value: object) -> str:
     return json.dumps(value)
 
 
-def column_texts(series: pl.Series) -> pl.Series:
+def column_texts(series: pl.Series, small: int = SMALL) -> pl.Series:
     """JSON text of a column, the same as `cell_text` gives for each cell."""
-    if len(series) > SMALL and series.dtype.is_float():
+    if len(series) > small and series.dtype.is_float():
         return _float_texts(series.cast(pl.Float64))
     if series.dtype.is_integer() or series.dtype == pl.Boolean:
         return series.cast(pl.String).fill_null("null")

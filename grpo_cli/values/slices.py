@@ -47,7 +47,7 @@ def joined(parts: Text) -> memoryview:
     return memoryview(data)[first:last]
 
 
-def filled(data: Buffer, gaps: Sequence[Gap], texts: Sequence[Text]) -> list[Buffer]:
+def filled(data: Buffer, gaps: Sequence[Gap], texts: Sequence[Text], few: int = FEW) -> list[Buffer]:
     """The block with its gaps filled by texts; a text without parts is empty. All rows have the same number of gaps."""
     height = len(gaps[0][0]) if gaps else 0
     if not height:
@@ -55,7 +55,7 @@ def filled(data: Buffer, gaps: Sequence[Gap], texts: Sequence[Text]) -> list[Buf
     starts = np.column_stack([start for start, _ in gaps]).ravel()
     ends = np.column_stack([end for _, end in gaps]).ravel()
     before, rest = np.concatenate(([0], ends[:-1])), memoryview(data)[ends[-1] :]
-    if height < FEW or len(data) > LONG * height:  # as slices of the block, which are not copied here
+    if height < few or len(data) > LONG * height:  # as slices of the block, which are not copied here
         view = memoryview(data)
         parts: list[Buffer] = [rest] * (2 * len(starts) + 1)
         parts[:-1:2] = [view[start:end] for start, end in zip(before.tolist(), starts.tolist(), strict=True)]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from grpo_cli.errors import DataError
 from grpo_cli.files import stores
 from tests.support.command import Done, adv
 from tests.support.hostile_server import DRIPS, Answer, Request, hostile
@@ -121,17 +122,22 @@ def test_a_link_without_a_host_is_the_hubs_own(tmp_path: Path) -> None:
         assert asked(server.address, tmp_path) == Done(0, "", "")
 
 
-def test_a_listing_without_an_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "_MOST_PAGES", 50)
-    with hostile(listing(Answer(headers={"Link": f'<{TREE}>; rel="next"'}, body=b"[]"))) as server:
-        refused(asked(server.address, tmp_path), "the hub's listing does not end")
+@pytest.mark.parametrize(
+    ("answer", "limits"),
+    [
+        (Answer(headers={"Link": f'<{TREE}>; rel="next"'}, body=b"[]"), {"most_pages": 50}),
+        (Answer(body=b" " * DRIPS, drip=True), {"seconds": 0.5}),
+    ],
+    ids=["without an end", "drips"],
+)
+def test_a_listing_that_goes_on_and_on_is_left(
+    answer: Answer, limits: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hostile(listing(answer)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        with pytest.raises(DataError, match=r"^hf://datasets/owner/runs/data: the hub's listing does not end;"):
+            list(stores._listed_on_hub("hf://datasets/owner/runs", "data", **limits))
         assert len(server.seen) <= 60
-
-
-def test_a_listing_that_drips_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "_LISTING", 0.5)
-    with hostile(listing(Answer(body=b" " * DRIPS, drip=True))) as server:
-        refused(asked(server.address, tmp_path), "the hub's listing does not end")
 
 
 @pytest.mark.parametrize(

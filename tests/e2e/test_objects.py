@@ -10,7 +10,6 @@ import sys
 import threading
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib import request
 
@@ -24,12 +23,14 @@ from grpo_cli.browse.record import Reader
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files import stores
 from grpo_cli.files.installation import install
+from grpo_cli.formats.registry import FORMATS
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.runs import compute_files, export
 from grpo_cli.runs.inspect import Job
 from tests.support import ray_runs
 from tests.support.command import adv
 from tests.support.s3_server import PAGE, Proxy, WebServer, proxied, running
+from tests.support.weaving import inserting, woven
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -285,9 +286,8 @@ def test_an_object_that_changes_between_the_readings_stops_the_run(
 
 @pytest.mark.parametrize("size", [30, 26])  # 12 + 12 + 6 is copied; 2 behind 12 + 12 is too short to be copied
 def test_an_object_that_is_too_large_for_one_copy_is_copied_in_parts(
-    s3: Any, server: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+    s3: Any, server: Proxy, tmp_path: Path, size: int
 ) -> None:
-    monkeypatch.setattr(stores, "_MOST_COPY", 12 * MB)
     frame = pl.DataFrame({
         "prompt_id": [at // 8 for at in range(size * 8)], "reward": [float(at % 3) for at in range(size * 8)],
         "text": [np.random.default_rng(at).bytes(MB // 16).hex() for at in range(size * 8)],
@@ -295,32 +295,31 @@ def test_an_object_that_is_too_large_for_one_copy_is_copied_in_parts(
     frame.write_parquet(tmp_path / "in.parquet", compression="uncompressed", row_group_size=40)
     url = put(s3, "in.parquet", tmp_path / "in.parquet")
     server.reset()
-    assert adv("compute", url, "-o", "s3://bucket/out.parquet", "-q", cwd=tmp_path).status == 0
+    sink: Any = stores._Upload("s3://bucket/out.parquet", force=False, most_copy=12 * MB)
+    added = inserting({"advantage": frame["reward"]})
+    FORMATS["parquet"].weave(stores.pinned(url), None, sink, added)
+    sink.complete()
     assert server.sent < (3 * MB if size == 26 else MB)
-    assert adv("compute", "in.parquet", "-o", "out.parquet", "-q", cwd=tmp_path).status == 0
-    assert content(s3, "out.parquet") == (tmp_path / "out.parquet").read_bytes()
+    assert content(s3, "out.parquet") == woven(FORMATS["parquet"], (tmp_path / "in.parquet").read_bytes(), added)
 
 
-def test_an_upload_of_many_parts_is_completed_or_forgotten(
-    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [{**row, "text": "y" * (MB // 8)} for row in ROWS * 4]
-    data = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
-    url = put(s3, "in.jsonl", data)
-    (tmp_path / "in.jsonl").write_bytes(data)
-    monkeypatch.setattr(stores, "_PART", 6 * MB)
-    assert adv("compute", url, "-o", "s3://bucket/out.jsonl", "-q", cwd=tmp_path).status == 0
-    assert adv("compute", "in.jsonl", "-o", "out.jsonl", "-q", cwd=tmp_path).status == 0
-    assert content(s3, "out.jsonl") == (tmp_path / "out.jsonl").read_bytes()
-    monkeypatch.setattr(stores.Stored, "check", staticmethod(partial(broken_at_the_end, s3)))
-    done = adv("compute", url, "-o", "s3://bucket/other.jsonl", "-q", cwd=tmp_path)
-    assert (done.status, keys(s3), uploads(s3)) == (1, ["in.jsonl", "out.jsonl"], []), done
+def test_an_upload_of_many_parts_is_completed_or_forgotten(s3: Any) -> None:
+    data = np.random.default_rng(0).bytes(13 * MB)
+    sink = stores._Upload("s3://bucket/out", force=False, part=6 * MB)
+    sink.writelines(data[at : at + MB] for at in range(0, len(data), MB))
+    assert (len(sink._parts), keys(s3)) == (2, [])
+    sink.complete()
+    assert content(s3, "out") == data
+    with pytest.raises(InputChanged), stores.uploading("s3://bucket/other", force=False) as never:
+        never.writelines(broken_off(s3))
+    assert (keys(s3), uploads(s3)) == (["out"], [])
 
 
-def broken_at_the_end(client: Any) -> None:
-    """A check that fails once an upload has begun."""
-    if uploads(client):
-        raise InputChanged.between_readings("in.jsonl")
+def broken_off(client: Any) -> Iterator[bytes]:
+    """What a run writes that stops once an upload has begun."""
+    yield bytes(17 * MB)
+    assert uploads(client)
+    raise InputChanged.between_readings("in.jsonl")
 
 
 def test_an_output_that_is_spooled_first_is_sent_whole_and_replaces_nothing(

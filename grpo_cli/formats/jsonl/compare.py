@@ -14,22 +14,21 @@ import numpy as np
 from grpo_cli.files.compression import unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import compare
-from grpo_cli.formats.blocks import SIZE, blocks, refuse_other_encodings
+from grpo_cli.formats.blocks import blocks, refuse_other_encodings
 from grpo_cli.formats.compare import Record, json_record
 from grpo_cli.formats.jsonl.members import VALUE, has_one_spelling
 from grpo_cli.parallel import ahead
-from grpo_cli.values.json_text import SMALL
 from grpo_cli.values.slices import Ints, between
 
 _LF: Final = ord("\n")
 _BEFORE_EMPTY: Final = np.frombuffer(b"{ \t\r\n", np.uint8)  # an empty object has one of these before its last brace
 
 
-def first_difference(new: Input, old: Input, added: Collection[str], size: int = SIZE) -> str | None:
+def first_difference(new: Input, old: Input, added: Collection[str], size: int, small: int) -> str | None:
     """The first line that is not the old line with the new fields; None if there is none."""
 
     def differs(pair: _Pair) -> str | None:
-        if _is_woven_block(pair, added):
+        if _is_woven_block(pair, added, small):
             return None
         now, was = _records(new.name, pair.now, pair.before), _records(old.name, pair.was, pair.before)
         return compare.first_difference(now, was, added, "line")
@@ -62,13 +61,13 @@ def _records(name: str, data: bytes, before: int) -> Iterator[Record]:
     return (json_record(f"{name}:{number}", line.decode("utf-8", "surrogateescape")) for number, line in lines)
 
 
-def _is_woven_block(pair: _Pair, added: Collection[str]) -> bool:
+def _is_woven_block(pair: _Pair, added: Collection[str], small: int) -> bool:
     """Whether all new lines are the old lines with the new fields last; False if single lines have to decide."""
     was, now, _ = pair
     if not added or not was or not now:
         return was == now
     old, new = _last_braces(was), _last_braces(now)
-    if len(old) != len(new) or len(old) <= SMALL or was[old[-1] :] != now[new[-1] :]:
+    if len(old) != len(new) or len(old) <= small or was[old[-1] :] != now[new[-1] :]:
         return False
     starts = np.concatenate(([0], new[:-1]))
     ends = starts + np.diff(old, prepend=0)  # of the old text

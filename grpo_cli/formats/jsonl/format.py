@@ -25,7 +25,7 @@ from grpo_cli.formats.jsonl.weaving import weave
 from grpo_cli.parallel import ahead
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
-from grpo_cli.values.json_text import ABSENT, refuse_doubled, texts_of, value_of
+from grpo_cli.values.json_text import ABSENT, SMALL, refuse_doubled, texts_of, value_of
 from grpo_cli.values.paths import absent
 from grpo_cli.values.slices import Ints
 
@@ -44,6 +44,7 @@ class Jsonl(Format):
     inner_texts: bool = False  # in typed columns, only fields without a common type become text, not their whole column
     block_size: int = SIZE  # bytes that are read at a time
     piece_size: int = PIECE  # bytes of a block that are read exactly at a time
+    small: int = SMALL  # rows of a block that goes by Python alone
 
     holds_objects = True
     watches = True  # names are taken from some lines, and any other line may have more
@@ -68,7 +69,7 @@ class Jsonl(Format):
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
         """A column per field; no other field is kept. A watched name is found however late in the file it is."""
-        reader = Reader(tuple(fields), frozenset(watched), self.piece_size)
+        reader = Reader(tuple(fields), frozenset(watched), self.piece_size, self.small)
 
         def read(block: Block) -> tuple[BlockRows, list[Piece]]:
             return reader.read(block, lambda at: f"{source.name}:{number_at(source, block.start + at)}")
@@ -219,7 +220,7 @@ class Jsonl(Format):
         self, source: Input, index: Sequence[BlockRows] | None, sink: BinaryIO, weaving: Weaving
     ) -> Sequence[str]:
         """Insert the new fields before the last brace of every line; all other bytes stay."""
-        weave(source, index, sink, weaving, self.block_size)
+        weave(source, index, sink, weaving, self.block_size, self.small)
         return ()
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
@@ -227,7 +228,7 @@ class Jsonl(Format):
             cells.without_bytes(cells.plain_keys(frame)).write_ndjson(sink)
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
-        return "bytes", first_difference(new, old, added, self.block_size)
+        return "bytes", first_difference(new, old, added, self.block_size, self.small)
 
 
 def _first_rows(source: Input, lines: Iterator[bytes], most: int, most_bytes: int) -> Iterator[dict[str, Any]]:

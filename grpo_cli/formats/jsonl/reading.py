@@ -76,6 +76,7 @@ class Reader:
     fields: tuple[Field, ...]
     watched: frozenset[str] = frozenset()
     piece: int = PIECE
+    small: int = SMALL
     seen: set[str] = field(
         default_factory=set
     )  # watched names that a block had: the next blocks need not look for them
@@ -89,7 +90,7 @@ class Reader:
         return BlockRows(len(data), small, empty), found
 
     def _found(self, data: bytes, braces: Ints, place: Place) -> Iterator[Piece]:
-        if len(braces) <= SMALL and len(data) <= self.piece:
+        if len(braces) <= self.small and len(data) <= self.piece:
             yield self.exact(data, place)
             return
         whole = self._tried(data, braces)

@@ -47,9 +47,9 @@ def parts(source: Input, size: int, *, inner_texts: bool = False) -> Iterator[pl
     yield from ahead(partial(_frame, source, types), again(source, sizes))
 
 
-def parts_like_first(source: Input, size: int, *, inner_texts: bool = False) -> Iterator[pl.DataFrame]:
+def parts_like_first(source: Input, size: int, first: int = _FIRST, *, inner_texts: bool) -> Iterator[pl.DataFrame]:
     """The same, with each block read once; TypesDiffer if a block does not have the types of the first blocks."""
-    _, types = _types(source, islice(blocks(source, size), _FIRST), inner_texts=inner_texts)
+    _, types = _types(source, islice(blocks(source, size), first), inner_texts=inner_texts)
     yield from ahead(partial(_frame_like_first, types), blocks(source, size))
 
 

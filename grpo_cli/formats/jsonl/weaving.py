@@ -25,7 +25,7 @@ from grpo_cli.formats.jsonl.lines import is_blank, last_braces, line_ends
 from grpo_cli.formats.jsonl.members import Spot
 from grpo_cli.formats.jsonl.reading import BlockRows
 from grpo_cli.parallel import ahead
-from grpo_cli.values.json_text import SMALL, column_texts, row_texts
+from grpo_cli.values.json_text import column_texts, row_texts
 from grpo_cli.values.slices import Buffer, Gap, Ints, Text, between, filled
 from grpo_cli.values.token_lists import is_on_tokens
 
@@ -42,7 +42,9 @@ class _BlockToWeave(NamedTuple):
     newline: bytes
 
 
-def weave(source: Input, index: Sequence[BlockRows] | None, sink: BinaryIO, weaving: Weaving, size: int) -> None:
+def weave(
+    source: Input, index: Sequence[BlockRows] | None, sink: BinaryIO, weaving: Weaving, size: int, small: int
+) -> None:
     """Copy the file with the new fields inserted; with `take` only the lines of these rows, in its order.
 
     Without an index the file is read in blocks of about `size` bytes.
@@ -61,7 +63,7 @@ def weave(source: Input, index: Sequence[BlockRows] | None, sink: BinaryIO, weav
     jobs = (_jobs if has_order else _jobs_in_new_order)(source, found, weaving, newline)
 
     def woven(job: _BlockToWeave) -> Iterable[Buffer]:
-        return _woven(job, spot)
+        return _woven(job, spot, small)
 
     for parts in ahead(woven, jobs):
         sink.writelines(parts)
@@ -111,7 +113,7 @@ def _jobs_in_new_order(
         row += height
 
 
-def _woven(job: _BlockToWeave, spot: Spot | None) -> Iterable[Buffer]:
+def _woven(job: _BlockToWeave, spot: Spot | None, small: int) -> Iterable[Buffer]:
     """The bytes of a block with the new fields inserted."""
     block, rows, added, take, newline = job
     data, braces, empty = block.read(), rows.braces, rows.empty
@@ -132,7 +134,7 @@ def _woven(job: _BlockToWeave, spot: Spot | None) -> Iterable[Buffer]:
         behind = b"" if end < len(data) or data.endswith(b"\n") else newline
     cuts: Ints = braces
     if spot is not None:
-        heads = None if len(braces) <= SMALL else without_last(data, starts, braces, spot)
+        heads = None if len(braces) <= small else without_last(data, starts, braces, spot)
         if heads is None:
             lines = BytesIO(data) if take is None else [data[a:b] for a, b in zip(starts, stops, strict=True)]
             return chain(_line_by_line(lines, spot, added), [behind])

@@ -76,6 +76,7 @@ class Parquet(Format):
     """Parquet: new column chunks behind the old ones, whose bytes are copied as they are."""
 
     binary = True
+    most_rows: int = _MOST_ROWS
 
     def columns(self, source: Input) -> list[str]:
         with _opened(source) as handle:
@@ -159,7 +160,7 @@ class Parquet(Format):
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
         """Write a new file, with a single row group in memory at a time."""
-        groups = _row_groups(parts)
+        groups = _row_groups(parts, self.most_rows)
         first = next(groups)
         schema = _table(first).schema
         options = {
@@ -246,11 +247,11 @@ def _repeating(frame: pl.DataFrame, schema: pa.Schema) -> list[str]:
     return leaf_paths(field for field in schema if field.name not in distinct)
 
 
-def _row_groups(parts: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+def _row_groups(parts: Iterator[pl.DataFrame], most: int) -> Iterator[pl.DataFrame]:
     buffered: list[pl.DataFrame] = []
     for part in parts:
         buffered.append(part)
-        if sum(map(len, buffered)) >= _MOST_ROWS or sum(frame.estimated_size() for frame in buffered) >= _MOST_BYTES:
+        if sum(map(len, buffered)) >= most or sum(frame.estimated_size() for frame in buffered) >= _MOST_BYTES:
             yield pl.concat(buffered)
             buffered.clear()
     if buffered:

@@ -101,7 +101,7 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
     return splice.notes()
 
 
-def growth(source: Input, weaving: Weaving) -> tuple[Extension, list[str]]:
+def growth(source: Input, weaving: Weaving, most: int = MOST_IN_PLACE) -> tuple[Extension, list[str]]:
     """Everything that is appended in place, already encoded, and the notes."""
     size = source.pin.size
     with source.open() as handle:
@@ -110,17 +110,17 @@ def growth(source: Input, weaving: Weaving) -> tuple[Extension, list[str]]:
     for data in splice.chunks(size):
         body.append(data)
         end += len(data)
-        _refuse_far(splice, end)
+        _refuse_far(splice, end, most)
     ending = splice.footer()
     gap = bytes(padding(end + len(ending), footer.TAIL))
     end += len(gap) + len(ending)
-    _refuse_far(splice, end)
+    _refuse_far(splice, end, most)
     before, after = tail(end - splice.merged.old.start), tail(len(ending))
     return Extension(size, [*body, gap, ending], before, after[: -len(footer.MAGIC)]), splice.notes()
 
 
-def _refuse_far(splice: Splice, end: int) -> None:
-    if end - splice.merged.old.start > MOST_IN_PLACE:
+def _refuse_far(splice: Splice, end: int, most: int) -> None:
+    if end - splice.merged.old.start > most:
         raise Unspliceable("more than 2 GiB would be added")
 
 

@@ -23,7 +23,7 @@ from grpo_cli.files import in_place
 from grpo_cli.files.in_place import Extension, append, padding, steps
 from grpo_cli.files.inputs import Input, spool
 from grpo_cli.formats.interface import Weaving
-from grpo_cli.formats.parquet import compare, splice
+from grpo_cli.formats.parquet import compare, footer, splice
 from grpo_cli.formats.registry import FORMATS
 from tests.support.weaving import inserting
 
@@ -188,9 +188,8 @@ def test_a_symlink_is_followed(path: Path) -> None:
 def test_what_is_no_file_cannot_be_spliced_or_must_not_be_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused(spool(io.BytesIO(path.read_bytes())), "only a file")
     refused(Input.at(path), "rows were dropped", take=np.arange(ROWS))
-    monkeypatch.setattr(splice, "MOST_IN_PLACE", 1000)
-    refused(Input.at(path), "more than 2 GiB")
-    monkeypatch.undo()
+    with pytest.raises(footer.Unspliceable, match="more than 2 GiB"):
+        splice.growth(Input.at(path), weaving(), most=1000)
     monkeypatch.setattr(os, "open", denied)
     refused(Input.at(path), "cannot be changed in place: permission denied")
 

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pytest
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.files import compression
 from grpo_cli.files.compression import packing, suffix_of, unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.registry import FORMATS, lines, of, sniff
@@ -132,9 +131,9 @@ READ_BY: dict[str, list[Sequence[str]]] = {
 }
 
 
-def packed_in(pieces: Sequence[bytes], suffix: str) -> bytes:
+def packed_in(pieces: Sequence[bytes], suffix: str, **workers: int) -> bytes:
     out = io.BytesIO()
-    with packing(out, suffix) as stream:
+    with packing(out, suffix, **workers) as stream:
         for piece in pieces:
             assert stream.write(piece) == len(piece)
     return out.getvalue()
@@ -142,14 +141,12 @@ def packed_in(pieces: Sequence[bytes], suffix: str) -> bytes:
 
 @packers
 @pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 4 * BLOCK, len(LONG)])
-def test_neither_the_cores_nor_the_pieces_change_a_packed_byte(
-    suffix: str, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neither_the_cores_nor_the_pieces_change_a_packed_byte(suffix: str, size: int) -> None:
     text = LONG[:size]
     found = set[bytes]()
     for piece, workers in paired((997, BLOCK - 1, BLOCK, 3 * BLOCK + 5, size or 1), (1, 2, 4)):
-        monkeypatch.setattr(compression, "_WORKERS", workers)
-        found.add(packed_in([b"", *(text[at : at + piece] for at in range(0, size, piece)), b""], suffix))
+        pieces = [b"", *(text[at : at + piece] for at in range(0, size, piece)), b""]
+        found.add(packed_in(pieces, suffix, workers=workers))
     assert len(found) == 1
     assert plain(found.pop()) == text
 

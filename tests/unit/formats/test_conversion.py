@@ -23,13 +23,18 @@ from grpo_cli.formats.convert import convert
 from grpo_cli.formats.delimited.format import Csv
 from grpo_cli.formats.interface import TypesDiffer, Weaving
 from grpo_cli.formats.jsonl import typed
-from grpo_cli.formats.parquet import format as parquet
+from grpo_cli.formats.parquet.format import Parquet
 from grpo_cli.formats.registry import FORMATS
 from grpo_cli.values.column_types import series_of
 from tests.support.weaving import NOTE, in_memory, inserting
 
 JSONL, PARQUET = registry.lines(), FORMATS["parquet"]
-SMALL: dict[str, Any] = {"jsonl": replace(JSONL, block_size=128), "csv": Csv("csv", block_size=128)}
+SMALL: dict[str, Any] = {
+    **FORMATS,
+    "jsonl": replace(JSONL, block_size=128),
+    "csv": Csv("csv", block_size=128),
+    "parquet": Parquet("parquet", most_rows=10),
+}
 
 plain = st.one_of(
     st.none(), st.booleans(), st.integers(-9, 9), st.floats(), st.sampled_from(["a", "é", "2024-01-01", "\ud800", "\x00", ""]),
@@ -95,31 +100,25 @@ def test_the_types_of_lines_are_those_of_all_values_at_once(rows: list[dict[str,
 def test_the_types_of_the_first_lines_are_kept_only_if_they_hold_all_values(
     rows: list[dict[str, Any]], size: int
 ) -> None:
-    source, small = in_memory(lines(rows)), replace(JSONL, block_size=size)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typed, "_FIRST", 1)
-        try:
-            found = pl.concat(list(small.parts_like_first(source)))
-        except TypesDiffer:
-            return
-    same(found, small.read(source))
+    source = in_memory(lines(rows))
+    try:
+        found = pl.concat(list(typed.parts_like_first(source, size, first=1, inner_texts=False)))
+    except TypesDiffer:
+        return
+    same(found, replace(JSONL, block_size=size).read(source))
 
 
 @pytest.mark.parametrize("target", ["parquet", "jsonl", "csv", "arrow"])
 @pytest.mark.parametrize(
     "last", [b'{"k":"p","r":0.5}\n', b'{"k":"p","r":1,"late":2}\n', b'{"k":"\xff","r":1}\n', b'{"k":1,"r":2}\n']
 )
-def test_an_output_begins_anew_where_later_lines_have_other_types(
-    target: str, last: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_output_begins_anew_where_later_lines_have_other_types(target: str, last: bytes) -> None:
     data = lines([{"k": f"p{at}", "r": at} for at in range(100)]) + last
     added = inserting({"advantage": range(101)})
     whole = converted(data, added, target=FORMATS[target])
-    monkeypatch.setattr(typed, "_FIRST", 2)
-    monkeypatch.setattr(parquet, "_MOST_ROWS", 10)
     with pytest.raises(TypesDiffer):
         list(SMALL["jsonl"].parts_like_first(in_memory(data)))
-    found = converted(data, added, SMALL["jsonl"], FORMATS[target])
+    found = converted(data, added, SMALL["jsonl"], SMALL[target])
     same(FORMATS[target].read(in_memory(found)), FORMATS[target].read(in_memory(whole)))
 
 
@@ -150,16 +149,13 @@ def converted(data: bytes, weaving: Weaving, source: Any = JSONL, target: Any = 
 @pytest.mark.parametrize("target", ["parquet", "jsonl", "csv", "arrow"])
 @pytest.mark.parametrize("source", ["jsonl", "csv"])
 @pytest.mark.parametrize("take", [None, [1, 1, 4, 60, 98, 99], [99, 3, 3, 50, 0], []])
-def test_every_row_keeps_its_new_cell(
-    source: str, target: str, take: list[int] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parquet, "_MOST_ROWS", 10)
+def test_every_row_keeps_its_new_cell(source: str, target: str, take: list[int] | None) -> None:
     data = lines([{"a": at, "s": f"x{at}"} for at in range(100)])
     if source == "csv":
         data = b"a,s\n" + b"".join(f"{at},x{at}\n".encode() for at in range(100))
     rows = range(100) if take is None else take
     added = pl.DataFrame({"advantage": [row / 2 for row in rows]}, schema={"advantage": pl.Float64})
-    out = converted(data, inserting(added, take=take), SMALL[source], FORMATS[target])
+    out = converted(data, inserting(added, take=take), SMALL[source], SMALL[target])
     found = FORMATS[target].read(in_memory(out)) if out else pl.DataFrame()
     if not rows and target == "jsonl":
         assert not out

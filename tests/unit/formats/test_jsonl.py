@@ -45,7 +45,7 @@ from tests.unit.formats.test_json_readers import (
     values,
 )  # fmt: skip
 
-LINES = registry.lines()
+LINES = dataclasses.replace(registry.lines(), small=0)  # a few rows go the way of many
 SMALL = dataclasses.replace(LINES, block_size=10_000)
 
 
@@ -114,6 +114,12 @@ def by_line(data: bytes, added: pl.DataFrame) -> bytes:
     )
 
 
+def at_once(data: bytes, added: pl.DataFrame) -> bytes:
+    """The same of a whole block, whose texts are joined in columns unless its lines are long."""
+    braces, empty = lines.last_braces(data)
+    return b"".join(slices.filled(data, [(braces, braces)], [weaving._cells(added, empty)], few=0))
+
+
 braced = st.one_of(
     objects(values),
     plain_rows,
@@ -128,10 +134,10 @@ def test_the_fast_weave_puts_what_the_weave_by_lines_puts(data: bytes, several: 
     floats = draw.draw(st.lists(st.floats() | st.none(), min_size=height, max_size=height))
     more = {"n": range(height), "t": ['\u00e9"'] * height, "b": [None] * height} if several else {}
     added = pl.DataFrame({"advantage": pl.Series(floats, dtype=pl.Float64), **more})
-    for size, few in ((48, 0), (1 << 20, 0), (1 << 20, 1000)):
-        with mock.patch.object(slices, "FEW", few):
-            found = woven(dataclasses.replace(LINES, block_size=size), data, inserting(added))
+    for size in (48, 1 << 20):
+        found = woven(dataclasses.replace(LINES, block_size=size), data, inserting(added))
         assert found == by_line(data, added)
+    assert at_once(data, added) == by_line(data, added)
 
 
 def is_object(line: str) -> bool:
@@ -180,10 +186,9 @@ def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(data:
         kept = [found[at].removeprefix(blocks.BOM) for at in take.tolist()]
         wanted = b"".join(put(line if blocks.ending(line) else line + newline) for line in kept)
         wanted = (blocks.BOM if data.startswith(blocks.BOM) else b"") + wanted
-    for size, few in ((48, 0), (1 << 20, 0), (1 << 20, 1000)):
-        with mock.patch.object(slices, "FEW", few):
-            small = dataclasses.replace(LINES, block_size=size)
-            assert woven(small, data, inserting(added, take=take, replace=replace)) == wanted
+    for size in (48, 1 << 20):
+        small = dataclasses.replace(LINES, block_size=size)
+        assert woven(small, data, inserting(added, take=take, replace=replace)) == wanted
 
 
 @given(file_of(any_line), file_of(braced), st.integers(1, 8))
@@ -192,8 +197,8 @@ def test_a_few_rows_are_read_and_woven_as_many_are(data: bytes, objects_alone: b
     rows = sum(not lines.is_blank(line) for line in io.BytesIO(objects_alone))
     added = pl.DataFrame({"advantage": [at / 7 for at in range(rows)], "t": ['\u00e9"'] * rows})
     many = outcome(data), woven(LINES, objects_alone, inserting(added))
-    with mock.patch.object(reading, "SMALL", small), mock.patch.object(weaving, "SMALL", small):
-        assert (outcome(data), woven(LINES, objects_alone, inserting(added))) == many
+    few = dataclasses.replace(LINES, small=small)
+    assert (outcome(data, lines=few), woven(few, objects_alone, inserting(added))) == many
 
 
 def test_members_that_stand_last_are_replaced_without_a_look_at_single_lines() -> None:
@@ -211,7 +216,7 @@ def test_members_that_stand_last_are_replaced_without_a_look_at_single_lines() -
 )
 def test_a_column_is_spelt_as_its_values_are(floats: list[float | None], dtype: Any) -> None:
     series = pl.Series("x", floats, dtype=pl.Float64).cast(dtype)
-    assert json_text.column_texts(series).to_list() == list(map(json_text.cell_text, series.to_list()))
+    assert json_text.column_texts(series, small=0).to_list() == list(map(json_text.cell_text, series.to_list()))
 
 
 def test_the_digits_of_polars_are_those_of_python() -> None:
@@ -285,9 +290,30 @@ def test_long_lines_between_short_ones_are_woven_like_any_other(
     numbers = rng.normal(size=len(rows)) if values == "many" else rng.choice([0.1, -0.0, math.nan, 1e-7], len(rows))
     more = {"s": ["z" * (600 if at == 5 else at) for at in range(len(rows))]} if values == "texts" else {}
     added = pl.DataFrame({"advantage": numbers, **more})
-    with mock.patch.object(slices, "FEW", 0):
-        found = woven(dataclasses.replace(LINES, block_size=3000), data, inserting(added))
-    assert found == by_line(data, added)
+    assert at_once(data, added) == by_line(data, added)
+
+
+@given(
+    st.integers(1, 2).flatmap(
+        lambda gaps: st.lists(
+            st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=2), st.text(max_size=3)), min_size=gaps, max_size=gaps),
+            min_size=1, max_size=9,
+        )
+    ),
+    st.binary(max_size=3),
+)  # fmt: skip
+def test_gaps_are_filled_alike_one_by_one_and_all_at_once(
+    rows: list[list[tuple[bytes, bytes, str]]], rest: bytes
+) -> None:
+    kept_and_old = [part for row in rows for kept, old, _ in row for part in (kept, old)]
+    cuts = np.cumsum(list(map(len, kept_and_old))).reshape(len(rows), -1)
+    gaps = list(zip(cuts[:, ::2].T, cuts[:, 1::2].T, strict=True))
+    texts: list[slices.Text] = [["<", pl.Series([new for _, _, new in column])] for column in zip(*rows, strict=True)]
+    wanted = b"".join(kept + f"<{new}".encode() for row in rows for kept, _, new in row) + rest
+    for few in (0, 1000):
+        assert b"".join(slices.filled(b"".join([*kept_and_old, rest]), gaps, texts, few)) == wanted
+    cut = b"".join(kept for row in rows for kept, _, _ in row) + rest
+    assert b"".join(slices.filled(b"".join([*kept_and_old, rest]), gaps, [[]] * len(gaps), few=0)) == cut
 
 
 def changed(before: bytes, after: bytes, added: pl.DataFrame) -> bytes:

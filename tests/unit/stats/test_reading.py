@@ -203,11 +203,8 @@ def test_intervals_cover_as_often_as_they_claim(prompts: int, now: int, before: 
 
 
 @pytest.mark.parametrize(("now", "before", "graded"), [(8, 8, False), (4, 12, True)], ids=["solved or not", "graded"])
-def test_two_draws_of_one_policy_are_no_change(
-    now: int, before: int, *, graded: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_draws_of_one_policy_are_no_change(now: int, before: int, *, graded: bool) -> None:
     """In the verdict, in each count, in every difficulty, and in the prompts that are listed."""
-    monkeypatch.setattr(changes, "DEALS", (60, 60))
     times, seen, listed = 60 if is_nightly() else 30, list[dict[str, Any]](), 0
     for seed in range(times):
         p = policy(100 + seed, 60, 0.5, 0.5)
@@ -216,7 +213,7 @@ def test_two_draws_of_one_policy_are_no_change(
             random = np.random.default_rng(seed)
             more = [pl.Series(random.integers(0, 3, len(run)) / 8) for run in runs]
             runs = [run.with_columns(pl.col("reward") * 0.75 + one) for run, one in zip(runs, more, strict=True)]
-        found = against(*(grpo_cli.inspect(run).inspection for run in runs))
+        found = against(*(grpo_cli.inspect(run).inspection for run in runs), deals=(60, 60))
         seen.append(found)
         listed += bool(found["gained"] or found["lost"])
     verdicts = Counter(
@@ -259,16 +256,15 @@ def test_text_page_and_json_of_two_draws_say_no_change(tmp_path: Path) -> None:
     assert said["No clear change: two samples of one policy would differ as much."] >= 5
 
 
-def test_a_shrunken_change_is_what_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shrunken_change_is_what_comes_again() -> None:
     """Prompts of which some changed: of those that are listed a third run shows, on average, what was left of the change."""
     promised, came = [], []
-    monkeypatch.setattr(changes, "DEALS", (40, 40))
     for seed in range(8):
         random = np.random.default_rng(seed)
         p = random.beta(1, 1, 200)
         q = np.clip(p + random.normal(0, 0.25, 200), 0, 1)
         runs = [grpo_cli.inspect(drawn(rates, 12, 50 * k + seed)).inspection for k, rates in enumerate((q, p))]
-        found = against(*runs)
+        found = against(*runs, deals=(40, 40))
         assert found["beyond_chance"]
         for one in found["gained"] + found["lost"]:
             promised.append(one["shrunken"])
