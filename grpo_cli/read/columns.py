@@ -72,8 +72,8 @@ class Columns(Located):
 
     def label(self, row: int) -> str:
         """The key of a row in words."""
-        key = pl.DataFrame([self.values[name] for name in self.request.chosen.group])
-        return label(key, row, row)
+        names = dict.fromkeys((*self.request.rule.within_columns, *self.request.chosen.group))
+        return label(pl.DataFrame([self.values[name] for name in names]), row, row)
 
 
 def read_columns(

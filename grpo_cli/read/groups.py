@@ -59,8 +59,8 @@ def group(columns: Columns, rule: Rule, known: Coded | None = None) -> Groups:
     several = len(columns.tables) > 1 and not is_one_dataset(columns.tables)
     if rule.within == "file" or (not rule.key and several):
         coded = within(coded, [columns.file])
-    elif rule.within not in {None, "input"}:
-        coded = within(coded, [columns.values[str(rule.within)]])
+    elif rule.within_columns:
+        coded = within(coded, [columns.values[name] for name in rule.within_columns])
     by_key, cut_size, short = coded, None, None
     if rule.size is not None:
         coded = blocks(by_key, rule.size)

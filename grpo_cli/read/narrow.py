@@ -10,6 +10,7 @@ import polars as pl
 
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
+from grpo_cli.read.derived_columns import FILE
 from grpo_cli.read.group_keys import Coded, encode, firsts
 from grpo_cli.read.groups import Groups
 from grpo_cli.read.request import Request, Rule
@@ -50,7 +51,6 @@ class Narrow(Located):
             for role in ("input_length", "turns")
             if role not in request.chosen.roles
         )
-        key = pl.DataFrame([columns.values[name] for name in request.chosen.group])
         carried = pl.DataFrame([columns.values[name] for name in request.binding.carried])
         size = groups.cut_size
         cut = f"groups are cut into blocks of {size} rows: the logged advantages of each add up to 0"
@@ -64,7 +64,7 @@ class Narrow(Located):
             height=columns.height,
             rows=columns.rows,
             groups=groups.coded,
-            key=firsts(key, groups.coded) if key.width else key,
+            key=_identity(groups),
             batches=groups.batches.size,
             carried=carried,
             declared_unscorable=columns.declared_unscorable,
@@ -105,7 +105,7 @@ class Narrow(Located):
     @property
     def group_names(self) -> tuple[str, ...]:
         """The columns of the key."""
-        return self.request.chosen.group
+        return tuple(self.key.columns)
 
     @property
     def reward_names(self) -> tuple[str, ...]:
@@ -149,6 +149,20 @@ class Narrow(Located):
     def label(self, code: int) -> str:
         """The key of a group as text on one line, nearly always the whole of it."""
         return label(self.key, code, int(self.groups.first[code]), LONGEST)
+
+
+def _identity(groups: Groups) -> pl.DataFrame:
+    """What tells groups apart, a row for each: the file or the column that the key is unique within, and the key."""
+    columns, rule, first = groups.columns, groups.rule, groups.coded.first
+    outer = [name for name in rule.within_columns if name not in rule.key]
+    key = pl.DataFrame([columns.values[name] for name in (*outer, *rule.key)])
+    if not key.width:
+        return key
+    key = firsts(key, groups.coded)
+    if rule.within != "file" or len(columns.tables) == 1 or FILE in key.columns:
+        return key
+    files = pl.Series(FILE, [table.name for table in columns.tables])
+    return pl.DataFrame([files.gather(columns.file.gather(first)), *key.get_columns()])
 
 
 def _role(groups: Groups, role: str, name: str) -> pl.Series:

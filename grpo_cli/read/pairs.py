@@ -14,6 +14,7 @@ import polars as pl
 from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
+from grpo_cli.read.derived_columns import FILE
 from grpo_cli.read.group_keys import ascending, encode, packed
 from grpo_cli.read.known_names import PAIR_IDS, SOURCE_IDS
 from grpo_cli.read.narrow import Narrow
@@ -53,11 +54,6 @@ def ids_of(
     return ids, ids
 
 
-def step_of(binding: Binding) -> tuple[str, ...]:
-    """The column that --group-within names, if any: a key may come back in another value of it."""
-    return () if binding.group_within in {None, "file", "input"} else (str(binding.group_within),)
-
-
 def _filled(table: Table, name: str) -> bool:
     """Whether the first records of a file have a value at this path."""
     records = table.format.sample(table.source) if isinstance(table, FileTable) else ()
@@ -93,13 +89,10 @@ def pair(
     `sure` says that the ids were named: otherwise a column that does not tell rows apart is not taken for their id.
     Rows with equal texts may be exchanged where the rewards of one side are equal.
     """
-    sides, step, ids = (now, before), step_of(now.request.flags), of_both[0]
-    keys = [
-        (key, *(_canonical(side.carried[name], len(key)) for name in step))
-        for key, side in zip(_row_keys(now, before), sides, strict=True)
-    ]
+    sides, ids = (now, before), of_both[0]
+    keys = _row_keys(now, before)
     by_id = [
-        (*key, *(_canonical(side.carried[name], len(key[0])) for name in names))
+        (key, *(_canonical(side.carried[name], len(key)) for name in names))
         for key, side, names in zip(keys, sides, of_both, strict=True)
     ]
     parts_of_one = "rollout" in now.table.columns
@@ -119,7 +112,7 @@ def pair(
         )
         raise DataError("no column tells which rollouts of both inputs are the same", cure)
     columns = [
-        (*(columns if parts_of_one and ids else key), _hashes(side, text))
+        (*(columns if parts_of_one and ids else [key]), _hashes(side, text))
         for key, columns, side in zip(keys, by_id, sides, strict=True)
     ]
     rows = _paired_texts(_codes(columns), sides, text)
@@ -133,26 +126,25 @@ def _pairs(rows: tuple[Rows, Rows], now: Narrow, before: Narrow, by: tuple[str, 
 
 def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
     """The key of every row as a number; the same key has the same one in both inputs."""
-    if [*now.key.columns] != [*before.key.columns]:
+    mine, theirs = (side.key.drop(FILE, strict=False) for side in (now, before))  # files have other names
+    if mine.columns != theirs.columns:
         both = " and ".join(", ".join(side.key_words) or "blocks" for side in (now, before))
         raise DataError(f"the two inputs have different group keys ({both})", "name one that both have with --group")
-    if not now.key.width:
+    if not mine.width:
         return pl.zeros(len(now.table), dtype=pl.UInt32, eager=True), pl.zeros(
             len(before.table), dtype=pl.UInt32, eager=True
         )
     # Written in the same order; a key that comes back (in another step, file or block) does not tell groups apart.
-    if now.key.equals(before.key) and all(
-        side.rule.within in {None, "input"} and side.rule.size is None for side in (now, before)
-    ):
+    if mine.equals(theirs) and all(side.rule.within != "file" and side.rule.size is None for side in (now, before)):
         return now.table["group"], before.table["group"]
-    keys = [now.key, before.key]
-    if now.key.dtypes != before.key.dtypes or not all(map(_is_number, now.key)):
-        keys = [frame.select("key") for frame in key_texts(now, before, now.key.columns)]
-    mine, theirs = (codes.astype(np.uint32) for codes in _codes([tuple(frame.get_columns()) for frame in keys]))
-    if not np.isin(mine, theirs).any():
+    keys = [mine, theirs]
+    if mine.dtypes != theirs.dtypes or not all(map(_is_number, mine)):
+        keys = [frame.select("key") for frame in key_texts(now, before, mine.columns)]
+    one, other = (codes.astype(np.uint32) for codes in _codes([tuple(frame.get_columns()) for frame in keys]))
+    if not np.isin(one, other).any():
         wrong = f"no group is in both inputs ({', '.join(now.key_words)} is {now.label(0)} and {before.label(0)})"
         raise DataError(wrong, "--rescored takes the same rollouts with another reward; name their key with --group")
-    return pl.Series(mine[now.table["group"]]), pl.Series(theirs[before.table["group"]])
+    return pl.Series(one[now.table["group"]]), pl.Series(other[before.table["group"]])
 
 
 def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.DataFrame]:

@@ -64,10 +64,14 @@ class Rule:
         return [name for name in map(str.strip, self.batch_name.split(",")) if name != "input"]
 
     @property
+    def within_columns(self) -> list[str]:
+        """The column that `within` names, if it names one."""
+        return [] if self.within in {None, "input", "file"} else [str(self.within)]
+
+    @property
     def named_columns(self) -> list[str]:
         """Columns that `within` and `batch_by` name."""
-        within = [] if self.within in {None, "input"} else [str(self.within)]
-        return [name for name in (*within, *self.batch_parts) if name != "file"]
+        return [*self.within_columns, *(name for name in self.batch_parts if name != "file")]
 
 
 class Chosen(NamedTuple):
@@ -170,7 +174,8 @@ def choose_columns(filled: Filled, plan: Plan, names: Sequence[str], named: Sequ
     """
     binding = filled.binding
     group, note, rewards = _named_or_found(filled, names)
-    note = f"group = {filled.key_words}" if filled.key_words else note
+    if filled.key_words:
+        note = f"group = {filled.key_words}{_within(binding)}"
     _check_weights(plan, rewards)
     roles = columns_of_roles(binding, plan)
     repeats = () if filled.schema is None else filled.schema.repeats
@@ -232,7 +237,8 @@ def columns_of_roles(binding: Binding, *plans: Plan) -> dict[str, str]:
 def _named_or_found(filled: Filled, names: Sequence[str]) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
     """The key, words on how it was found, and the rewards; a single error lists all that is missing."""
     binding = filled.binding
-    group, note = tuple(dict.fromkeys(binding.group)), f"group = {', '.join(dict.fromkeys(binding.group))}"
+    group, inside = tuple(dict.fromkeys(binding.group)), _within(binding)
+    note = f"group = {', '.join(group)}{inside}"
     rewards = binding.rewards
     if not rewards and not any(re.search(LIKELY_REWARD, name, re.IGNORECASE) for name in names):
         keyed = group or binding.group_size is not None or {name for tier in GROUP_TIERS for name in tier} & {*names}
@@ -244,10 +250,10 @@ def _named_or_found(filled: Filled, names: Sequence[str]) -> tuple[tuple[str, ..
         )
     missing = {}
     if not group and binding.group_size is not None:
-        note = f"group = blocks of {binding.group_size} rows"
+        note = f"group = blocks of {binding.group_size} rows{inside}"
     elif not group and (key := _by_name("group key", GROUP_TIERS, names, "--group")):
         beside = key in GROUP_TIERS[-1] and not any(re.search(ID, name, re.IGNORECASE) for name in names)
-        group, note = (key,), f"group = {key} {BY_TEXT if beside else '(found by name)'}"
+        group, note = (key,), f"group = {key}{inside} {BY_TEXT if beside else '(found by name)'}"
     elif not group:
         missing["--group NAME"] = ("the group key", LIKELY_GROUP)
     if not rewards and (name := _by_name("reward", REWARD_TIERS, names, "--reward")):
@@ -266,6 +272,11 @@ def _named_or_found(filled: Filled, names: Sequence[str]) -> tuple[tuple[str, ..
             f"name {'it' if len(missing) == 1 else 'them'} with {' and '.join(missing)}{likely_flags}{_near(filled.tables)}",
         )
     return group, note, rewards
+
+
+def _within(binding: Binding) -> str:
+    """Where the key is unique, in words; the whole input goes without saying."""
+    return "" if binding.group_within in {None, "input", *binding.group} else f" within {binding.group_within}"
 
 
 def _listed(names: Sequence[str], likely: str) -> str:

@@ -17,7 +17,7 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.read import excerpts
 from grpo_cli.read.build_table import read
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.pairs import Pairs, ids_of, key_texts, pair, step_of
+from grpo_cli.read.pairs import Pairs, ids_of, key_texts, pair
 from grpo_cli.read.tables import Binding, OverTables, Table
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.rescored import ALIKE, OLD, other_reward, rescored, verdict
@@ -46,7 +46,7 @@ def carrying(tables: Sequence[Table], others: Sequence[Table], other: Other, bin
 
 
 def _carrying_ids(binding: Binding, ids: Sequence[str]) -> Binding:
-    return replace(binding, carried=dict.fromkeys((*ids, *step_of(binding)), "key"))
+    return replace(binding, carried=dict.fromkeys(ids, "key"))
 
 
 def two_rewards(
@@ -111,12 +111,12 @@ def _with_old(now: Inspection, rewards: Sequence[pl.Series], *more: pl.Series) -
 
 
 def _paired(pairs: Pairs, now: Narrow, before: Narrow) -> dict[str, Any]:
-    key = [*now.key_words, *step_of(now.request.flags)]
+    key = now.key_words
     if not len(pairs.now):
         wrong = f"no rollout is in both inputs (by {', '.join(pairs.by)} within {', '.join(key)})"
         raise DataError(wrong, "--against compares other rollouts of the same prompts")
     rows = {"now": len(now.table) - len(pairs.now), "before": len(before.table) - len(pairs.before)}
-    return {"by": list(pairs.by), "key": key, "rows": len(pairs.now), "only": rows}
+    return {"by": list(pairs.by), "key": list(key), "rows": len(pairs.now), "only": rows}
 
 
 def _few(paired: dict[str, Any]) -> list[str]:

@@ -113,7 +113,11 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
 def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
     """The columns of the key without those that tell steps apart; both runs have to have the same."""
     kept = [
-        tuple(name for name in run.narrow.key.columns if name not in {*STEPS, PARENT} and not name.startswith("@"))
+        tuple(
+            name
+            for name in run.narrow.key.columns
+            if name not in {*STEPS, PARENT, run.narrow.rule.within} and not name.startswith("@")
+        )
         for run in (now, before)
     ]
     if not kept[0] or kept[0] != kept[1]:

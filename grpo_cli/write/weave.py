@@ -24,6 +24,7 @@ from grpo_cli.files.in_place import locked
 from grpo_cli.files.stores import uploading
 from grpo_cli.formats.convert import convert
 from grpo_cli.formats.interface import Index, Weaving
+from grpo_cli.read.derived_columns import FILE
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import FileTable
 from grpo_cli.values.token_lists import portions, with_lists
@@ -168,7 +169,8 @@ def make_folders(targets: Sequence[Target]) -> None:
 def with_keys_and_rewards(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame:
     """--only: the key, the rewards and what was computed."""
     rewards = [narrow.table[f"reward.{k}"].alias(name) for k, name in enumerate(narrow.reward_names)]
-    keys = narrow.key[narrow.table["group"]].get_columns() if narrow.key.width else []
+    of_groups = narrow.key.drop(FILE, strict=False)  # the output is of that file
+    keys = of_groups[narrow.table["group"]].get_columns() if of_groups.width else []
     kept = [column for column in (*keys, *rewards) if column.name not in columns.columns]
     return pl.DataFrame([*kept, *columns.get_columns()])
 

@@ -473,6 +473,26 @@ def test_a_key_may_be_a_beginning_that_only_one_group_has(tmp_path: Path) -> Non
         show_group(made, "aple")
 
 
+@pytest.mark.parametrize(
+    ("within", "words", "group"),
+    [("step", "prompt_id within step (found by name)", ["step", "prompt_id"]), ("file", "prompt_id within file", ["file", "prompt_id"])],
+)  # fmt: skip
+def test_a_key_that_is_unique_within_something_is_shown_with_it(
+    within: str, words: str, group: list[str], tmp_path: Path
+) -> None:
+    """Otherwise the same label would stand for several groups, in lists and in tables for other programs."""
+    rows = [{"step": at // 4, "prompt_id": at // 2 % 2, "reward": at % 2} for at in range(8)]
+    paths = [write(tmp_path / name, rows) for name in ("a.jsonl", "b.jsonl")[: 1 + (within == "file")]]
+    flags = ["--group", "prompt_id"] if within == "file" else []
+    line = ["inspect", *map(str, paths), *flags, "--group-within", within]
+    found = json.loads(adv(*line, "--json", cwd=tmp_path).out)
+    assert (found["group_key"], f"by {words}" in adv(*line, cwd=tmp_path).out) == (group, True)
+    listed = [group["key"] for end in ("most", "least") for group in found["listed"][end]]
+    assert len({*listed}) == len(listed)
+    table = pl.read_csv(adv(*line, "--format", "csv", cwd=tmp_path).out.encode())
+    assert table.columns[:2] == group and not table.select(group).is_duplicated().any()
+
+
 ASKED = "<|im_start|>user\nWhat is {}\n  in words?<|im_end|>\n<|im_start|>assistant\n"
 
 
