@@ -243,7 +243,7 @@ class Delimited(Format):
         added, take, row = weaving.added, weaving.take, 0
         if take is None and sum(block.height for block in known) != added.height:
             raise InputChanged.between_readings(source.name)
-        if take is not None and (take[1:] < take[:-1]).any():
+        if take is not None and (np.diff(take) <= 0).any():
             yield from self._in_new_order(source, known, added, take, newline, width)
             return
         for at, (block, part) in enumerate(zip(again(source, [part.size for part in known]), known, strict=True)):
