@@ -47,13 +47,6 @@ class Positions(NamedTuple):
         first, last = at == 0, at == self.marks.shape[1]
         return self.starts if first else self.marks[:, at - 1] + 1, self.ends if last else self.marks[:, at]
 
-    def of(self, rows: Ints) -> Positions:
-        """Some of the records, in order, and nothing after the last."""
-        stops = self.stops[rows]
-        return Positions(
-            self.data[: stops[-1]], self.starts[rows], self.ends[rows], stops, self.marks[rows], self.quotes
-        )
-
     def texts(self, at: int) -> pl.Series:
         """The texts of a cell of each record; null if empty."""
         starts, ends = self.cell(at)
