@@ -235,7 +235,10 @@ def _codec(source: Input) -> str | None:
 
 
 def _first_batch(handle: BinaryIO) -> memoryview | None:
-    """Metadata of the first record batch of a file, found through its footer; None if it has no batch."""
+    """Metadata of the first record batch of a file; None if it has no batch.
+
+    Found through the footer: the first message of a file that polars wrote does not follow the magic.
+    """
     end = handle.seek(-_TAIL, os.SEEK_END)
     length = int.from_bytes(handle.read(4), "little")
     handle.seek(end - length)
