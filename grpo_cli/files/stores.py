@@ -227,7 +227,7 @@ def _as_pattern(key: str) -> re.Pattern[str]:
     """A glob: `*` and `?` stop at a slash, `**/` is any number of folders, `[!0]` is any other character but a slash."""
     words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     parts = re.split(r"(\*\*/|\*\*|\*|\?|\[!?\]?[^]]*\])", key)
-    # What is translated ends with an anchor, which has two characters.
+    # `translate` ends its pattern with an anchor of two characters.
     found = (words.get(p) or ("(?!/)" if p.startswith("[") else "") + fnmatch.translate(p)[:-2] for p in parts)
     return re.compile("".join(found), re.DOTALL)
 

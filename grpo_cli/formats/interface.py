@@ -14,8 +14,8 @@ from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
 from grpo_cli.values.cells import Field
 
-# Where the rows of a file are. Only the format that found them looks into it, and it can be pickled. It is None where it
-# would save nothing, and where nobody has scanned the file in this process: the format then finds the rows again.
+# Where the rows of a file are; opaque to all but the format that found them, and picklable. None if it would save
+# nothing, or if the file was not scanned in this process: the format then finds the rows again.
 Index = Any
 Compared = tuple[Literal["bytes", "values"], str | None]
 
@@ -52,7 +52,7 @@ class Scanned:
     empty: int = 0  # records without rollouts
 
     def with_frame(self, frame: pl.DataFrame, *others: Scanned) -> Scanned:
-        """The same with columns that were made of it, and of other scans of the same file."""
+        """The same scan with columns derived from it and from other scans of the same file."""
         return replace(self, frame=frame, late_names=self.late_names.union(*(scan.late_names for scan in others)))
 
 

@@ -215,7 +215,7 @@ def not_plain(head: bytes) -> str:
 
 
 def other_than(name: str, head: bytes) -> tuple[str, str]:
-    """What a file begins with that is not of the binary format of this name, and the way out; empty texts if it may be."""
+    """Why a file cannot be of this binary format by its first bytes, and the way out; empty texts if it can."""
     row = FORMATS.rows["jsonl"] if head.lstrip().startswith((b"{", b"[")) else _binary_row(head)
     if row is FORMATS.rows[name]:
         return "", ""

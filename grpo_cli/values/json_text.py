@@ -20,7 +20,7 @@ from grpo_cli.values.cells import float_texts
 from grpo_cli.values.paths import splits
 
 ABSENT: Final = object()
-SMALL: Final = 8  # for so few rows calls of polars take longer than Python itself
+SMALL: Final = 8  # for at most this many rows, Python is faster than calls of polars
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
 _BREAKS: Final = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 
@@ -29,7 +29,7 @@ _BREAKS: Final = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 
 
 class Doubled(dict[str, Any]):
-    """An object that names a field twice. Where nobody reads that field, the first value counts, as in polars."""
+    """An object that names a field twice. If that field is not refused, the first value counts, as in polars."""
 
     def __init__(self) -> None:
         super().__init__()

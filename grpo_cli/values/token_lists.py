@@ -41,7 +41,7 @@ def token_counts(series: pl.Series) -> Ints:
 
 
 def with_lists(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with lists of numbers in the place of these columns."""
+    """The frame with these columns as lists of numbers."""
     return frame.with_columns(_lists(series) for series in frame if is_on_tokens(series))
 
 

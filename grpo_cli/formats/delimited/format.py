@@ -56,7 +56,7 @@ class _Header(NamedTuple):
 
 
 class _ReadBlock(NamedTuple):
-    """The content of a block: its records, each marked where it ends without its line ending, and some of its columns."""
+    """The content of a block: its records, each marked before its line ending, and some of its columns."""
 
     rows: BlockRows
     columns: list[pl.Series]
@@ -157,7 +157,7 @@ class Delimited(Format):
     ) -> Generator[list[pl.Series]]:
         """Some columns of each block, made of their texts; at least one, without rows where the file has none.
 
-        What is known of each block afterwards, the header before them, is added to the index.
+        The rows of the header and of each block are added to the index.
         """
         index = [] if index is None else index
         with self._opened(source) as (header, handle):
@@ -336,7 +336,7 @@ class Delimited(Format):
                 if not kept:
                     raise Unsure
                 found = positions(data, self.separator, len(names))
-                # Each with the separator before it; the first ones with that behind them.
+                # Each with the separator before it; those before the first kept cell with the one after them.
                 gaps = [
                     (found.cell(at)[0], found.cell(at + 1)[0])
                     if at < kept[0]

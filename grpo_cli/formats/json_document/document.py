@@ -37,7 +37,7 @@ _FIRST: Final = 512  # rollouts in lines that are cheap to read
 _AGAIN: Final = 8 << 20  # bytes of a document that may be parsed again
 _TEXTS: Final = 256  # rollouts whose texts are taken at once
 _PIECES: Final = 64  # of text that are written at once: each write has a cost, and a piece may be long
-_HEAD: Final = 200  # documents whose names stand for those of all lines
+_HEAD: Final = 200  # lines that are searched for the names of the columns
 _LONG: Final = "this layout keeps the rows of a record together: add --long"
 
 
@@ -175,7 +175,7 @@ class Documents(Format):
     ) -> Iterator[pl.DataFrame]:
         """Some columns of single rollouts; the JSON texts of their own fields are unchanged.
 
-        As in a scan, a rollout that lacks a field of others has none, whatever stands farther out.
+        As in a scan, if other rollouts have a field of their own, a rollout without it gets none from the objects around it.
         """
         wanted = [(name, _outline(self, source).far.get(name)) for name in columns]
         every = ((document, row) for document in self.texts(source) for row in document.rows)

@@ -106,7 +106,7 @@ class Lists(Format):
     def _refuse_other_lengths(
         self, source: Input, name: str, here: Ints, most: Ints, column: pl.Series, *, single: bool = True
     ) -> None:
-        """Refuse lists of another length than the record's; with `single` one value may stand for all."""
+        """Refuse lists of another length than the record's; with `single` one value may count for all."""
         wrong = (here != most) & ~((here == 1) & single) & column.is_not_null().to_numpy()
         if wrong.any():
             at = int(np.argmax(wrong))

@@ -89,7 +89,7 @@ def _walk(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], 
         return end
     opening, before, lists = "[" if path[0] == EACH else "{", len(rows), rows.lists
     if text[at] != opening:
-        _, end = _SCAN(text, at)  # null or another value in the place of a list or an object: no rollouts
+        _, end = _SCAN(text, at)  # null or another value instead of a list or an object: no rollouts
     else:
         end = (_elements if opening == "[" else _members)(text, at, path, scopes, rows)
     if path == rows.inside_record:

@@ -30,7 +30,7 @@ from grpo_cli.values.paths import absent
 from grpo_cli.values.slices import Ints
 
 _LOG: Final = logging.getLogger(__name__)
-_HEAD, _HEAD_BYTES = 1_000, 1 << 20  # lines whose keys stand for those of the file
+_HEAD, _HEAD_BYTES = 1_000, 1 << 20  # lines that are searched for the names of the columns
 _LONGEST: Final = 4 << 20  # bytes of a line that is searched for keys
 _SPOTS: Final = 32  # places all over the file where a further line is searched
 _SAMPLE, _SAMPLE_BYTES = 20, 4 << 20  # lines that show the schema of the file
@@ -44,7 +44,7 @@ class Jsonl(Format):
     inner_texts: bool = False  # in typed columns, only fields without a common type become text, not their whole column
     block_size: int = SIZE  # bytes that are read at a time
     piece_size: int = PIECE  # bytes of a block that are read exactly at a time
-    small: int = SMALL  # rows of a block that goes by Python alone
+    small: int = SMALL  # a block with at most this many rows is read by Python alone
 
     holds_objects = True
     watches = True  # names are taken from some lines, and any other line may have more

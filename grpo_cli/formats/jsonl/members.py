@@ -23,7 +23,7 @@ class Spot:
     keys: tuple[str, ...]
     last: str | None  # these fields as they are inserted, after all others
     anywhere: str | None  # these names, anywhere
-    # An object up to its only new member, with no escape and no object inside before it.
+    # An object up to its only new field, with no escape and no nested object before it.
     plain: re.Pattern[bytes] | None
 
     @classmethod
