@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, ClassVar, Literal
+from typing import Any, BinaryIO, ClassVar, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -18,6 +18,9 @@ from grpo_cli.values.cells import Field
 # nothing, or if the file was not scanned in this process: the format then finds the rows again.
 Index = Any
 Compared = tuple[Literal["bytes", "values"], str | None]
+
+
+ADD_LONG: Final = "this layout keeps the rows of a record together: add --long"
 
 
 class PartOfRecord(DataError):

@@ -147,13 +147,16 @@ def spans_of(text: str) -> Iterator[tuple[str, int, int]]:
             at = skip(text, at + 1)
 
 
-def rewritten(text: str, fresh: Mapping[str, str]) -> tuple[str, list[str], list[str]]:
-    """Replace the values of all fields with these names (of two, readers differ in which counts); return the others."""
+def rewritten(text: str, fresh: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Replace the values of all fields with these names; also return the new fields that the object does not have.
+
+    Of two fields with the same name both are replaced, since readers differ in which one counts.
+    """
     spans = [span for span in spans_of(text) if span[0] in fresh]
     for name, start, end in reversed(spans):
         text = text[:start] + fresh[name] + text[end:]
-    left = {name: value for name, value in fresh.items() if name not in {span[0] for span in spans}}
-    return text, list(left), list(left.values())
+    there = {name for name, _, _ in spans}
+    return text, {name: value for name, value in fresh.items() if name not in there}
 
 
 def texts_of(text: str, names: Sequence[str]) -> list[str | None]:
