@@ -464,7 +464,7 @@ def _refusal(name: str, error: Exception) -> DataError | None:
     said = {kind, code, str(status)}
     if said & {"PreconditionError", "PreconditionFailed", "412"}:
         return InputChanged.between_readings(name)
-    no_reason = "HEAD" in text and "400" in said  # such an answer has no room for a reason
+    no_reason = "HEAD" in text and "400" in said  # such an answer has no body with a reason
     if no_reason or "ExpiredToken" in f"{text} {code}":
         refused = "the store refused the request: expired credentials, or another region?"
         return DataError(f"{name}: {refused if no_reason else 'the credentials have expired'}", "log in again")

@@ -43,7 +43,7 @@ class Block(NamedTuple):
 
 
 class BlockRows(NamedTuple):
-    """The rows of a block: its bytes, the mark of each row, behind which new text goes, and which are objects without fields."""
+    """The rows of a block of `size` bytes: the mark of each is where new text is inserted; `empty` are objects without fields."""
 
     size: int
     marks: Ints

@@ -258,7 +258,7 @@ def _database_rows(source: Input, opened: sqlite3.Connection) -> Iterator[bytes]
         listed = ", ".join(tables[:_LISTED]) or "none"
         raise DataError(f"{source.name}: holds {len(tables)} tables: {listed}", "write the rows of one as JSON lines")
     quoted = tables[0].replace('"', '""')
-    rows = opened.execute(f'SELECT * FROM "{quoted}"')  # noqa: S608 - the name comes out of the database, quoted
+    rows = opened.execute(f'SELECT * FROM "{quoted}"')  # noqa: S608 - the name comes from the database, quoted
     columns_there = [column[0] for column in rows.description]
     for row in rows:
         yield line(dict(zip(columns_there, row, strict=True)))

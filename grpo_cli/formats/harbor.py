@@ -33,7 +33,7 @@ _MEASURED: Final = frozenset({
     "OutputLengthExceededError", "AgentSafetyRefusalError", "ContentPolicyViolationError",
 })  # fmt: skip
 _REWARD: Final = "reward"
-_TEXTS: Final = "messages"  # the column that is made of trajectories
+_TEXTS: Final = "messages"  # the column that is made from trajectories
 _SAMPLE: Final = 20
 _AT_ONCE: Final = 64  # trajectories in memory
 _CHEAP: Final = 256  # trajectories that are read to compare prompts
@@ -115,15 +115,13 @@ class Trials(Jsonl):
     def rows(
         self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool
     ) -> Iterator[pl.DataFrame]:
-        """Some columns of these rows, with the conversations of no others."""
+        """Some columns of these rows; no other conversations are read."""
         if not _ask_for_texts(columns):
             yield from super().rows(source, index, numbers, columns, as_json=as_json)
             return
         lines = lines_of(source, index, numbers)
         while some := list(islice(lines, _AT_ONCE)):
-            if as_json and [*columns] == [
-                _TEXTS
-            ]:  # for `export`, which needs no other column: no line is made only to be parsed again
+            if as_json and [*columns] == [_TEXTS]:  # for `export`: no line is made only to be parsed again
                 texts = [[json.dumps(said) if said else None] for _, said in _conversations(source, some)]
                 yield cells.frame_of_rows(texts, columns, as_json=True)
                 continue

@@ -236,7 +236,7 @@ def _as(part: pl.Series, dtype: pl.DataType) -> pl.Series:
 
 
 def canonical(series: pl.Series) -> pl.Series:
-    """A key column of any dtype as text that is the same for equal keys, whatever their dtypes, and for no others."""
+    """A key column of any dtype as text that is the same for equal keys, whatever their dtypes, and differs for all others."""
     dtype = series.dtype
     if dtype.is_extension():
         return canonical(series.ext.storage())

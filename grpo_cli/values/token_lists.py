@@ -21,7 +21,7 @@ Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 _VALUE: Final = ".value"
 _TOKENS: Final = ".tokens"
-AT_ONCE: Final = 1 << 21  # the lists of rows that are in memory together have at most about so many tokens
+AT_ONCE: Final = 1 << 21  # tokens, about: the most that lists in memory have at a time
 
 
 def on_tokens(values: pl.Series, tokens: pl.Series) -> pl.Series:

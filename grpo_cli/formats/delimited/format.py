@@ -136,7 +136,7 @@ class Delimited(Format):
 
     @contextmanager
     def _opened(self, source: Input) -> Iterator[tuple[_Header, BinaryIO]]:
-        """The header, and the file open behind it."""
+        """The header, and the open file after it."""
         with unpacked(source) as handle:
             refuse_other_encodings(source, handle)
             before = b""
@@ -155,7 +155,7 @@ class Delimited(Format):
     def _parts(
         self, source: Input, wanted: Sequence[str], columns: Columns, index: list[BlockRows] | None = None
     ) -> Generator[list[pl.Series]]:
-        """Some columns of each block, made of their texts; at least one, without rows where the file has none.
+        """Some columns of each block, converted from their texts; at least one part, without rows if the file has none.
 
         The rows of the header and of each block are added to the index.
         """

@@ -290,7 +290,7 @@ def _rows_with(data: bytes, braces: Ints, word: bytes) -> np.ndarray:
         at = data.find(one)
         while at >= 0:
             row = int(np.searchsorted(braces, at))
-            if row == len(braces):  # behind the last brace there is no row
+            if row == len(braces):  # there is no row after the last brace
                 break
             found.add(row)
             at = data.find(one, int(braces[row]))

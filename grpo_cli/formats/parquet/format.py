@@ -73,7 +73,7 @@ def _top_columns(source: Input, handle: BinaryIO, schema: pq.ParquetSchema, name
 
 @dataclass(frozen=True)
 class Parquet(Format):
-    """Parquet: new column chunks behind the old ones, whose bytes are copied as they are."""
+    """Parquet: new column chunks after the old ones, whose bytes are copied unchanged."""
 
     binary = True
     most_rows: int = _MOST_ROWS
@@ -204,7 +204,7 @@ def _sliced(source: Input, numbers: np.ndarray, columns: list[str]) -> list[pl.D
 
 
 def _batched(file: pq.ParquetFile, numbers: np.ndarray, columns: list[str]) -> Iterator[pl.DataFrame]:
-    """The rows with these ascending numbers, some megabytes at a time; of a row group nothing behind the last of them."""
+    """The rows with these ascending numbers, some megabytes at a time; nothing after the last of them in a row group is read."""
     at = 0
     for group in range(file.num_row_groups):
         metadata = file.metadata.row_group(group)

@@ -180,7 +180,7 @@ def _small() -> re.Pattern[bytes]:
     return _SMALLEST if next(_FIRST, None) is not None else _fields()
 
 
-# Compiling the full pattern takes longer than reading a few small footers without it: it waits for so many matches.
+# Compiling the full pattern takes longer than reading a few small footers without it: it is compiled after this many matches.
 _FIRST: Final = iter(range(2048))
 _SMALLEST: Final = re.compile(b"(\x00)?")
 
