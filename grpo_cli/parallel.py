@@ -36,7 +36,7 @@ def ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 
 def one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, each of them made in a thread while the one before it is worked on."""
+    """The same items, each produced in a thread while the caller works on the one before."""
     with ThreadPoolExecutor(1) as pool:
         end = object()
         coming = pool.submit(next, items, end)

@@ -109,7 +109,7 @@ def _gunzip() -> tuple[Callable[..., Any], tuple[type[Exception], ...]]:
     Python compresses: the same text gives the same bytes on every machine.
     """
     try:
-        # Loaded by name: it is typed alike whether it is installed or not.
+        # Imported by name, so that mypy gives the same result with and without it.
         igzip, isal_zlib = (import_module(f"isal.{name}") for name in ("igzip", "isal_zlib"))
     except ImportError:
         return gzip.GzipFile, (EOFError, OSError, zlib.error)
@@ -188,7 +188,7 @@ class _Blocks(RawIOBase):
 
 
 class _Gzip(_Blocks):
-    """A single member, since some readers stop behind the first: its blocks end at whole bytes and are joined."""
+    """A single member, since some readers stop after the first: its blocks end at whole bytes and are joined."""
 
     size = 1 << 20
 

@@ -73,7 +73,7 @@ def steps(fd: int, growth: Extension, portion: int = _PORTION) -> Iterator[str]:
     _reserve(fd, growth.size, end + len(growth.before) - growth.size)
     yield "room is reserved"
     _write(fd, growth.before, end)
-    yield "the old end stands at the new place"
+    yield "the old end is at the new place"
     os.fsync(fd)
     yield "and is on the disk"
     at = growth.size

@@ -79,7 +79,7 @@ class Input:
     max_line: int = field(default=MAX_LINE, compare=False)
     written_as: str = ""  # the suffix of an output beside it, if its format is read-only
     deferred: bool = False  # whether its lines say where their texts are
-    said: Callable[[int], None] | None = field(default=None, compare=False, repr=False)  # is told how far it is read
+    said: Callable[[int], None] | None = field(default=None, compare=False, repr=False)  # gets the offset read so far
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:
@@ -92,7 +92,7 @@ class Input:
 
     def open(self) -> BinaryIO:
         """Open at the first byte, with an independent position."""
-        # Linux opens /proc/self/fd/N anew; elsewhere /dev/fd/N is a dup that shares one position.
+        # On Linux, opening /proc/self/fd/N gives a new position; elsewhere /dev/fd/N is a dup that shares one.
         if self.fd is not None and not self.path.startswith("/proc/"):
             return file_of(partial(_pread, self.fd), self.pin.size)
         try:
@@ -166,7 +166,7 @@ class InMemory(Input):
         return cast("BinaryIO", BufferedReader(cast("RawIOBase", BytesIO(self.data))))
 
     def check(self) -> None:
-        """Nobody else can change it."""
+        """Nothing to check: no other process can change it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +241,7 @@ def file_of(
 
 
 def part_of(handle: BinaryIO, start: int, size: int, *, buffer: int = DEFAULT_BUFFER_SIZE) -> BinaryIO:
-    """So many bytes of an open file from a start on, as a file; the two are closed together."""
+    """`size` bytes of an open file from `start` on, as a file; closing it closes the open file."""
 
     def into(place: memoryview, at: int) -> int:
         handle.seek(start + at)

@@ -227,7 +227,7 @@ def _as_pattern(key: str) -> re.Pattern[str]:
     """A glob: `*` and `?` stop at a slash, `**/` is any number of folders, `[!0]` is any other character but a slash."""
     words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     parts = re.split(r"(\*\*/|\*\*|\*|\?|\[!?\]?[^]]*\])", key)
-    # What is translated ends with an anchor, which has two characters.
+    # `translate` ends its pattern with an anchor of two characters.
     found = (words.get(p) or ("(?!/)" if p.startswith("[") else "") + fnmatch.translate(p)[:-2] for p in parts)
     return re.compile("".join(found), re.DOTALL)
 
@@ -464,7 +464,7 @@ def _refusal(name: str, error: Exception) -> DataError | None:
     said = {kind, code, str(status)}
     if said & {"PreconditionError", "PreconditionFailed", "412"}:
         return InputChanged.between_readings(name)
-    no_reason = "HEAD" in text and "400" in said  # such an answer has no room for a reason
+    no_reason = "HEAD" in text and "400" in said  # such an answer has no body with a reason
     if no_reason or "ExpiredToken" in f"{text} {code}":
         refused = "the store refused the request: expired credentials, or another region?"
         return DataError(f"{name}: {refused if no_reason else 'the credentials have expired'}", "log in again")

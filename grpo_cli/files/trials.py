@@ -17,7 +17,7 @@ _LOOKED_INTO: Final = 3  # trials, should the result of one be cut short
 
 
 def is_job(folder: Path, below: Iterable[str] | None = None) -> bool:
-    """Whether a folder is a trial of Harbor or has folders of such (`below`: the names of its folders, where known)."""
+    """Whether a folder is a trial of Harbor, or has such folders (`below`: the names of its folders, if known)."""
     if _has_result(folder) and _is_trial(folder):
         return True
     names = _folders(folder) if below is None else below
@@ -51,7 +51,7 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _has_result(folder: Path) -> bool:
-    return all(os.path.isfile(f"{folder}/{name}") for name in _BOTH)  # noqa: PTH113 - asked of thousands of folders
+    return all(os.path.isfile(f"{folder}/{name}") for name in _BOTH)  # noqa: PTH113 - called for thousands of folders
 
 
 def _is_trial(folder: Path) -> bool:

@@ -153,7 +153,7 @@ def _is_file(reader: Any) -> bool:
 
 def _schema(source: Input) -> pa.Schema:
     with _opened(source) as reader:
-        _ = reader.schema.names  # refused here, where a message is made of it, if one is no UTF-8
+        _ = reader.schema.names  # a name that is not UTF-8 fails here, where it becomes a message
         return reader.schema
 
 
@@ -206,7 +206,7 @@ def _weave_taken(reader: Any, new: pl.DataFrame, writer: ipc.RecordBatchStreamWr
         writer.write_batch(_one_batch(joined(table, arrow_columns(new[at : at + count]))))
 
 
-# --- the compression of a file, which pyarrow does not tell: out of the flatbuffers of its messages ------------
+# --- the compression of a file, which pyarrow does not tell: from the flatbuffers of its messages --------------
 
 _TAIL: Final = 10  # length of the footer in 4 bytes, then ARROW1
 _CONTINUES: Final = 0xFFFFFFFF  # precedes the length of a message since format version 5
@@ -235,7 +235,10 @@ def _codec(source: Input) -> str | None:
 
 
 def _first_batch(handle: BinaryIO) -> memoryview | None:
-    """Metadata of the first record batch of a file, found through its footer; None if it has no batch."""
+    """Metadata of the first record batch of a file; None if it has no batch.
+
+    Found through the footer: the first message of a file that polars wrote does not follow the magic.
+    """
     end = handle.seek(-_TAIL, os.SEEK_END)
     length = int.from_bytes(handle.read(4), "little")
     handle.seek(end - length)

@@ -6,7 +6,6 @@ stream: its blocks come with their bytes. A second reading cuts the file at the 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from io import BytesIO
@@ -15,12 +14,14 @@ from typing import BinaryIO, Final, NamedTuple
 import numpy as np
 
 from grpo_cli.errors import DataError, InputChanged
-from grpo_cli.files.compression import is_packed, seekable, unpacked
+from grpo_cli.files.compression import is_packed, unpacked
 from grpo_cli.files.inputs import Input, Section
+from grpo_cli.values.slices import Ints
 
 BOM: Final = b"\xef\xbb\xbf"
 SIZE: Final = 2 << 20  # bytes of a block, unless a line is longer
 FAR: Final = 4  # factor for the size of blocks that are requests to a store
+_NONE: Final = np.zeros(0, np.int64)
 _OTHER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -39,6 +40,18 @@ class Block(NamedTuple):
         if len(data) < self.size:
             raise InputChanged.between_readings(self.name)
         return data
+
+
+class BlockRows(NamedTuple):
+    """The rows of a block of `size` bytes: the mark of each is where new text is inserted; `empty` are objects without fields."""
+
+    size: int
+    marks: Ints
+    empty: Ints = _NONE
+
+    @property
+    def height(self) -> int:
+        return len(self.marks)
 
 
 def blocks(source: Input, size: int = SIZE) -> Iterator[Block]:
@@ -128,29 +141,3 @@ def raw_lines(source: Input) -> Iterator[bytes]:
 def ending(raw: bytes) -> bytes:
     r"""The line ending of a record: CRLF, LF or none."""
     return b"\r\n" if raw.endswith(b"\r\n") else b"\n" if raw.endswith(b"\n") else b""
-
-
-def offsets(records: Iterable[tuple[bytes, bool]]) -> np.ndarray:
-    """Start and end of every record that is a row, as an array of two columns."""
-    marks, at = array("q"), 0
-    for raw, is_row in records:
-        if is_row:
-            marks.extend((at, at + len(raw)))
-        at += len(raw)
-    return np.frombuffer(marks, dtype=np.int64).reshape(-1, 2) if marks else np.empty((0, 2), np.int64)
-
-
-def in_new_order(
-    source: Input, spans: np.ndarray, take: np.ndarray, newline: bytes, size: int = SIZE
-) -> Iterator[tuple[Block, int]]:
-    """The wanted rows in blocks, each row with a line ending, and the number of rows of each block."""
-    rows, bytes_there = list[bytes](), 0
-    with source.open() as handle, seekable(handle) as plain:
-        for number, (start, end) in enumerate(spans[take].tolist(), 1):
-            plain.seek(start)
-            raw = plain.read(end - start)
-            rows.append(raw if ending(raw) else raw + newline)
-            bytes_there += len(rows[-1])
-            if bytes_there >= size or number == len(take):
-                yield Block(source.name, 0, bytes_there, partial(BytesIO, b"".join(rows))), len(rows)
-                rows, bytes_there = [], 0

@@ -22,8 +22,8 @@ from grpo_cli.values.token_lists import with_lists
 
 _SHOWN: Final = 24  # bytes at the start of a file of another kind
 STDERR: Final = 2
-_LOCK: Final = Lock()  # of the next
-_SILENT: Final[list[int | None]] = []  # for each call inside `panics_unprinted`, what the last of them restores
+_LOCK: Final = Lock()  # guards `_SILENT`
+_SILENT: Final[list[int | None]] = []  # the saved descriptor, once for each active call of `panics_unprinted`
 EACH: Final = "[]"  # the step from a list to its items
 # Errors of pyarrow and polars for a broken file; pyarrow also decodes column names, which may not be UTF-8.
 BROKEN: Final = (
@@ -65,7 +65,7 @@ def panics_unprinted() -> Iterator[None]:
 
 
 def _silenced() -> int | None:
-    """What standard error was before it was silenced; None where it is closed."""
+    """Silence standard error; return a duplicate of its descriptor, or None if it is closed."""
     try:
         stderr = os.dup(STDERR)
     except OSError:
@@ -153,7 +153,7 @@ def _plain(dtype: Any) -> Any:
 
 
 def joined(table: pa.Table, new: pa.Table) -> pa.Table:
-    """The table with the new columns appended, or in the place of columns with the same name."""
+    """The table with the new columns appended; a column with the same name is replaced where it is."""
     for field, column in zip(new.schema, new.columns, strict=True):
         at = table.schema.get_field_index(field.name)
         table = table.append_column(field, column) if at < 0 else table.set_column(at, field, column)

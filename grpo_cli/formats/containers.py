@@ -1,7 +1,7 @@
 """Containers other than text, read as JSON: Inspect archives, SQLite databases, tables of W&B and MLflow.
 
-They are read-only. Each function returns JSON text in the place of the file; `torch_file` does so for `.pt`. The
-unpacked size is bounded (`Budget`): a few bytes can ask for more than any machine has.
+They are read-only. Each function returns JSON text instead of the file; `torch_file` does so for `.pt`. The unpacked
+size is bounded (`Budget`): a few bytes can unpack to more than any machine has.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _METHODS: Final = {
 }  # others may need gigabytes at their first byte
 # The unpacked size may be this many times the file: more than any log or dump needs, far less than a bomb.
 _TIMES: Final = 200
-_OF_LIST: Final = 64  # bytes that Python takes for a list or an object,
-_OF_ITEM: Final = 40  # and for what stands in it
+_OF_LIST: Final = 64  # bytes that Python needs for a list or an object,
+_OF_ITEM: Final = 40  # and for each of its items
 _TRIES: Final = 3  # to copy a database between two commits of its writer
 _PAUSE: Final = 0.1  # seconds between them
 _LAST: Final = 22 + 65_535  # bytes of the end of a zip, with the longest comment
-_COUNT: Final = struct.Struct("<10xH")  # that stands there: the number of members,
-_MANY: Final = 65_535  # or this, where another place has it
+_COUNT: Final = struct.Struct("<10xH")  # the number of members in it,
+_MANY: Final = 65_535  # or this, if the number is stored elsewhere
 _UTF8: Final = 0x800  # the flag of a name in this encoding
-_HEADER: Final = struct.Struct("<26xHH")  # that stands before its bytes: the lengths of what comes between
+_HEADER: Final = struct.Struct("<26xHH")  # before the bytes of a member: the lengths of its name and of its extra field
 _CONVERT: Final = "convert it first: inspect log convert --to json"
 # What zipfile and what unpacks its members raise about a broken file.
 BROKEN: Final = (
@@ -109,7 +109,7 @@ def archive(source: Input, handle: Any, what: str, cure: str) -> zipfile.ZipFile
 def _refuse_lost_members(handle: Any, found: list[zipfile.ZipInfo]) -> None:
     """Compare the number of members with that at the end, and their names with those in front of their bytes.
 
-    zipfile does neither for a member that is not asked for, and under another name none would be.
+    zipfile checks neither for members that are not read, and a member under another name would not be read.
     """
     handle.seek(0, os.SEEK_END)
     handle.seek(max(handle.tell() - _LAST, 0))
@@ -150,7 +150,7 @@ def inspect_log(source: Input) -> Iterator[bytes]:
 
 
 def _object(found: zipfile.ZipFile, handle: BinaryIO, name: str, budget: Budget) -> tuple[bytes, dict[str, Any]]:
-    """The text of a member and the JSON object that it is: two of them beside each other would be two samples."""
+    """The text of a member and its JSON object; a text of two objects would become two samples, and is refused."""
     content = _member(found, handle, name)
     budget.allow((content.count(b"[") + content.count(b"{")) * _OF_LIST + content.count(b",") * _OF_ITEM, name)
     try:
@@ -175,7 +175,7 @@ def _member(found: zipfile.ZipFile, handle: BinaryIO, name: str) -> bytes:
     head = handle.read(_HEADER.size)
     if len(head) < _HEADER.size or not head.startswith(b"PK\3\4") or info.flag_bits & 1:
         raise zipfile.BadZipFile(f"{name} is encrypted or cut short")
-    handle.seek(sum(_HEADER.unpack(head)), os.SEEK_CUR)  # its name, and what else is said of it
+    handle.seek(sum(_HEADER.unpack(head)), os.SEEK_CUR)  # its name and its extra field
     packed = pa.BufferReader(handle.read(info.compress_size))
     try:
         content: bytes = pa.CompressedInputStream(packed, "zstd").read(info.file_size + 1)
@@ -216,8 +216,8 @@ def database(source: Input) -> Iterator[bytes]:
 def _copy_database(source: Input, copy: Path) -> None:
     """Copy a database with the files beside it, in the state between two commits.
 
-    The `-wal` has the latest writes. The `-journal` has the old content of rows that were never committed: without it
-    the uncommitted rows would be read.
+    The `-wal` has the latest writes. The `-journal` has the old content of uncommitted rows: without it their new content
+    would be read.
     """
     real = os.path.realpath(source.path)
     beside = [f"{real}-journal", f"{real}-wal"] if type(source) is Input and source.fd is None else []
@@ -245,7 +245,7 @@ def _copy_database(source: Input, copy: Path) -> None:
 def _database_rows(source: Input, opened: sqlite3.Connection) -> Iterator[bytes]:
     names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     tables = [name for (name,) in opened.execute(names)]
-    # What is computed of a few bytes may be any size: all such columns of a row together take a quarter of what one value may.
+    # A computed column can be any size: all of them in a row together may take a quarter of what one value may.
     hidden = "SELECT COUNT(*) FROM sqlite_master, pragma_table_xinfo(sqlite_master.name) AS c WHERE c.hidden > 1"
     computed = opened.execute(hidden).fetchone()[0]
     opened.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(source.max_line // max(4 * computed, 1), 2**31 - 1))
@@ -258,7 +258,7 @@ def _database_rows(source: Input, opened: sqlite3.Connection) -> Iterator[bytes]
         listed = ", ".join(tables[:_LISTED]) or "none"
         raise DataError(f"{source.name}: holds {len(tables)} tables: {listed}", "write the rows of one as JSON lines")
     quoted = tables[0].replace('"', '""')
-    rows = opened.execute(f'SELECT * FROM "{quoted}"')  # noqa: S608 - the name comes out of the database, quoted
+    rows = opened.execute(f'SELECT * FROM "{quoted}"')  # noqa: S608 - the name comes from the database, quoted
     columns_there = [column[0] for column in rows.description]
     for row in rows:
         yield line(dict(zip(columns_there, row, strict=True)))

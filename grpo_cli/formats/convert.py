@@ -1,4 +1,4 @@
-"""Conversion: rows that cannot be woven into the bytes of the input are written in another format."""
+"""Conversion: write the rows of a file in another format."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Job folders of Harbor, read as JSON lines: a row for each finished trial, with its rewards and its conversation.
 
-The conversation is made of the trajectory in ATIF that many agents leave; what other agents log is not read. Nearly all
-bytes of a job are in trajectories, so beyond a sample they are read only when texts are asked for (`Trials`).
+The conversation is made from the trajectory in ATIF that many agents write; logs of other agents are not read. Nearly all
+bytes of a job are in trajectories, so beyond a sample they are read only when texts are needed (`Trials`).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _MEASURED: Final = frozenset({
     "OutputLengthExceededError", "AgentSafetyRefusalError", "ContentPolicyViolationError",
 })  # fmt: skip
 _REWARD: Final = "reward"
-_TEXTS: Final = "messages"  # the column that is made of trajectories
+_TEXTS: Final = "messages"  # the column that is made from trajectories
 _SAMPLE: Final = 20
 _AT_ONCE: Final = 64  # trajectories in memory
 _CHEAP: Final = 256  # trajectories that are read to compare prompts
 _ROLES: Final = {"system": "system", "user": "user", "agent": "assistant"}
 _COUNTED: Final = ("n_input_tokens", "n_cache_tokens", "n_output_tokens", "cost_usd")
-# What a result and each of its steps may have at these paths, or null.
+# The types of values at these paths of a result and of each of its steps; null is allowed everywhere.
 _KINDS: Final[Mapping[tuple[str, ...], tuple[type, ...]]] = {
     ("verifier_result",): (dict,),
     ("verifier_result", "rewards"): (dict,),
@@ -89,7 +89,7 @@ def _conversations(source: Input, lines: Iterable[bytes]) -> Iterator[tuple[Obje
 
 @dataclass(frozen=True)
 class Trials(Jsonl):
-    """The lines of `trials`; a trajectory is read when the conversation of its row is asked for."""
+    """The lines of `trials`; a trajectory is read when the conversation of its row is needed."""
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
         """A column per field."""
@@ -115,13 +115,13 @@ class Trials(Jsonl):
     def rows(
         self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool
     ) -> Iterator[pl.DataFrame]:
-        """Some columns of these rows, with the conversations of no others."""
+        """Some columns of these rows; no other conversations are read."""
         if not _ask_for_texts(columns):
             yield from super().rows(source, index, numbers, columns, as_json=as_json)
             return
         lines = lines_of(source, index, numbers)
         while some := list(islice(lines, _AT_ONCE)):
-            if as_json and [*columns] == [_TEXTS]:  # as `export` asks: no line is made only to be read again
+            if as_json and [*columns] == [_TEXTS]:  # for `export`: no line is made only to be parsed again
                 texts = [[json.dumps(said) if said else None] for _, said in _conversations(source, some)]
                 yield cells.frame_of_rows(texts, columns, as_json=True)
                 continue
@@ -160,7 +160,7 @@ def _result(folder: Path) -> Object:
 
 
 def _oddity(found: Any) -> str:
-    """What keeps this from being a result, if anything."""
+    """Why this is not a result, or empty."""
     if not isinstance(found, dict) or "task_name" not in found:
         return "it has no task_name"
     steps = found.get("step_results")
@@ -180,7 +180,7 @@ def _at(value: Any, *path: str) -> Any:
 
 
 def _facts(folder: Path) -> tuple[Object, Object, Object]:
-    """What a row says of a trial: what comes before its rewards, these by their names, and what comes behind them."""
+    """The row of a trial: the columns before its rewards, the rewards by name, and the columns after them."""
     result = _result(folder)
     rewards, steps = _at(result, "verifier_result", "rewards") or {}, _at(result, "step_results") or ()
     errors = [_at(each, "exception_info", "exception_type") for each in (result, *steps)]

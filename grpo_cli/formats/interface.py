@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, ClassVar, Literal
+from typing import Any, BinaryIO, ClassVar, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -14,10 +14,13 @@ from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
 from grpo_cli.values.cells import Field
 
-# Where the rows of a file are. Only the format that found them looks into it, and it can be pickled. It is None where it
-# would save nothing, and where nobody has scanned the file in this process: the format then finds the rows again.
+# Where the rows of a file are; opaque to all but the format that found them, and picklable. None if it would save
+# nothing, or if the file was not scanned in this process: the format then finds the rows again.
 Index = Any
 Compared = tuple[Literal["bytes", "values"], str | None]
+
+
+ADD_LONG: Final = "this layout keeps the rows of a record together: add --long"
 
 
 class PartOfRecord(DataError):
@@ -52,7 +55,7 @@ class Scanned:
     empty: int = 0  # records without rollouts
 
     def with_frame(self, frame: pl.DataFrame, *others: Scanned) -> Scanned:
-        """The same with columns that were made of it, and of other scans of the same file."""
+        """The same scan with columns derived from it and from other scans of the same file."""
         return replace(self, frame=frame, late_names=self.late_names.union(*(scan.late_names for scan in others)))
 
 

@@ -69,7 +69,7 @@ FORMATS: Final = _Formats(
 )  # fmt: skip
 _BY_SUFFIX: Final = {suffix: row for row in FORMATS.rows.values() for suffix in row.suffixes}
 # The suffixes that a directory is searched for, and whether such files may be compressed. The other containers hold rows
-# only now and then, so such a file is read where it is named.
+# only now and then, so such a file has to be named.
 SUFFIXES: Final = MappingProxyType({**{suffix: not row.magic for suffix, row in _BY_SUFFIX.items()}, ".eval": False})
 # Containers that are read as JSON: the function that converts them, and the suffix of their outputs.
 _CONTAINERS: Final = {
@@ -215,7 +215,7 @@ def not_plain(head: bytes) -> str:
 
 
 def other_than(name: str, head: bytes) -> tuple[str, str]:
-    """What a file begins with that is not of the binary format of this name, and the way out; empty texts if it may be."""
+    """Why a file cannot be of this binary format by its first bytes, and the way out; empty texts if it can."""
     row = FORMATS.rows["jsonl"] if head.lstrip().startswith((b"{", b"[")) else _binary_row(head)
     if row is FORMATS.rows[name]:
         return "", ""

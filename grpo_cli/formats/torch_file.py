@@ -58,7 +58,7 @@ class _Tensor:
         self.view = view
 
     def numbers(self) -> np.ndarray[Any, Any]:
-        """The view; a pickle may have put anything into its place."""
+        """The view; a pickle may have replaced it with anything."""
         if not isinstance(self.view, np.ndarray):
             raise TypeError("a tensor without a storage")
         return self.view
@@ -102,7 +102,7 @@ class _Unpickler(pickle.Unpickler):
         return _ADMITTED[module, name]
 
     def persistent_load(self, pid: Any) -> _Storage:
-        """The numbers of a storage, the same each time that it is referred to."""
+        """The numbers of a storage; further references to it get the same object."""
         kind, dtype, key, _, count, *_ = pid
         if kind != "storage" or dtype not in _STORAGES.values() or not str(key).isdigit():
             raise _Refused(f"a {kind} of {dtype}")
@@ -125,7 +125,7 @@ class _Members:
         self.pickle = next((name for name in found.namelist() if name.endswith("data.pkl")), "data.pkl")
 
     def read(self, name: str) -> bytes:
-        """The bytes of a member beside the pickle, or its own; all of them together are no more than the file."""
+        """The bytes of the pickle or of a member beside it; together never more than the file has."""
         full = f"{self.pickle.removesuffix('data.pkl')}{name}"
         info = self._zip.getinfo(full)
         if info.compress_type:
@@ -137,7 +137,7 @@ class _Members:
 
 
 class _Code(NamedTuple):
-    """What follows a code of a pickle: so many bytes, or a length in so many and as many bytes as that says, or lines."""
+    """The argument of an opcode: `size` bytes, or a length in `length` bytes and that many bytes, or lines of text."""
 
     size: int = 0
     length: int = 0
@@ -165,7 +165,7 @@ _WHOLE: Final = frozenset(b"IL\x8a\x8b")  # integers of any length
 
 
 def _codes_of_fixed_size(but: bytes = b"") -> re.Pattern[bytes]:
-    """Codes of a fixed size in a row, but some: nearly all codes, and of the numbers in four bytes those below 65,536."""
+    """A run of opcodes of fixed size except `but`: nearly all opcodes; of four-byte memo numbers those below 65,536."""
     found = [b"r..\\x00\\x00"]
     for size in range(9):
         codes = {code for code, kind in _CODES.items() if kind == _Code(size)} - {_STOP, _LONG_PUT, *but}
@@ -175,20 +175,20 @@ def _codes_of_fixed_size(but: bytes = b"") -> re.Pattern[bytes]:
 
 
 _FIXED: Final = _codes_of_fixed_size()
-# What Python takes for the object that a code of one byte makes, and for its place, and for the first item of a list or dictionary.
+# Bytes that Python needs for the object that a one-byte opcode makes, for its slot, and for the first item of a list or dictionary.
 _MADE: Final = ((b"\x8f\x91", 224), (b"su", 120), (b"}dRo", 72), (b"]lt\x85\x86\x87", 64), (b"ae", 32))
 _OTHERS: Final = _codes_of_fixed_size(but=b"".join(codes for codes, _ in _MADE))
 
 
 def _taken(data: bytes) -> int:
-    """The bytes that the objects take which these codes make; at least, if other bytes than codes are among them."""
+    """The bytes that the objects made by these opcodes need; an upper bound if the data has other bytes than opcodes."""
     return sum(each * (len(data) - len(data.translate(None, codes))) for codes, each in _MADE)
 
 
 def _refuse_bomb(data: bytes) -> None:
-    """Refuse a pickle that keeps values by larger numbers than it has bytes (it gets a list of that length), or long numbers.
+    """Refuse a pickle with memo numbers beyond its size (the memo is a list of that length), or with long integers.
 
-    And one that makes an object of nearly every byte.
+    A pickle that makes an object of nearly every byte is refused, too.
     """
     at, size = 0, len(data)
     left, counted = _OBJECTS * size, _taken(data) > _OBJECTS * size
@@ -201,7 +201,7 @@ def _refuse_bomb(data: bytes) -> None:
             continue
         code = data[at]
         kind = _CODES.get(code)
-        if kind is None or code == _STOP:  # whoever opens it says so
+        if kind is None or code == _STOP:  # the unpickler reports it
             return
         start = at + 1
         length = kind.size + int.from_bytes(data[start : start + kind.length], "little")

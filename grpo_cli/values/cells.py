@@ -171,15 +171,15 @@ def _number_lists(field: Field, series: pl.Series, place: Place) -> pl.Series:
 
 # --- keys --------------------------------------------------------------------------------------------------
 
-# Keys of several types stand in one column as text, in a dtype of its own: a plain String "1" of another file is then
-# visibly of another type, so that nobody concatenates it with the number 1 by accident. docs/guarantees.md has the rule of
-# what is equal. The text is JSON; what JSON has no type for is a word with its type, as date:2024-01-01, and no JSON.
+# Keys of several types share a column as text, in a dtype of its own: it cannot be concatenated by accident with a plain
+# String "1" of another file. docs/guarantees.md defines which keys are equal. The text is JSON; a value that JSON has no
+# type for has its type as a prefix, as in date:2024-01-01.
 JSON_TEXT: Final = pl.Categorical(pl.Categories("json", namespace="grpo_adv"))
 _INT64: Final = range(-(2**63), 2**63)
 _SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 _YEARS_1_TO_9999: Final = (-62_135_596_800, 253_402_300_799)  # in seconds since 1970
 _DAY: Final = 86_400
-# Numbers that may be written in another way, and members that are not there.
+# Floats can be written in several ways, and a null field is the same as a missing one.
 _OTHER_WAYS: Final = frozenset({float, type(None)})
 _NESTED: Final = frozenset({list, dict})
 
@@ -236,7 +236,7 @@ def _as(part: pl.Series, dtype: pl.DataType) -> pl.Series:
 
 
 def canonical(series: pl.Series) -> pl.Series:
-    """A key column of any dtype as text that is the same for equal keys, whatever their dtypes, and for no others."""
+    """A key column of any dtype as text that is the same for equal keys, whatever their dtypes, and differs for all others."""
     dtype = series.dtype
     if dtype.is_extension():
         return canonical(series.ext.storage())
@@ -257,11 +257,11 @@ def canonical(series: pl.Series) -> pl.Series:
         return _time_texts(series)
     if isinstance(dtype, pl.Binary):
         return ("bytes:" + series.bin.encode("base64")).alias(series.name)
-    raise DataError(f"{series.name} has the type {dtype}, of which no keys can be made", "name another column")
+    raise DataError(f"{series.name} has the type {dtype}, which cannot be a key", "name another column")
 
 
 def _nested_texts(series: pl.Series) -> pl.Series:
-    """Lists and structs as JSON text of their canonical items; of a struct the members in order that are not null."""
+    """Lists and structs as JSON text of their canonical items; of a struct its non-null fields, sorted by name."""
     if isinstance(series.dtype, pl.Map):
         series = series.cast(pl.List(pl.Struct({"key": series.dtype.key, "value": series.dtype.value})))
     if isinstance(series.dtype, pl.Array):
@@ -301,7 +301,7 @@ def _time_texts(series: pl.Series) -> pl.Series:
 
 
 def _kind(dtype: pl.DataType) -> str:
-    """What a canonical text begins with that is no JSON."""
+    """The prefix of a canonical text that is not JSON."""
     if isinstance(dtype, pl.Datetime):
         return "instant" if dtype.time_zone else "datetime"
     return type(dtype).__name__.lower()
@@ -321,7 +321,7 @@ def key_text(value: object) -> str:
 
 
 def _has_other_ways(value: Any) -> bool:
-    """Whether a value is or has, at any depth, a null or a float. Texts are not looked into: they can be long."""
+    """Whether a value is or contains, at any depth, a null or a float. Texts are not inspected: they can be long."""
     left: list[Collection[Any]] = [[value]]
     while left:
         values = left.pop()
@@ -348,7 +348,7 @@ def _key_text(value: object) -> str:
 
 
 def _float_text(value: float) -> str:
-    """A float as the number that it is; a fraction as the fewest decimal digits that read back as it."""
+    """A whole float as an integer; a fraction with the fewest decimal digits that read back the same."""
     if not math.isfinite(value):
         return json_text(value)
     return str(int(value)) if value.is_integer() else _decimal_text(Decimal(repr(value)))

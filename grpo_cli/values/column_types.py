@@ -109,7 +109,7 @@ def series_of(name: str, values: Sequence[Any]) -> pl.Series:
 
 
 def typed_series(name: str, values: Sequence[Any], dtype: pa.DataType | None) -> pl.Series:
-    """A column of a type that holds its values, or of their texts where there is none."""
+    """A column of a type that holds its values; without one (None), their texts."""
     import pyarrow as pa
 
     if dtype is None:

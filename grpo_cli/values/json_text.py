@@ -20,7 +20,7 @@ from grpo_cli.values.cells import float_texts
 from grpo_cli.values.paths import splits
 
 ABSENT: Final = object()
-SMALL: Final = 8  # for so few rows calls of polars take longer than Python itself
+SMALL: Final = 8  # for at most this many rows, Python is faster than calls of polars
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
 _BREAKS: Final = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 
@@ -29,7 +29,7 @@ _BREAKS: Final = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 
 
 class Doubled(dict[str, Any]):
-    """An object that names a field twice. Where nobody reads that field, the first value counts, as in polars."""
+    """An object that names a field twice. If that field is not refused, the first value counts, as in polars."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,13 +147,16 @@ def spans_of(text: str) -> Iterator[tuple[str, int, int]]:
             at = skip(text, at + 1)
 
 
-def rewritten(text: str, fresh: Mapping[str, str]) -> tuple[str, list[str], list[str]]:
-    """Replace the values of all fields with these names (of two, readers differ in which counts); return the others."""
+def rewritten(text: str, fresh: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Replace the values of all fields with these names; also return the new fields that the object does not have.
+
+    Of two fields with the same name both are replaced, since readers differ in which one counts.
+    """
     spans = [span for span in spans_of(text) if span[0] in fresh]
     for name, start, end in reversed(spans):
         text = text[:start] + fresh[name] + text[end:]
-    left = {name: value for name, value in fresh.items() if name not in {span[0] for span in spans}}
-    return text, list(left), list(left.values())
+    there = {name for name, _, _ in spans}
+    return text, {name: value for name, value in fresh.items() if name not in there}
 
 
 def texts_of(text: str, names: Sequence[str]) -> list[str | None]:

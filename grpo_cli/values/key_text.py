@@ -99,7 +99,7 @@ def _first_difference(text: str, others: Sequence[str]) -> int:
 
 
 def _around(text: str, at: int, width: int) -> str:
-    """The beginning of a text, and what stands at a place further back."""
+    """The beginning of a text, and the part around an offset further back."""
     head = _cells(text, width // 4) + MARK
     room = width - cells(head)
     begin = max(at - room // 3, 0)

@@ -1,4 +1,4 @@
-"""Parts of a block's bytes as a column of text, and texts put into a block, without a copy that is not needed."""
+"""Parts of a block's bytes as a column of text, and texts inserted into a block, without needless copies."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Buffer = bytes | memoryview
 Gap = tuple[Ints, Ints]  # where it begins and ends in each row
 Text = Sequence[str | pl.Series]  # its parts, which follow each other: the same for all rows, or one for each
 
-LONG: Final = 1_024  # from so many bytes a row on, in the mean of a block, rows are long
-FEW: Final = 2_048  # for so few rows pyarrow is not worth loading
+LONG: Final = 1_024  # bytes: rows are long if the mean of a block is more
+FEW: Final = 2_048  # for fewer rows pyarrow is not worth loading
 
 
 def between(data: Buffer, starts: Ints, ends: Ints) -> pl.Series:
@@ -29,7 +29,7 @@ def between(data: Buffer, starts: Ints, ends: Ints) -> pl.Series:
     """
     import pyarrow as pa
 
-    apart = (starts[1:] != ends[:-1]).any()  # what lies between them is a text as well, and goes
+    apart = (starts[1:] != ends[:-1]).any()  # the bytes between them become texts as well, which are dropped
     cuts = (np.column_stack([starts, ends]).ravel() if apart else np.append(starts, ends[-1:])).astype(np.int64)
     texts = pa.LargeStringArray.from_buffers(max(0, len(cuts) - 1), pa.py_buffer(cuts), pa.py_buffer(data))
     found = pl.Series(Exported(texts))

@@ -21,7 +21,7 @@ Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 _VALUE: Final = ".value"
 _TOKENS: Final = ".tokens"
-AT_ONCE: Final = 1 << 21  # the lists of rows that are in memory together have at most about so many tokens
+AT_ONCE: Final = 1 << 21  # tokens, about: the most that lists in memory have at a time
 
 
 def on_tokens(values: pl.Series, tokens: pl.Series) -> pl.Series:
@@ -41,7 +41,7 @@ def token_counts(series: pl.Series) -> Ints:
 
 
 def with_lists(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with lists of numbers in the place of these columns."""
+    """The frame with these columns as lists of numbers."""
     return frame.with_columns(_lists(series) for series in frame if is_on_tokens(series))
 
 

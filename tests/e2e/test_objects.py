@@ -164,7 +164,7 @@ def stores_zstd(data: bytes) -> bytes:
     return bytes(pa.Codec("zstd").compress(data, asbytes=True))
 
 
-def test_without_o_the_output_stands_beside_the_object(s3: Any, tmp_path: Path) -> None:
+def test_without_o_the_output_is_written_beside_the_object(s3: Any, tmp_path: Path) -> None:
     url = put(s3, "run/in.jsonl", LINES)
     assert adv("compute", url, "-q", cwd=tmp_path).status == 0
     assert keys(s3) == ["run/in.advantages.jsonl", "run/in.jsonl"]

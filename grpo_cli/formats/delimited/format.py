@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -16,21 +17,23 @@ import polars as pl
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed, unpacked
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.blocks import SIZE, Block, again, ending, in_new_order, offsets, raw_lines, refuse_other_encodings
+from grpo_cli.formats.blocks import SIZE, Block, BlockRows, again, ending, raw_lines, refuse_other_encodings
 from grpo_cli.formats.compare import Cell, Record, first_difference
 from grpo_cli.formats.delimited.positions import Unsure, blocks, positions
 from grpo_cli.formats.delimited.records import QUOTE, records, text_of
 from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
+from grpo_cli.formats.weave_text import refuse_height, weave_blocks
 from grpo_cli.parallel import ahead
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
 from grpo_cli.values.paths import absent
-from grpo_cli.values.slices import Buffer, Gap, Ints, filled
+from grpo_cli.values.slices import Buffer, Ints, filled
 
 Place = Callable[[int], str]
 Columns = Callable[[list[pl.Series], Place], list[pl.Series]]  # converts the texts of some cells
 
 _LF, _CR = b"\n\r"
+_BLANK_LINES: Final = re.compile(rb"(?:\r?\n)*")
 _SAMPLE: Final = 20
 _FIRST: Final = 512  # rows of a packed file that are quickly reached
 _READ_AGAIN: Final = 16 << 20  # bytes of a file that may be read once more
@@ -52,21 +55,10 @@ class _Header(NamedTuple):
         return [text_of(cell) for cell in self.cells]
 
 
-class _Known(NamedTuple):
-    """A block that has been read: its size, and where each of its records ends without its line ending."""
-
-    size: int
-    ends: Ints
-
-    @property
-    def height(self) -> int:
-        return len(self.ends)
-
-
 class _ReadBlock(NamedTuple):
-    """The content of a block: its records, and some of its columns."""
+    """The content of a block: its records, each marked before its line ending, and some of its columns."""
 
-    known: _Known
+    rows: BlockRows
     columns: list[pl.Series]
 
 
@@ -98,7 +90,7 @@ class Delimited(Format):
                 for field, text in pairs
             ]
 
-        index: list[_Known] = []
+        index: list[BlockRows] = []
         parts = list(self._parts(source, [field.name for field in fields], typed, index))
         names = [field.name for field in fields]
         columns = {name: pl.concat([part[at] for part in parts]) for at, name in enumerate(names)}
@@ -144,7 +136,7 @@ class Delimited(Format):
 
     @contextmanager
     def _opened(self, source: Input) -> Iterator[tuple[_Header, BinaryIO]]:
-        """The header, and the file open behind it."""
+        """The header, and the open file after it."""
         with unpacked(source) as handle:
             refuse_other_encodings(source, handle)
             before = b""
@@ -161,11 +153,11 @@ class Delimited(Format):
         raise DataError(f"{source.name}: no rows", "the file has no header")
 
     def _parts(
-        self, source: Input, wanted: Sequence[str], columns: Columns, index: list[_Known] | None = None
+        self, source: Input, wanted: Sequence[str], columns: Columns, index: list[BlockRows] | None = None
     ) -> Generator[list[pl.Series]]:
-        """Some columns of each block, made of their texts; at least one, without rows where the file has none.
+        """Some columns of each block, converted from their texts; at least one part, without rows if the file has none.
 
-        What is known of each block afterwards, the header before them, is added to the index.
+        The rows of the header and of each block are added to the index.
         """
         index = [] if index is None else index
         with self._opened(source) as (header, handle):
@@ -178,14 +170,14 @@ class Delimited(Format):
                     made = columns([found.texts(cell) for cell in at], str)
                 except (Unsure, DataError, pl.exceptions.PolarsError):
                     return block
-                return _ReadBlock(_Known(block.size, found.ends.astype(np.min_scalar_type(block.size))), made)
+                return _ReadBlock(BlockRows(block.size, found.ends.astype(np.min_scalar_type(block.size))), made)
 
-            index.append(_Known(header.size, np.zeros(0, np.int64)))
+            index.append(BlockRows(header.size, np.zeros(0, np.int64)))
             row = 0
             for found in ahead(read, blocks(source, handle, self.separator, header.size, self.block_size)):
                 part = found if isinstance(found, _ReadBlock) else self._exact_part(found, row, len(names), at, columns)
-                index.append(part.known)
-                row += part.known.height
+                index.append(part.rows)
+                row += part.rows.height
                 yield part.columns
             if not row:
                 yield columns([pl.Series([], dtype=pl.String) for _ in at], str)
@@ -209,116 +201,57 @@ class Delimited(Format):
                 found.append(text_of(raw[column]) if raw[column] else None)
         series = [pl.Series(found, dtype=pl.String) for found in texts]
         made = columns(series, lambda at: f"{block.name} row {row + at + 1}")
-        return _ReadBlock(_Known(block.size, np.array(ends, np.min_scalar_type(block.size))), made)
+        return _ReadBlock(BlockRows(block.size, np.array(ends, np.min_scalar_type(block.size))), made)
 
     # --- writing -----------------------------------------------------------------------------------------------
 
-    def weave(self, source: Input, index: Sequence[_Known] | None, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
+    def weave(
+        self, source: Input, index: Sequence[BlockRows] | None, sink: BinaryIO, weaving: Weaving
+    ) -> tuple[str, ...]:
         with self._opened(source) as (header, _):
             old, names = header.names, weaving.added.columns
         slots = [old.index(name) if weaving.replace and name in old else None for name in names]
         sink.write(header.before if weaving.take is None else b"")
         sink.write(self._put(header.record, header.cells, slots, [self._cell_text(name) for name in names]))
         known = self.scan(source, ()).index if index is None else index
-        newline, width = ending(header.record) or b"\n", len(old)
+        refuse_height(source, sum(rows.height for rows in known), weaving)
+        behind_header = islice(zip(again(source, [rows.size for rows in known]), known, strict=True), 1, None)
 
-        def woven(job: _BlockToWeave) -> list[Buffer]:
-            data = job.block.read()
-            if not names and job.rows is None:
+        def insert(data: bytes, rows: BlockRows, added: pl.DataFrame) -> list[Buffer]:
+            if not names:
                 return [data]
-            if job.ends is not None and all(slot is None for slot in slots):
-                return self._after_last_cells(job, data, job.ends)
-            if job.rows is not None and not data.endswith(b"\n"):
-                data += newline
-            return self._woven(job, data, slots, width)
+            if any(slot is not None for slot in slots):
+                return self._with_replaced(source, data, slots, added, len(old))
+            return filled(data, [(rows.marks, rows.marks)], [self._cells(added.get_columns())])
 
-        for parts in ahead(woven, self._jobs(source, known, weaving, newline, width)):
-            sink.writelines(parts)
+        newline = ending(header.record) or b"\n"
+        weave_blocks(source, behind_header, sink, weaving, marked=b"\r\n", newline=newline, spans=_spans, insert=insert)
         return ()
-
-    def _jobs(
-        self, source: Input, known: Sequence[_Known], weaving: Weaving, newline: bytes, width: int
-    ) -> Iterator[_BlockToWeave]:
-        """Blocks of the input, or of records of it, with the new cells of their rows."""
-        added, take, row = weaving.added, weaving.take, 0
-        if take is None and sum(block.height for block in known) != added.height:
-            raise InputChanged.between_readings(source.name)
-        if take is not None and (take[1:] < take[:-1]).any():
-            yield from self._in_new_order(source, known, added, take, newline, width)
-            return
-        for at, (block, part) in enumerate(zip(again(source, [part.size for part in known]), known, strict=True)):
-            after = row + part.height
-            if at and take is None:  # the first is the header
-                yield _BlockToWeave(block, added[row:after], ends=part.ends)
-            elif take is not None:
-                first, last = np.searchsorted(take, [row, after])
-                if first < last:
-                    yield _BlockToWeave(block, added[first:last], rows=take[first:last] - row)
-            row = after
-
-    def _in_new_order(
-        self, source: Input, known: Sequence[_Known], added: pl.DataFrame, take: Ints, newline: bytes, width: int
-    ) -> Iterator[_BlockToWeave]:
-        """Blocks of records in another order than in the file: each record is fetched separately."""
-        behind_header = islice(again(source, [block.size for block in known]), 1, None)
-        spans = np.concatenate([self._spans(block.read(), width) + block.start for block in behind_header])
-        row = 0
-        for block, height in in_new_order(source, spans, take, newline):
-            yield _BlockToWeave(block, added[row : row + height])
-            row += height
-
-    def _spans(self, data: bytes, width: int) -> Ints:
-        """Where each record begins, and where its line ending ends, in two columns."""
-        try:
-            found = positions(data, self.separator, width)
-        except Unsure:
-            return offsets((record, bool(raw)) for record, raw in records(BytesIO(data), self.separator, "", 1))
-        return np.column_stack([found.starts, found.stops])
-
-    def _after_last_cells(self, job: _BlockToWeave, data: bytes, ends: Ints) -> list[Buffer]:
-        """The bytes of a block with the new cells after the last one of each record, where the first reading found it.
-
-        That the file is still the same is known by its state (see `Input.check`); the line ends are a second look.
-        """
-        after = np.frombuffer(data, np.uint8)[ends[ends < len(data)]]
-        if not ((after == _LF) | (after == _CR)).all():
-            raise InputChanged.between_readings(job.block.name)
-        return filled(data, [(ends, ends)], [self._cells(job.added.get_columns())])
 
     def _cells(self, columns: Sequence[pl.Series]) -> list[str | pl.Series]:
         """New cells after others, each with a separator before it."""
         return [part for series in columns for part in (self.separator.decode(), self._cell_texts(series))]
 
-    def _woven(self, job: _BlockToWeave, data: bytes, slots: Sequence[int | None], width: int) -> list[Buffer]:
+    def _with_replaced(
+        self, source: Input, data: bytes, slots: Sequence[int | None], added: pl.DataFrame, width: int
+    ) -> list[Buffer]:
         """The bytes of a block with the new cells in their slots, or after the last cell if they have none."""
         try:
             found = positions(data, self.separator, width)
         except Unsure:
-            if job.rows is not None:
-                whole = [raw for raw, there in records(BytesIO(data), self.separator, "", 1) if there]
-                data = b"".join([whole[row] for row in job.rows.tolist()])
-            if not slots:
-                return [data]
-            values = zip(*(map(self._cell_text, series.to_list()) for series in job.added), strict=True)
+            values = zip(*(map(self._cell_text, series.to_list()) for series in added), strict=True)
             lines = list(records(BytesIO(data), self.separator, "", 1))
-            InputChanged.unless_same(sum(bool(raw) for _, raw in lines), job.added.height, job.block.name)
+            InputChanged.unless_same(sum(bool(raw) for _, raw in lines), added.height, source.name)
             return [self._put(record, raw, slots, next(values)) if raw else record for record, raw in lines]
-        height = len(found.starts)
-        if height != job.added.height if job.rows is None else job.rows[-1] >= height:
-            raise InputChanged.between_readings(job.block.name)
-        gaps: list[Gap] = []
-        texts: list[list[str | pl.Series]] = []
-        if job.rows is not None:
-            found = found.of(job.rows)
-            gaps, texts = [(np.append(0, found.stops[:-1]), found.starts)], [[]]
+        InputChanged.unless_same(len(found.starts), added.height, source.name)
         there = sorted((slot, at) for at, slot in enumerate(slots) if slot is not None)
-        gaps += [found.cell(slot) for slot, _ in there]
-        texts += [[self._cell_texts(job.added.to_series(at))] for _, at in there]
-        behind = [series for series, slot in zip(job.added, slots, strict=True) if slot is None]
+        gaps = [found.cell(slot) for slot, _ in there]
+        texts: list[list[str | pl.Series]] = [[self._cell_texts(added.to_series(at))] for _, at in there]
+        behind = [series for series, slot in zip(added, slots, strict=True) if slot is None]
         if behind:
             gaps.append((found.ends, found.ends))
             texts.append(self._cells(behind))
-        return filled(found.data, gaps, texts)
+        return filled(data, gaps, texts)
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
         """Write a new file with a header; nested cells as JSON text."""
@@ -403,7 +336,7 @@ class Delimited(Format):
                 if not kept:
                     raise Unsure
                 found = positions(data, self.separator, len(names))
-                # Each with the separator before it; the first ones with that behind them.
+                # Each with the separator before it; those before the first kept cell with the one after them.
                 gaps = [
                     (found.cell(at)[0], found.cell(at + 1)[0])
                     if at < kept[0]
@@ -446,13 +379,15 @@ class Tsv(Delimited):
     separator = b"\t"
 
 
-class _BlockToWeave(NamedTuple):
-    """A block to weave, with the new cells of its records, and which records are kept (None: all)."""
-
-    block: Block
-    added: pl.DataFrame
-    rows: Ints | None = None
-    ends: Ints | None = None  # of all its records, where the first reading found them
+def _spans(data: bytes, ends: Ints) -> np.ndarray:
+    """Where the records with these ends begin, and where their line endings end."""
+    found = np.frombuffer(data, np.uint8)
+    stops = np.minimum(ends + 1 + (np.take(found, ends, mode="clip") == _CR), len(data))
+    starts = np.append(0, stops)[:-1]
+    for at in np.flatnonzero(np.isin(found[starts], (_CR, _LF))).tolist():
+        if blank := _BLANK_LINES.match(data, starts[at]):
+            starts[at] = blank.end()
+    return np.column_stack([starts, stops])
 
 
 def _once_each(names: Sequence[str]) -> list[str]:

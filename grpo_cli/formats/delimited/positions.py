@@ -47,13 +47,6 @@ class Positions(NamedTuple):
         first, last = at == 0, at == self.marks.shape[1]
         return self.starts if first else self.marks[:, at - 1] + 1, self.ends if last else self.marks[:, at]
 
-    def of(self, rows: Ints) -> Positions:
-        """Some of the records, in order, and nothing after the last."""
-        stops = self.stops[rows]
-        return Positions(
-            self.data[: stops[-1]], self.starts[rows], self.ends[rows], stops, self.marks[rows], self.quotes
-        )
-
     def texts(self, at: int) -> pl.Series:
         """The texts of a cell of each record; null if empty."""
         starts, ends = self.cell(at)
@@ -74,7 +67,7 @@ class Positions(NamedTuple):
 
 
 def positions(data: bytes, separator: bytes, width: int) -> Positions:
-    """Find the records of a block and their cells, of which each record must have so many."""
+    """Find the records of a block and their cells; each record must have `width` cells."""
     found = np.frombuffer(data, np.uint8)
     quotes = _where(found, _QUOTE) if QUOTE in data else np.zeros(0, np.int64)
     if len(quotes) % 2 or not _is_usual(found, quotes, separator):
@@ -107,7 +100,7 @@ def _outside(quotes: Ints, marks: Ints) -> Ints:
 
 
 def _is_usual(found: Bytes, quotes: Ints, separator: bytes) -> bool:
-    """Tell whether each quote that opens a cell stands at its beginning; behind one that closes, it is one doubled."""
+    """Tell whether each opening quote is at the start of a cell, or right after a closing quote: a doubled quote."""
     opening = quotes[::2]
     opening = opening[opening > 0]
     before = found[opening - 1]
@@ -120,7 +113,7 @@ def _is_usual(found: Bytes, quotes: Ints, separator: bytes) -> bool:
 def blocks(source: Input, handle: BinaryIO, separator: bytes, start: int, size: int) -> Iterator[Block]:
     """The rest of an open file in blocks of about `size` bytes, cut at the ends of records."""
     rest = b""
-    # More at a time where a record is longer than a block, so that it is not put together anew for each of them.
+    # Larger reads where a record is longer than a block, so that it is not copied once per block.
     while more := handle.read(max(size, len(rest))):
         data, at = rest + more, 0
         for cut in _cuts(data, separator, size // _PIECES):
@@ -133,7 +126,7 @@ def blocks(source: Input, handle: BinaryIO, separator: bytes, start: int, size: 
 
 
 def _cuts(data: bytes, separator: bytes, piece: int) -> list[int]:
-    """Where some records end, the last one that is whole among them."""
+    """Where some records end, among them the last complete one."""
     found = np.frombuffer(data, np.uint8)
     quotes = _where(found, _QUOTE) if QUOTE in data else np.zeros(0, np.int64)
     if not _is_usual(found, quotes, separator):

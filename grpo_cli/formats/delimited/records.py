@@ -1,7 +1,7 @@
 """The exact reading of CSV and TSV, record by record.
 
-It defines the meaning of a file. The reading of whole blocks (`positions`) must agree with it, and leaves to it
-whatever is doubtful.
+It defines the meaning of a file. The reading of whole blocks (`positions`) must agree with it, and leaves doubtful
+blocks to it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ def records(
 ) -> Iterator[tuple[bytes, list[bytes]]]:
     """Raw records and their raw cells; a blank line is a record without cells.
 
-    `row` is the number of the first record: 0 is the header, at the very beginning of a file, where a byte order mark may
-    be. It is for the message about a cell that is never closed.
-    `refuse_long` gets the bytes of a record as they become more.
+    `row` is the number of the first record, for the message about a cell that is never closed: 0 is the header, which may
+    begin with a byte order mark. `refuse_long` is called with the size of a record as it grows.
     """
     buffered: list[bytes] = []  # the lines of a record whose quoted cell is open
     size = 0

@@ -22,7 +22,7 @@ from grpo_cli.files.compression import unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import BOM, raw_lines
 from grpo_cli.formats.compare import Record, first_difference, json_record
-from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
+from grpo_cli.formats.interface import ADD_LONG, Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.json_document import walk
 from grpo_cli.formats.json_document.walk import Rollout
 from grpo_cli.formats.jsonl.lines import is_blank
@@ -37,8 +37,7 @@ _FIRST: Final = 512  # rollouts in lines that are cheap to read
 _AGAIN: Final = 8 << 20  # bytes of a document that may be parsed again
 _TEXTS: Final = 256  # rollouts whose texts are taken at once
 _PIECES: Final = 64  # of text that are written at once: each write has a cost, and a piece may be long
-_HEAD: Final = 200  # documents whose names stand for those of all lines
-_LONG: Final = "this layout keeps the rows of a record together: add --long"
+_HEAD: Final = 200  # lines that are searched for the names of the columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,7 @@ class Documents(Format):
     ) -> Iterator[pl.DataFrame]:
         """Some columns of single rollouts; the JSON texts of their own fields are unchanged.
 
-        As in a scan, a rollout that lacks a field of others has none, whatever stands farther out.
+        As in a scan, if other rollouts have a field of their own, a rollout without it gets none from the objects around it.
         """
         wanted = [(name, _outline(self, source).far.get(name)) for name in columns]
         every = ((document, row) for document in self.texts(source) for row in document.rows)
@@ -334,7 +333,7 @@ def _nearest(rows: Iterable[Rollout]) -> dict[str, int]:
 
 def _ordered(source: Input, take: np.ndarray) -> frozenset[int]:
     if len(take) > 1 and (np.diff(take) <= 0).any():
-        raise DataError(f"{source.name}: rows cannot be repeated or moved inside a document", _LONG)
+        raise DataError(f"{source.name}: rows cannot be repeated or moved inside a document", ADD_LONG)
     return frozenset(take.tolist())
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.interface import Compared, Format, Index, PartOfRecord, Scanned, Weaving
+from grpo_cli.formats.interface import ADD_LONG, Compared, Format, Index, PartOfRecord, Scanned, Weaving
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
 from grpo_cli.values.chat import is_message
@@ -24,8 +24,6 @@ from grpo_cli.values.json_text import items_of
 from grpo_cli.values.paths import PARENT
 from grpo_cli.values.slices import Ints
 from grpo_cli.values.token_lists import with_lists
-
-_LONG: Final = "this layout keeps the rows of a record together: add --long"
 
 
 class _Records(NamedTuple):
@@ -106,7 +104,7 @@ class Lists(Format):
     def _refuse_other_lengths(
         self, source: Input, name: str, here: Ints, most: Ints, column: pl.Series, *, single: bool = True
     ) -> None:
-        """Refuse lists of another length than the record's; with `single` one value may stand for all."""
+        """Refuse lists of another length than the record's; with `single` one value may count for all."""
         wrong = (here != most) & ~((here == 1) & single) & column.is_not_null().to_numpy()
         if wrong.any():
             at = int(np.argmax(wrong))
@@ -252,7 +250,7 @@ def _whole_records(source: Input, take: Ints, sizes: Ints) -> Ints:
     starts = np.cumsum(sizes) - sizes
     whole = np.concatenate([np.arange(starts[at], starts[at] + sizes[at]) for at in records]) if len(records) else take
     if len(whole) != len(take) or (whole != take).any():
-        raise PartOfRecord(f"{source.name}: rows are dropped from the middle of records", _LONG)
+        raise PartOfRecord(f"{source.name}: rows are dropped from the middle of records", ADD_LONG)
     return records
 
 

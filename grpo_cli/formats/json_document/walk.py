@@ -89,7 +89,7 @@ def _walk(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], 
         return end
     opening, before, lists = "[" if path[0] == EACH else "{", len(rows), rows.lists
     if text[at] != opening:
-        _, end = _SCAN(text, at)  # null or another value in the place of a list or an object: no rollouts
+        _, end = _SCAN(text, at)  # null or another value instead of a list or an object: no rollouts
     else:
         end = (_elements if opening == "[" else _members)(text, at, path, scopes, rows)
     if path == rows.inside_record:
@@ -151,16 +151,17 @@ def _after_comma(text: str, at: int, closing: str) -> int:
 
 def put(text: str, names: Sequence[str], values: Sequence[str], *, replace: bool) -> str:
     """The text of an object with new fields at its end, spaced like its first field."""
+    fresh = dict(zip(names, values, strict=True))
     if replace:
-        text, names, values = rewritten(text, dict(zip(names, values, strict=True)))
-    if not names:
+        text, fresh = rewritten(text, fresh)
+    if not fresh:
         return text
     first = skip(text, 1)
     lead = text[1:first]
     last = len(text[:-1].rstrip(" \t\n\r"))
     colon = ": " if "\n" in lead else ":"
     separator = f",{lead}" if "\n" in lead else ","
-    members = separator.join(f"{json.dumps(name)}{colon}{value}" for name, value in zip(names, values, strict=True))
+    members = separator.join(f"{json.dumps(name)}{colon}{value}" for name, value in fresh.items())
     head = text[:last] + ("" if first == len(text) - 1 else separator)
     return f"{head}{members}{text[last:]}"
 

@@ -15,12 +15,12 @@ import polars as pl
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed
 from grpo_cli.files.inputs import Input, spooled
-from grpo_cli.formats.blocks import BOM, SIZE, Block, again, blocks, end_of_line, raw_lines
+from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, again, blocks, end_of_line, raw_lines
 from grpo_cli.formats.interface import Compared, Format, Scanned, Weaving
 from grpo_cli.formats.jsonl.compare import first_difference
 from grpo_cli.formats.jsonl.lines import is_blank, line_of, number_at, parsed, row_starts, rows
 from grpo_cli.formats.jsonl.members import has_one_spelling
-from grpo_cli.formats.jsonl.reading import PIECE, BlockRows, ColumnPart, Piece, Reader
+from grpo_cli.formats.jsonl.reading import PIECE, ColumnPart, Piece, Reader
 from grpo_cli.formats.jsonl.weaving import weave
 from grpo_cli.parallel import ahead
 from grpo_cli.values import cells
@@ -30,7 +30,7 @@ from grpo_cli.values.paths import absent
 from grpo_cli.values.slices import Ints
 
 _LOG: Final = logging.getLogger(__name__)
-_HEAD, _HEAD_BYTES = 1_000, 1 << 20  # lines whose keys stand for those of the file
+_HEAD, _HEAD_BYTES = 1_000, 1 << 20  # lines that are searched for the names of the columns
 _LONGEST: Final = 4 << 20  # bytes of a line that is searched for keys
 _SPOTS: Final = 32  # places all over the file where a further line is searched
 _SAMPLE, _SAMPLE_BYTES = 20, 4 << 20  # lines that show the schema of the file
@@ -44,7 +44,7 @@ class Jsonl(Format):
     inner_texts: bool = False  # in typed columns, only fields without a common type become text, not their whole column
     block_size: int = SIZE  # bytes that are read at a time
     piece_size: int = PIECE  # bytes of a block that are read exactly at a time
-    small: int = SMALL  # rows of a block that goes by Python alone
+    small: int = SMALL  # a block with at most this many rows is read by Python alone
 
     holds_objects = True
     watches = True  # names are taken from some lines, and any other line may have more
@@ -179,7 +179,7 @@ class Jsonl(Format):
         for block, there in zip(again(source, [there.size for there in index]), index, strict=True):
             end = int(np.searchsorted(numbers, first + there.height))
             if end > passed:
-                with_word = first + _rows_with(block.read().lower(), there.braces, word)
+                with_word = first + _rows_with(block.read().lower(), there.marks, word)
                 found = np.intersect1d(numbers[passed:end], with_word)
                 at = 0
                 for frame in self.rows(source, index, found, columns, as_json=True):
@@ -272,7 +272,7 @@ def lines_of(source: Input, index: Sequence[BlockRows] | None, rows: np.ndarray)
     with source.open() as handle:
         for row in rows.tolist():
             block = int(np.searchsorted(ends, row, side="right"))
-            braces, at = index[block].braces, row - int(ends[block] - heights[block])
+            braces, at = index[block].marks, row - int(ends[block] - heights[block])
             start = int(braces[at - 1]) + 1 if at else 0  # the end of the line before, and blank lines, come along
             size = int(braces[at]) + 1 - start
             handle.seek(int(offsets[block]) + start)
@@ -290,7 +290,7 @@ def _rows_with(data: bytes, braces: Ints, word: bytes) -> np.ndarray:
         at = data.find(one)
         while at >= 0:
             row = int(np.searchsorted(braces, at))
-            if row == len(braces):  # behind the last brace there is no row
+            if row == len(braces):  # there is no row after the last brace
                 break
             found.add(row)
             at = data.find(one, int(braces[row]))

@@ -1,6 +1,6 @@
 """Rows of JSON lines: where they are, and their exact reading by Python's own parser, line by line.
 
-The exact reading defines the meaning of a line. The fast reading must agree with it, and leaves to it whatever is doubtful.
+The exact reading defines the meaning of a line. The fast reading must agree with it, and leaves doubtful lines to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from grpo_cli.values.slices import Ints
 _LF, _CR, _OPEN, _CLOSE = b"\n\r{}"
 _BLANKS: Final = b" \t\r\n"
 _STEP: Final = 1 << 18  # bytes in which line feeds are looked for
-# What stands before the last brace of an object that is not empty, nearly always.
+# Bytes that usually precede the last brace of an object that is not empty.
 _USUAL: Final = ~np.isin(np.arange(256), np.frombuffer(b"{" + _BLANKS, np.uint8))
 
 _SKIP: Final = "--on-error skip leaves such lines out"
@@ -30,7 +30,7 @@ _ONE_A_LINE: Final = "write one object per line, for example with jq -c '.[]'"
 
 
 def is_blank(line: bytes) -> bool:
-    """Whether a line is empty but for spaces and a byte order mark."""
+    """Whether a line has nothing but white space and a byte order mark."""
     return not line.startswith(b"{") and not line.removeprefix(BOM).strip()
 
 

@@ -23,7 +23,7 @@ class Spot:
     keys: tuple[str, ...]
     last: str | None  # these fields as they are inserted, after all others
     anywhere: str | None  # these names, anywhere
-    # An object up to its only new member, with no escape and no object inside before it.
+    # An object up to its only new field, with no escape and no nested object before it.
     plain: re.Pattern[bytes] | None
 
     @classmethod
@@ -48,11 +48,10 @@ class Spot:
                 return b"".join((line[:start], values[0].encode(), line[end:]))
         if self.anywhere is not None and not re.search(self.anywhere.encode(), line):
             return inserted(line, self.keys, values)
-        text, names, left = rewritten(
-            line.decode("utf-8", "surrogateescape"), dict(zip(self.names, values, strict=True))
-        )
+        fresh = dict(zip(self.names, values, strict=True))
+        text, left = rewritten(line.decode("utf-8", "surrogateescape"), fresh)
         line = text.encode("utf-8", "surrogateescape")
-        return inserted(line, list(map(json.dumps, names)), left) if names else line
+        return inserted(line, list(map(json.dumps, left)), list(left.values())) if left else line
 
 
 def inserted(line: bytes, keys: Sequence[str], values: Sequence[str]) -> bytes:

@@ -26,7 +26,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats.blocks import BOM, Block
+from grpo_cli.formats.blocks import BOM, Block, BlockRows
 from grpo_cli.formats.jsonl.lines import last_braces, parsed, rows_at
 from grpo_cli.formats.jsonl.members import has_one_spelling
 from grpo_cli.values import cells
@@ -47,18 +47,6 @@ _FAR: Final = 1 << 32
 
 class _Unsure(Exception):
     """Why polars may read a block differently from Python's parser."""
-
-
-class BlockRows(NamedTuple):
-    """The rows of a block: its bytes, their last braces, and which are empty objects."""
-
-    size: int
-    braces: Ints
-    empty: Ints
-
-    @property
-    def height(self) -> int:
-        return len(self.braces)
 
 
 class Piece(NamedTuple):

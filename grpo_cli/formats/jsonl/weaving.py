@@ -8,38 +8,24 @@ elsewhere is processed line by line.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from io import BytesIO
-from itertools import chain
-from typing import BinaryIO, Final, NamedTuple, cast
+from typing import BinaryIO
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.errors import InputChanged
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.blocks import BOM, Block, again, blocks, ending, in_new_order, raw_lines
+from grpo_cli.formats.blocks import BOM, Block, BlockRows, again, blocks, ending, raw_lines
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.jsonl.lines import is_blank, last_braces, line_ends
 from grpo_cli.formats.jsonl.members import Spot
-from grpo_cli.formats.jsonl.reading import BlockRows
+from grpo_cli.formats.weave_text import refuse_height, weave_blocks
 from grpo_cli.parallel import ahead
 from grpo_cli.values.json_text import column_texts, row_texts
-from grpo_cli.values.slices import Buffer, Gap, Ints, Text, between, filled
+from grpo_cli.values.slices import Buffer, Ints, between, filled
 from grpo_cli.values.token_lists import is_on_tokens
-
-_CLOSE: Final = ord("}")
-
-
-class _BlockToWeave(NamedTuple):
-    """A block with its part of the new fields, and the rows that they belong to (None: all)."""
-
-    block: Block
-    rows: BlockRows
-    added: pl.DataFrame
-    take: Ints | None
-    newline: bytes
 
 
 def weave(
@@ -52,104 +38,26 @@ def weave(
     if index is None:
         found: Iterable[tuple[Block, BlockRows]] = ahead(_counted, blocks(source, size))
     else:
-        _refuse_height(source, sum(block.height for block in index), weaving)
-        found = zip(again(source, [block.size for block in index]), index, strict=True)
+        refuse_height(source, sum(rows.height for rows in index), weaving)
+        found = zip(again(source, [rows.size for rows in index]), index, strict=True)
+    newline = b""
     if weaving.take is not None:
         first = next(raw_lines(source))
+        newline = ending(first) or b"\n"
         sink.write(BOM if first.startswith(BOM) else b"")
-    newline = b"" if weaving.take is None else ending(first) or b"\n"
-    spot = Spot.of(weaving.added.columns) if weaving.replace else None
-    has_order = weaving.take is None or (np.diff(weaving.take) > 0).all()
-    jobs = (_jobs if has_order else _jobs_in_new_order)(source, found, weaving, newline)
-
-    def woven(job: _BlockToWeave) -> Iterable[Buffer]:
-        return _woven(job, spot, small)
-
-    for parts in ahead(woven, jobs):
-        sink.writelines(parts)
+    insert = partial(_inserted, spot=Spot.of(weaving.added.columns) if weaving.replace else None, small=small)
+    weave_blocks(source, found, sink, weaving, marked=b"}", newline=newline, spans=_spans, insert=insert)
 
 
 def _counted(block: Block) -> tuple[Block, BlockRows]:
     """The block with its bytes, which are read once, and its rows."""
     data = block.read()
-    braces, empty = last_braces(data)
-    return block._replace(open=partial(BytesIO, data)), BlockRows(block.size, braces, empty)
+    return block._replace(open=partial(BytesIO, data)), BlockRows(block.size, *last_braces(data))
 
 
-def _refuse_height(source: Input, height: int, weaving: Weaving) -> None:
-    """Refuse a file whose number of rows is not that of the new fields."""
-    if height != len(weaving.added) if weaving.take is None else weaving.take.max(initial=-1) >= height:
-        raise InputChanged.between_readings(source.name)
-
-
-def _jobs(
-    source: Input, found: Iterable[tuple[Block, BlockRows]], weaving: Weaving, newline: bytes
-) -> Iterator[_BlockToWeave]:
-    row, added, take = 0, weaving.added, weaving.take
-    for block, rows in found:
-        end = row + rows.height
-        if take is None:
-            if end > len(added):
-                raise InputChanged.between_readings(source.name)
-            yield _BlockToWeave(block, rows, added[row:end], None, newline)
-        else:
-            first, last = np.searchsorted(take, [row, end]).tolist()
-            if first < last:
-                yield _BlockToWeave(block, rows, added[first:last], take[first:last] - row, newline)
-        row = end
-    _refuse_height(source, row, weaving)
-
-
-def _jobs_in_new_order(
-    source: Input, found: Iterable[tuple[Block, BlockRows]], weaving: Weaving, newline: bytes
-) -> Iterator[_BlockToWeave]:
-    """Blocks of lines that are fetched one by one: for copies of groups, for example."""
-    spans = [_spans(np.frombuffer(block.read(), np.uint8), rows.braces) + block.start for block, rows in found]
-    lines, row = np.concatenate(spans), 0
-    _refuse_height(source, len(lines), weaving)
-    for fetched, height in in_new_order(source, lines, cast("Ints", weaving.take), newline):
-        block, rows = _counted(fetched)
-        yield _BlockToWeave(block, rows, weaving.added[row : row + height], None, newline)
-        row += height
-
-
-def _woven(job: _BlockToWeave, spot: Spot | None, small: int) -> Iterable[Buffer]:
-    """The bytes of a block with the new fields inserted."""
-    block, rows, added, take, newline = job
-    data, braces, empty = block.read(), rows.braces, rows.empty
+def _spans(data: bytes, braces: Ints) -> np.ndarray:
+    """Where the lines with these braces begin, after a byte order mark, and end, including their line feeds."""
     here = np.frombuffer(data, np.uint8)
-    if not (np.take(here, braces, mode="clip") == _CLOSE).all():
-        raise InputChanged.between_readings(block.name)
-    if not len(braces):
-        return [data]
-    gaps: list[Gap] = []
-    texts: list[Text] = []
-    end, behind = len(data), b""
-    # The bytes after a brace go with the next row, unless rows are left out.
-    starts: Ints = np.append(0, braces[:-1])
-    if take is not None:
-        braces, empty = braces[take], np.flatnonzero(np.isin(take, empty))
-        starts, stops = _spans(here, braces).T
-        gaps, texts, end = [(np.append(0, stops[:-1]), starts)], [[]], int(stops[-1])
-        behind = b"" if end < len(data) or data.endswith(b"\n") else newline
-    cuts: Ints = braces
-    if spot is not None:
-        heads = None if len(braces) <= small else without_last(data, starts, braces, spot)
-        if heads is None:
-            lines = BytesIO(data) if take is None else [data[a:b] for a, b in zip(starts, stops, strict=True)]
-            return chain(_line_by_line(lines, spot, added), [behind])
-        cuts = starts + heads.str.len_bytes().to_numpy()
-    if any(map(is_on_tokens, added)):
-        ends, rest = (braces, memoryview(data)[braces[-1] :]) if take is None else (stops, behind)
-        spans = np.column_stack([starts, cuts, braces, ends]).tolist()
-        return chain(_with_lists(memoryview(data), spans, added, frozenset(empty.tolist())), [rest])
-    if added.width:
-        gaps, texts = [*gaps, (cuts, braces)], [*texts, _cells(added, empty)]
-    return [*filled(memoryview(data)[:end], gaps, texts), behind]
-
-
-def _spans(here: np.ndarray, braces: Ints) -> np.ndarray:
-    """Where the lines with these braces start, after a byte order mark, and end, including their line feeds."""
     feeds = line_ends(here)
     at = np.searchsorted(feeds, braces)
     starts = np.where(at, feeds[at - 1] + 1, 0)
@@ -157,16 +65,32 @@ def _spans(here: np.ndarray, braces: Ints) -> np.ndarray:
     return np.column_stack([starts + len(BOM) * marked, np.minimum(feeds[at] + 1, len(here))])
 
 
-def _with_lists(
-    data: memoryview, spans: Iterable[tuple[int, int, int, int]], added: pl.DataFrame, empty: Collection[int]
-) -> Iterator[Buffer]:
+def _inserted(data: bytes, rows: BlockRows, added: pl.DataFrame, spot: Spot | None, small: int) -> Iterable[Buffer]:
+    """The bytes of a block with the new fields in all its rows."""
+    braces = rows.marks
+    if not len(braces) or not added.width:
+        return [data]
+    cuts = braces
+    starts: Ints = np.append(0, braces[:-1])  # the bytes after a brace go with the next row
+    if spot is not None:
+        heads = None if len(braces) <= small else without_last(data, starts, braces, spot)
+        if heads is None:
+            return _line_by_line(BytesIO(data), spot, added)
+        cuts = starts + heads.str.len_bytes().to_numpy()
+    if any(map(is_on_tokens, added)):
+        return _with_lists(memoryview(data), starts, cuts, rows, added)
+    return filled(data, [(cuts, braces)], [_cells(added, rows.empty)])
+
+
+def _with_lists(data: memoryview, starts: Ints, cuts: Ints, rows: BlockRows, added: pl.DataFrame) -> Iterator[Buffer]:
     """The bytes of rows with long lists as new fields, which are rendered only when they are written."""
-    names = [json.dumps(name) for name in added.columns]
-    for row, ((start, cut, brace, end), texts) in enumerate(zip(spans, row_texts(added), strict=True)):
+    names, empty = [json.dumps(name) for name in added.columns], frozenset(rows.empty.tolist())
+    spans = zip(starts.tolist(), cuts.tolist(), row_texts(added), strict=True)
+    for row, (start, cut, texts) in enumerate(spans):
         new = ",".join([f"{name}:{text}" for name, text in zip(names, texts, strict=True)])
         yield data[start:cut]
         yield (new if row in empty else f",{new}").encode()
-        yield data[brace:end]
+    yield data[rows.marks[-1] :]
 
 
 def _line_by_line(lines: Iterable[bytes], spot: Spot, added: pl.DataFrame) -> Iterator[bytes]:

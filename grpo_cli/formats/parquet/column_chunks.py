@@ -131,7 +131,7 @@ def moved(batch: Batch, group: int, to: int) -> list[bytes]:
 def _moved_chunk(raw: bytes, start: int, end: int, by: int) -> bytes:
     parts = []
     for place in _places(raw, start):
-        if offset := thrift.number(raw, place.start):  # 0 stands for no place at all
+        if offset := thrift.number(raw, place.start):  # 0 means that there is none
             parts += [raw[start : place.start], thrift.whole(offset + by)]
             start = place.end
     return b"".join([*parts, raw[start:end]])

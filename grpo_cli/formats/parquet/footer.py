@@ -109,7 +109,7 @@ def is_encrypted(handle: BinaryIO, size: int) -> bool:
 
 
 def height(handle: BinaryIO, size: int) -> int | None:
-    """The number of rows, which stands before the row groups; None if the footer cannot be parsed."""
+    """The number of rows, which precedes the row groups; None if the footer cannot be parsed."""
     with suppress(Unspliceable, *BROKEN):
         raw, _ = _last_bytes(handle, size)
         return thrift.number(raw, _first_field(raw, HEIGHT))

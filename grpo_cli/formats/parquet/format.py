@@ -36,7 +36,7 @@ from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
 
 _BATCH: Final = 512  # rows that are decoded at once
-_SLICED: Final = 4096  # rows that are few: they are decoded with those around them alone
+_SLICED: Final = 4096  # for at most this many rows, only the pages around them are decoded
 _BUFFER: Final = 1 << 20
 _PLACES: Final = 8  # row groups
 _FIRST: Final = 512  # rows of each,
@@ -50,14 +50,14 @@ _DECRYPT: Final = "decrypt it with the tool that wrote it, or with pyarrow, and 
 def _opened(source: Input) -> Iterator[BinaryIO]:
     """Open a file that is not encrypted; errors of pyarrow and polars about broken files become one line."""
     with readable(source, "Parquet"), source.open() as handle:
-        # Before pyarrow sees it: asked about a column that it has no key for, it aborts the process.
+        # Before pyarrow opens it: pyarrow aborts the process for a column that it has no key for.
         if footer.is_encrypted(handle, source.pin.size):
             raise DataError(f"{source.name}: the file is encrypted", _DECRYPT)
         yield handle
 
 
 def _top_columns(source: Input, handle: BinaryIO, schema: pq.ParquetSchema, names: list[str]) -> pl.DataFrame:
-    if not source.is_local:  # what is read of several row groups is fetched at once
+    if not source.is_local:  # the ranges of all row groups are fetched at once
         return frame_of(pq.ParquetFile(handle, pre_buffer=True).read(columns=names, use_threads=False))
     pages.check(handle, source.pin.size, schema, names)
     try:
@@ -65,15 +65,15 @@ def _top_columns(source: Input, handle: BinaryIO, schema: pq.ParquetSchema, name
         with panics_unprinted():
             return pl.scan_parquet(source.path, glob=False, hive_partitioning=False).select(names).collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeEncodeError):
-        # One column of a type that polars does not know stops it, even when nobody asked for that column. And it opens
-        # no file whose name is not UTF-8.
+        # polars refuses files with a column type that it does not know, even if that column is not read, and files whose
+        # name is not UTF-8.
         # Without threads: after an error in one column they may still read others when the process ends, and crash it.
         return frame_of(pq.ParquetFile(handle, pre_buffer=False).read(columns=names, use_threads=False))
 
 
 @dataclass(frozen=True)
 class Parquet(Format):
-    """Parquet: new column chunks behind the old ones, whose bytes are copied as they are."""
+    """Parquet: new column chunks after the old ones, whose bytes are copied unchanged."""
 
     binary = True
     most_rows: int = _MOST_ROWS
@@ -204,7 +204,7 @@ def _sliced(source: Input, numbers: np.ndarray, columns: list[str]) -> list[pl.D
 
 
 def _batched(file: pq.ParquetFile, numbers: np.ndarray, columns: list[str]) -> Iterator[pl.DataFrame]:
-    """The rows with these ascending numbers, some megabytes at a time; of a row group nothing behind the last of them."""
+    """The rows with these ascending numbers, some megabytes at a time; nothing after the last of them in a row group is read."""
     at = 0
     for group in range(file.num_row_groups):
         metadata = file.metadata.row_group(group)

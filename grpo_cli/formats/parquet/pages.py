@@ -1,8 +1,8 @@
 """Check the headers of the pages that polars is about to read.
 
 polars allocates memory for the number of values that a header states. In a damaged file that can be more than there is,
-which ends the process without an exception. pyarrow ends it if asked about a chunk with inconsistent size statistics,
-so all facts of chunks come from `footer`.
+and the process dies without an exception. pyarrow kills it for a chunk with inconsistent size statistics, so all facts
+about chunks come from `footer`.
 """
 
 from __future__ import annotations

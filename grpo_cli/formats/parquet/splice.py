@@ -7,9 +7,9 @@ repeats what the old footer says.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 import polars as pl
@@ -30,17 +30,18 @@ _BLOCK: Final = 1 << 20
 _SIZES: Final = (footer.PLAIN_SIZE, footer.PACKED_SIZE)
 
 
-@dataclass(slots=True)
+RowGroup = tuple[bytes, int]  # as it is in the new footer, and how many bytes of its replaced columns stay in the file
+
+
+@dataclass(frozen=True, slots=True)
 class Splice:
-    """The bytes that are appended: first the chunks, then the footer, which needs their offsets."""
+    """The bytes that are appended: first the chunks, then the footer, which needs the row groups with their offsets."""
 
     name: str
     merged: MergedColumns
     columns: pl.DataFrame
     codec: str
     metadata: new_footer.Metadata
-    _groups: list[bytes] = field(default_factory=list)
-    _unread: int = 0  # bytes of replaced columns that stay in the file
 
     @classmethod
     def of(cls, source: Input, handle: BinaryIO, weaving: Weaving) -> Splice:
@@ -56,35 +57,35 @@ class Splice:
         metadata = new_footer.edited(merged, schema, weaving.metadata)
         return cls(source.name, merged, weaving.added, column_chunks.codec(footer.usual_codec(old)), metadata)
 
-    def chunks(self, at: int) -> Iterator[memoryview]:
-        """The new chunks, which are written from the offset `at` on."""
+    def chunks(self, at: int) -> Iterator[tuple[memoryview, list[RowGroup]]]:
+        """The new chunks, which are written from the offset `at` on, of some row groups at a time."""
         old = self.merged.old
         groups = iter(old.groups)
         for batch in column_chunks.encoded(self.columns, old.rows(), self.codec):
+            found = list[RowGroup]()
             for number, group in enumerate(batch.footer.groups):
                 new = column_chunks.moved(batch, number, at)
                 sizes = [thrift.number(batch.footer.raw, group[name].start) for name in _SIZES]
-                encoded, unread = self.merged.group(next(groups), (sizes[0], sizes[1]), new)
-                self._groups.append(encoded)
-                self._unread += unread
+                found.append(self.merged.group(next(groups), (sizes[0], sizes[1]), new))
             at += len(batch.data)
-            yield batch.data
+            yield batch.data, found
 
-    def footer(self) -> bytes:
-        """The new footer, once all chunks have their offsets."""
+    def footer(self, groups: Sequence[RowGroup]) -> bytes:
+        """The new footer."""
         old = self.merged.old
-        groups = thrift.listed(thrift.STRUCT, len(self._groups), b"".join(self._groups))
-        values = {footer.SCHEMA: self.merged.schema(), footer.ROW_GROUPS: groups, footer.NOTES: self.metadata.encoded}
+        listed = thrift.listed(thrift.STRUCT, len(groups), b"".join(encoded for encoded, _ in groups))
+        values = {footer.SCHEMA: self.merged.schema(), footer.ROW_GROUPS: listed, footer.NOTES: self.metadata.encoded}
         if footer.ORDERS in old.fields:
             values[footer.ORDERS] = self.merged.orders()
         lists = {name: (thrift.LIST, value) for name, value in values.items()}
         return thrift.changed(old.raw, old.fields.values(), lists)
 
-    def notes(self) -> list[str]:
+    def notes(self, groups: Sequence[RowGroup]) -> list[str]:
         """Notes for the user about what the file does not show, a line each."""
         notes = [f"{self.name}: {note}" for note in self.metadata.notes]
         if self.merged.removed:
-            notes.append(f"{self.name}: {self._unread:,} bytes of the replaced column stay in the file unread")
+            unread = sum(size for _, size in groups)
+            notes.append(f"{self.name}: {unread:,} bytes of the replaced column stay in the file unread")
         return notes
 
 
@@ -94,11 +95,13 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
         splice = Splice.of(source, handle, weaving)
         start = splice.merged.old.start
         copy_start(source, handle, sink, start)
-        for data in splice.chunks(start):  # noqa: FURB122 - each is written while the next ones are encoded
+        groups = list[RowGroup]()
+        for data, more in splice.chunks(start):  # written while the next ones are encoded
             sink.write(data)
-    body = splice.footer()
+            groups += more
+    body = splice.footer(groups)
     sink.write(body + tail(len(body)))
-    return splice.notes()
+    return splice.notes(groups)
 
 
 def growth(source: Input, weaving: Weaving, most: int = MOST_IN_PLACE) -> tuple[Extension, list[str]]:
@@ -106,17 +109,18 @@ def growth(source: Input, weaving: Weaving, most: int = MOST_IN_PLACE) -> tuple[
     size = source.pin.size
     with source.open() as handle:
         splice = Splice.of(source, handle, weaving)
-    body, end = list[bytes | memoryview](), size
-    for data in splice.chunks(size):
+    body, groups, end = list[bytes | memoryview](), list[RowGroup](), size
+    for data, more in splice.chunks(size):
         body.append(data)
+        groups += more
         end += len(data)
         _refuse_far(splice, end, most)
-    ending = splice.footer()
+    ending = splice.footer(groups)
     gap = bytes(padding(end + len(ending), footer.TAIL))
     end += len(gap) + len(ending)
     _refuse_far(splice, end, most)
     before, after = tail(end - splice.merged.old.start), tail(len(ending))
-    return Extension(size, [*body, gap, ending], before, after[: -len(footer.MAGIC)]), splice.notes()
+    return Extension(size, [*body, gap, ending], before, after[: -len(footer.MAGIC)]), splice.notes(groups)
 
 
 def _refuse_far(splice: Splice, end: int, most: int) -> None:

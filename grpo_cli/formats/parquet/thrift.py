@@ -14,7 +14,7 @@ Stepper = Callable[[bytes, int], int]
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
 _MORE: Final = 0x80  # set in each byte of a number but the last
 _FIXED: Final = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8, UUID: 16}
-LONG_LIST: Final = 15  # in the place of a length: it follows as a varint
+LONG_LIST: Final = 15  # instead of a length, which follows as a varint
 SHORT_STEP: Final = range(1, 16)  # steps from one field id to the next that fit into the header
 _SHORT: Final = 128  # a string of fewer bytes is stepped over by `_small`
 _DEEPEST: Final = 64  # no Parquet struct is so deep; a broken footer must not exhaust the stack
@@ -168,7 +168,7 @@ def _refuse_many(raw: bytes, at: int, count: int) -> None:
 
 def _behind_items(raw: bytes, at: int, kinds: Iterable[int], depth: int) -> int:
     for kind in kinds:
-        # Unlike a field of a struct, a bool that stands in a list takes a byte.
+        # Unlike a field of a struct, a bool in a list takes a byte.
         at = at + 1 if kind in {TRUE, FALSE} else skip(raw, at, kind, depth)
         if at > len(raw):
             raise IndexError(at)
@@ -180,7 +180,7 @@ def _small() -> re.Pattern[bytes]:
     return _SMALLEST if next(_FIRST, None) is not None else _fields()
 
 
-# Compiling the full pattern takes longer than reading a few small footers without it: it waits for so many matches.
+# Compiling the full pattern takes longer than reading a few small footers without it: it is compiled after this many matches.
 _FIRST: Final = iter(range(2048))
 _SMALLEST: Final = re.compile(b"(\x00)?")
 

@@ -102,7 +102,7 @@ def test_a_pattern_without_a_file_is_an_error_that_names_it(tree: Path, pattern:
         expand([pattern], SUFFIXES)
 
 
-def test_a_misspelt_file_is_guessed(tree: Path) -> None:
+def test_a_misspelled_file_name_is_guessed(tree: Path) -> None:
     touch("rewards.jsonl")
     with pytest.raises(DataError, match=r"did you mean 'rewards\.jsonl'"):
         expand(["reward.jsonl"], SUFFIXES)

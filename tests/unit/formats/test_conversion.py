@@ -112,7 +112,7 @@ def test_the_types_of_the_first_lines_are_kept_only_if_they_hold_all_values(
 @pytest.mark.parametrize(
     "last", [b'{"k":"p","r":0.5}\n', b'{"k":"p","r":1,"late":2}\n', b'{"k":"\xff","r":1}\n', b'{"k":1,"r":2}\n']
 )
-def test_an_output_begins_anew_where_later_lines_have_other_types(target: str, last: bytes) -> None:
+def test_an_output_is_restarted_if_later_lines_have_other_types(target: str, last: bytes) -> None:
     data = lines([{"k": f"p{at}", "r": at} for at in range(100)]) + last
     added = inserting({"advantage": range(101)})
     whole = converted(data, added, target=FORMATS[target])

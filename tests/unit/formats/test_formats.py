@@ -253,7 +253,7 @@ def test_the_scan_of_jsonl_agrees_with_the_json_module(data: bytes) -> None:
         ('{"a":"{"}', '{"a":"{","advantage":0.5}'),
     ],
 )  # fmt: skip
-def test_replace_rewrites_the_top_level_value_wherever_it_stands(line: str, replaced: str) -> None:
+def test_replace_rewrites_the_top_level_value_wherever_it_is(line: str, replaced: str) -> None:
     assert woven(JSONL, line, adding([0.5], replace=True)).decode() == replaced
 
 
@@ -263,7 +263,7 @@ def test_bytes_that_are_not_utf_8_go_out_as_they_came_in() -> None:
     assert len(set(scanned(JSONL, line + line.replace(b"\xe9", b"\xe8"), "k", "key"))) == len("ab")
 
 
-def test_cells_are_spelt_as_json() -> None:
+def test_cells_are_written_as_json() -> None:
     out = woven(JSONL, "{}\n{}\n", adding([1e-05, math.nan], n=[1, None], s=["é\n", None], b=[True, False]))
     assert out.decode().splitlines() == [
         '{"advantage":1e-05,"n":1,"s":"\\u00e9\\n","b":true}',

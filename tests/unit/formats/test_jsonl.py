@@ -192,7 +192,7 @@ def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(data:
 
 
 @given(file_of(any_line), file_of(braced), st.integers(1, 8))
-def test_a_few_rows_are_read_and_woven_as_many_are(data: bytes, objects_alone: bytes, small: int) -> None:
+def test_few_rows_are_read_and_woven_like_many(data: bytes, objects_alone: bytes, small: int) -> None:
     objects_alone += b"{}"
     rows = sum(not lines.is_blank(line) for line in io.BytesIO(objects_alone))
     added = pl.DataFrame({"advantage": [at / 7 for at in range(rows)], "t": ['\u00e9"'] * rows})
@@ -201,7 +201,7 @@ def test_a_few_rows_are_read_and_woven_as_many_are(data: bytes, objects_alone: b
     assert (outcome(data, lines=few), woven(few, objects_alone, inserting(added))) == many
 
 
-def test_members_that_stand_last_are_replaced_without_a_look_at_single_lines() -> None:
+def test_fields_at_the_end_are_replaced_without_looking_at_single_lines() -> None:
     rows = b"".join(b'{"t":"a","r":%d,"advantage":%d.5,"advantage_status":"ok"}\n' % (at, at) for at in range(3000))
     added = pl.DataFrame({"advantage": np.arange(3000) / 7, "advantage_status": ["zero"] * 3000})
     sink = io.BytesIO()
@@ -214,7 +214,7 @@ def test_members_that_stand_last_are_replaced_without_a_look_at_single_lines() -
 @given(
     st.lists(st.floats() | st.floats(-1e-3, 1e-3) | st.none(), max_size=30), st.sampled_from([pl.Float64, pl.Float32])
 )
-def test_a_column_is_spelt_as_its_values_are(floats: list[float | None], dtype: Any) -> None:
+def test_a_column_is_written_as_its_values_are(floats: list[float | None], dtype: Any) -> None:
     series = pl.Series("x", floats, dtype=pl.Float64).cast(dtype)
     assert json_text.column_texts(series, small=0).to_list() == list(map(json_text.cell_text, series.to_list()))
 
@@ -302,7 +302,7 @@ def test_long_lines_between_short_ones_are_woven_like_any_other(
     ),
     st.binary(max_size=3),
 )  # fmt: skip
-def test_gaps_are_filled_alike_one_by_one_and_all_at_once(
+def test_gaps_are_filled_the_same_one_by_one_and_all_at_once(
     rows: list[list[tuple[bytes, bytes, str]]], rest: bytes
 ) -> None:
     kept_and_old = [part for row in rows for kept, old, _ in row for part in (kept, old)]

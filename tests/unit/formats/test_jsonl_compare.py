@@ -89,7 +89,7 @@ def test_lines_behind_the_last_one_are_told(more: bytes) -> None:
         assert verdict(new, old) is None
 
 
-def test_what_was_woven_is_compared_without_a_look_at_single_lines() -> None:
+def test_woven_lines_are_compared_without_looking_at_single_lines() -> None:
     old = b"".join(b'{"k":"%d","t":"%s"}\n' % (at, b"x" * (at % 90)) for at in range(3000))
     new = woven(old, 3000)
     with mock.patch.object(compare, "_records") as by_line:

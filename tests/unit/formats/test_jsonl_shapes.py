@@ -103,12 +103,12 @@ def test_what_was_read_exactly_is_said_with_its_reason(
     ],
 )
 @pytest.mark.parametrize("at", [0, 5, 1000])
-def test_a_member_that_is_named_twice_is_an_error_with_its_line(line: str, name: str, at: int) -> None:
+def test_a_field_that_is_named_twice_is_an_error_with_its_line(line: str, name: str, at: int) -> None:
     with pytest.raises(DataError, match=f"^in:{at + 1}: {name} is named twice in one object"):
         scanned(PLAIN * at + line + "\n" + PLAIN * 3)
 
 
-def test_members_that_nobody_needs_may_be_named_twice() -> None:
+def test_unread_fields_may_be_named_twice() -> None:
     assert scanned('{"k":"p","x":1,"x":{"y":1,"y":2},"reward":1,"a":{"b":2,"c":1,"c":2}}\n')["reward"].to_list() == [1]
 
 

@@ -72,7 +72,7 @@ def test_a_field_that_must_not_be_there_is_an_error_at_the_top_and_inside_of_an_
         assert refuses(f'{{"a":{{{before}"c":{value}}}}}\n', pl.Struct({"b": pl.Float64(), "c": pl.Null()}))
 
 
-def test_null_and_missing_look_alike() -> None:
+def test_null_and_missing_look_the_same() -> None:
     assert read('{"a":null}\n{}\n', pl.Null()) == [None, None]
     assert read('{"a":{"b":null}}\n{"a":{}}\n{"a":null}\n{}\n', INNER) == [{"b": None}, {"b": None}, None, None]
 
@@ -82,7 +82,7 @@ def test_an_object_is_an_object(value: str) -> None:
     assert refuses(f'{{"a":{value}}}\n', INNER)
 
 
-def test_the_first_of_two_members_counts() -> None:
+def test_the_first_of_two_fields_counts() -> None:
     assert read('{"a":1,"a":2}\n{"a":null,"a":2}\n', pl.Float64()) == [1.0, None]
     assert read('{"a":{"b":1},"a":{"b":2}}\n{"a":{"b":1,"b":2}}\n', INNER) == [{"b": 1.0}, {"b": 1.0}]
 

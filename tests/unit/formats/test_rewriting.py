@@ -37,7 +37,7 @@ def fewer(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_96_bit_timestamps_are_copied_and_never_encoded_anew(tmp_path: Path, *, nested: bool) -> None:
+def test_96_bit_timestamps_are_copied_and_never_re_encoded(tmp_path: Path, *, nested: bool) -> None:
     """Read as nanoseconds they would wrap around behind the year 2262."""
     path, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
     times = pa.array([NEVER, None, 1_700_000_000_000_001] * 4, pa.timestamp("us"))
@@ -77,7 +77,7 @@ def test_entries_that_describe_the_schema_learn_of_the_new_column(tmp_path: Path
     assert found[b"mine"] == b"kept"
 
 
-def test_a_column_that_is_computed_anew_is_described_anew_where_it_stands(tmp_path: Path) -> None:
+def test_a_column_that_is_recomputed_gets_a_new_description_in_its_place(tmp_path: Path) -> None:
     path = tmp_path / "in.parquet"
     given = table(advantage=pa.array(["old"] * ROWS), text=pa.array(["t"] * ROWS))
     fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in given.column_names]

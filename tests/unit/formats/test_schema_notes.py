@@ -83,7 +83,7 @@ def test_our_own_entry_is_replaced_and_not_doubled() -> None:
         assert list(pq.read_metadata(io.BytesIO(data)).metadata).count(b"grpo_adv") == 1
 
 
-def test_a_replaced_column_is_described_anew_where_it_stood() -> None:
+def test_a_replaced_column_gets_a_new_description_in_its_place() -> None:
     fields: list[dict[str, Any]] = [
         {"name": name, "type": "long", "nullable": True, "metadata": {}} for name in ("k", "r")
     ]

@@ -21,7 +21,7 @@ TURNS = [
 
 
 @pytest.mark.parametrize("turns", TURNS)
-def test_the_prompt_is_what_stands_before_the_first_turn_of_the_model(turns: list[dict[str, Any]]) -> None:
+def test_the_prompt_is_everything_before_the_first_turn_of_the_model(turns: list[dict[str, Any]]) -> None:
     assert [responds(turn) for turn in turns] == [False, True]
     assert prompt_of(turns) == "a"
     assert json.loads(before_response(pl.Series("x", [json.dumps(turns)]), str)[0]) == turns[:1]

@@ -1,0 +1,119 @@
+"""Weave JSON lines or CSV block by block: each block with its rows of the new columns, or only some of its rows.
+
+A format says where the new text of a row goes (`BlockRows.marks`), and where a row begins and ends. Rows that are taken
+become a block of their own, so a format only ever inserts into whole blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from io import BytesIO
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.errors import InputChanged
+from grpo_cli.files.compression import seekable
+from grpo_cli.files.inputs import Input
+from grpo_cli.formats.blocks import SIZE, Block, BlockRows
+from grpo_cli.formats.interface import Weaving
+from grpo_cli.parallel import ahead
+from grpo_cli.values.slices import Buffer, Ints, filled
+
+Found = Iterable[tuple[Block, BlockRows]]
+Spans = Callable[[bytes, Ints], np.ndarray]
+Insert = Callable[[bytes, BlockRows, pl.DataFrame], Iterable[Buffer]]
+
+
+class _Job(NamedTuple):
+    """A block with its rows of the new columns, and which of its rows are taken (None: all)."""
+
+    block: Block
+    rows: BlockRows
+    added: pl.DataFrame
+    take: Ints | None = None
+
+
+def weave_blocks(
+    source: Input, found: Found, sink: BinaryIO, weaving: Weaving, *,
+    marked: bytes, newline: bytes, spans: Spans, insert: Insert,
+) -> None:  # fmt: skip
+    """Write the blocks of a file with the new columns inserted.
+
+    `marked` are the bytes that a mark can point to. `spans` returns where the row of each mark begins and where it ends,
+    with its line ending, in two columns; a taken row without a line ending gets `newline`. `insert` puts new columns into
+    all rows of a block.
+    """
+
+    def woven(job: _Job) -> Iterable[Buffer]:
+        data, rows = job.block.read(), _wide(job.rows)
+        if not np.isin(np.frombuffer(data, np.uint8)[rows.marks[rows.marks < len(data)]], [*marked]).all():
+            raise InputChanged.between_readings(source.name)
+        if job.take is not None:
+            starts, ends = spans(data, rows.marks)[job.take].T
+            data = b"".join(filled(memoryview(data)[: ends[-1]], [(np.append(0, ends[:-1]), starts)], [[]]))
+            data += b"" if data.endswith(b"\n") else newline
+            rows = _moved(rows, job.take, starts, ends - starts)
+        return insert(data, rows, job.added)
+
+    in_order = weaving.take is None or (np.diff(weaving.take) > 0).all()
+    jobs = _jobs(source, found, weaving) if in_order else _jobs_in_new_order(source, found, weaving, newline, spans)
+    for parts in ahead(woven, jobs):
+        sink.writelines(parts)
+
+
+def _wide(rows: BlockRows) -> BlockRows:
+    """The same rows; formats keep their marks as the smallest integers that hold them."""
+    return rows._replace(marks=rows.marks.astype(np.int64))
+
+
+def _moved(rows: BlockRows, take: Ints, starts: Ints, sizes: Ints) -> BlockRows:
+    """These rows, which begin at `starts`, as the rows of a block that they are put into one after the other."""
+    marks = rows.marks[take] - starts + np.cumsum(sizes) - sizes
+    return BlockRows(int(sizes.sum()), marks, np.flatnonzero(np.isin(take, rows.empty)))
+
+
+def _jobs(source: Input, found: Found, weaving: Weaving) -> Iterator[_Job]:
+    row, added, take = 0, weaving.added, weaving.take
+    for block, rows in found:
+        end = row + rows.height
+        if take is None:
+            InputChanged.unless_same(min(end, len(added)), end, source.name)
+            yield _Job(block, rows, added[row:end])
+        else:
+            first, last = np.searchsorted(take, [row, end])
+            if first < last:
+                yield _Job(block, rows, added[first:last], take[first:last] - row)
+        row = end
+    refuse_height(source, row, weaving)
+
+
+def _jobs_in_new_order(source: Input, found: Found, weaving: Weaving, newline: bytes, spans: Spans) -> Iterator[_Job]:
+    """Blocks of rows that are read one by one: for copies of groups, for example."""
+    every, places, height, take = list[BlockRows](), list[np.ndarray](), 0, np.asarray(weaving.take)
+    for block, rows in ((block, _wide(rows)) for block, rows in found):
+        places.append(spans(block.read(), rows.marks) + block.start)
+        every.append(BlockRows(rows.size, rows.marks + block.start, rows.empty + height))
+        height += rows.height
+    refuse_height(source, height, weaving)
+    whole = BlockRows(0, *(np.concatenate(parts) for parts in list(zip(*every, strict=True))[1:]))
+    starts, ends = np.concatenate(places)[take].T
+    cuts = np.flatnonzero(np.diff(np.cumsum(ends - starts) // SIZE)) + 1
+    with source.open() as handle, seekable(handle) as plain:
+        for part in np.split(np.arange(len(take)), cuts):
+            raw = list[bytes]()
+            for start, end in zip(starts[part].tolist(), ends[part].tolist(), strict=True):
+                plain.seek(start)
+                line = plain.read(end - start)
+                raw.append(line if line.endswith(b"\n") else line + newline)
+            rows = _moved(whole, take[part], starts[part], np.array(list(map(len, raw)), np.int64))
+            block = Block(source.name, 0, rows.size, partial(BytesIO, b"".join(raw)))
+            yield _Job(block, rows, weaving.added[int(part[0]) : int(part[-1]) + 1])
+
+
+def refuse_height(source: Input, height: int, weaving: Weaving) -> None:
+    """Refuse a file whose number of rows is not that of the new columns."""
+    if height != len(weaving.added) if weaving.take is None else weaving.take.max(initial=-1) >= height:
+        raise InputChanged.between_readings(source.name)
