@@ -28,10 +28,6 @@ from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
 from grpo_cli.plugins import PluginWarning, Rows
 
 PROGRAM: Final = "grpo-adv"
-_STYLE: Final[dict[str, Any]] = {
-    "rich_markup_mode": "rich",
-    "context_settings": {"help_option_names": ["-h", "--help"]},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +128,7 @@ class _Command(TyperCommand):
     """One row of the table of commands; its parameters are made when a line is read, or its own help is shown."""
 
     def __init__(self, row: Command) -> None:
-        text = "\n\n".join(filter(None, (row.help, row.example, row.more)))
-        super().__init__(row.name, callback=self._line, help=text, short_help=row.help, **_STYLE)
+        super().__init__(row.name, callback=self._line, short_help=row.help)
         self.row = row
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -179,7 +174,7 @@ class _Commands(TyperGroup):
 
 @cache
 def _program() -> Any:
-    app = typer.Typer(cls=_Commands, **_STYLE)
+    app = typer.Typer(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 
     @app.callback()
     def root(
@@ -203,7 +198,7 @@ def _version(given: bool) -> None:  # noqa: FBT001 - typer's callback
 def _help_all(ctx: typer.Context, given: bool) -> None:  # noqa: FBT001 - typer's callback
     if given:
         command: Any = ctx.command
-        TyperCommand.format_help(command, ctx, ctx.make_formatter())  # typer's own
+        print(of_command(PROGRAM, command.row, whole=True))
         raise typer.Exit
 
 
@@ -218,7 +213,7 @@ _HELP_ALL: Final = typer.Option(
 
 
 def _parameters(row: Command) -> list[Any]:
-    """Typer's parameters; it makes them of the signature of a function, and that of this one says what the table says."""
+    """Typer's parameters; it makes them from the signature of a function, and this one has the signature that the table says."""
 
     def command() -> None: ...
 
@@ -231,12 +226,8 @@ def _parameters(row: Command) -> list[Any]:
 
 def _parameter(row: Option) -> inspect.Parameter:
     """An option or an argument in typer's words; None means that it is not given."""
-    default = ... if row.required else None
-    common: dict[str, Any] = {"help": row.help, "show_default": False, "autocompletion": _names(row)}
-    if row.is_argument:
-        info = typer.Argument(default, metavar=row.flag, **common)
-    else:
-        info = typer.Option(default, *_flags(row), metavar=row.takes, rich_help_panel=row.panel, **common)
+    common: dict[str, Any] = {"help": row.help, "autocompletion": _names(row)}
+    info = typer.Argument(None, **common) if row.is_argument else typer.Option(None, *_flags(row), **common)
     return inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=row.type)
 
 
@@ -278,10 +269,6 @@ def _converting(parameter: Any) -> Any:
         return parameter.callback(ctx, parameter, value) if parameter.callback else value
 
     parameter.process_value = process_value
-    if getattr(parameter, "is_flag", False):
-        parameter.metavar = ""
-    if parameter.param_type_name == "argument":
-        parameter.display_type_rich = lambda ctx: None  # noqa: ARG005 - the help shows <list[str]> beside INPUT
     return parameter
 
 

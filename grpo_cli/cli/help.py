@@ -1,4 +1,4 @@
-"""What `-h` and `--help` say: one screen, an option a line. `--help-all`, the whole, is typer's."""
+"""The text of `-h` and `--help` (one screen, one line per option) and of `--help-all` (all options, with their full text)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -18,9 +19,10 @@ _INDENT: Final = 2
 _NARROWEST: Final = 60  # columns
 
 
-def of_command(program: str, row: Command) -> str:
-    """What the command does, an example, its argument, and the options that most runs need, panel by panel."""
-    shown = [EVERY[name] for name in row.common or row.options]
+def of_command(program: str, row: Command, *, whole: bool = False) -> str:
+    """What the command does, an example, its argument, and panel by panel the options that most runs need, or the `whole`."""
+    shown = [EVERY[name] for name in (() if whole else row.common) or row.options]
+    line = partial(_line, whole=whole)
     taken = [] if row.argument is None else [row.argument]
     words = [f"{one.flag}{'...' if one.type is not str else ''}" if one.required else f"[{one.flag}]" for one in taken]
     parts = [
@@ -28,10 +30,10 @@ def of_command(program: str, row: Command) -> str:
         (_wrapped(row.help), ()),
         ("Example", [f"{' ' * _INDENT}{row.example}"]),
         (_wrapped(row.more), ()),
-        ("Argument" if taken else "", _lines(map(_line, taken))),
-        *((panel, _lines(map(_line, rows))) for panel, rows in groupby(shown, lambda one: one.panel)),
+        ("Argument" if taken else "", _lines(map(line, taken))),
+        *((panel, _lines(map(line, rows))) for panel, rows in groupby(shown, lambda one: one.panel)),
     ]
-    more = f"all {len(row.options)} options: {program} {row.name} {HELP_ALL}" if row.common else ""
+    more = f"all {len(row.options)} options: {program} {row.name} {HELP_ALL}" if row.common and not whole else ""
     return _page([*parts, (more, ())])
 
 
@@ -49,9 +51,9 @@ def of_program(program: str, text: str, options: Iterable[tuple[str, str]]) -> s
     )
 
 
-def _line(row: Option) -> tuple[str, str]:
-    flags = ", ".join(filter(None, (row.flag, row.short)))
-    return f"{flags} {row.takes}".rstrip(), row.brief or row.help.removesuffix(".")
+def _line(row: Option, *, whole: bool) -> tuple[str, str]:
+    flags = ", ".join(filter(None, (row.flag, row.other, row.short)))
+    return f"{flags} {row.takes}".rstrip(), row.help if whole else row.brief or row.help.removesuffix(".")
 
 
 def _lines(rows: Iterable[tuple[str, str]], *, label: int = _LABEL) -> list[str]:
@@ -59,7 +61,9 @@ def _lines(rows: Iterable[tuple[str, str]], *, label: int = _LABEL) -> list[str]
     lines = []
     for name, text in rows:
         start = " " * (_INDENT + label + _INDENT)
-        first, *rest = textwrap.wrap(text, _width(), initial_indent=start, subsequent_indent=start)
+        first, *rest = textwrap.wrap(
+            text, _width(), initial_indent=start, subsequent_indent=start, break_on_hyphens=False
+        )
         if len(name) > label:
             lines += [f"{' ' * _INDENT}{name}", first, *rest]
         else:
