@@ -254,9 +254,6 @@ _ROWS: Final = (
     Option(name="fail_on", type=str, metavar="CONDITION", panel=MESSAGES, found=True,
            help="Exit 3 and write nothing if the condition holds, for example 'zero_variance_share > 0.5'.",
            brief="Exit with 3 if the condition holds"),
-    Option(name="all", type=bool, panel=MESSAGES, found=True,
-           help="List old versions, the code of papers and methods that no trainer ships, too.",
-           brief="List old versions and papers, too"),
     Option(name="json", type=bool, panel=MESSAGES, found=True, help="Print the result as JSON."),
     Option(name="summary", type=str, metavar="FILE", panel=MESSAGES, help="Also write the summary as JSON to a file."),
     Option(name="quiet", short="-q", type=bool, panel=MESSAGES, found=True, help="Print errors only, no summary and no progress.",
@@ -380,6 +377,9 @@ _MORE: Final = (
     Option(name="chosen", spelled="--column", type=list[str], metavar="NAME[=NEW]", panel=ADDED, found=True,
            help="Column of --from to add, and its name in the output. Repeat for several (default: all).",
            brief="Column to add, and its name (default: all)"),
+    Option(name="all", type=bool, panel=MESSAGES,
+           help="List old versions, the code of papers and methods that no trainer ships, too.",
+           brief="List old versions and papers, too"),
     Option(name="against", type=str, metavar="IN", panel=CHECKED, required=True, help="The file that OUT was made from.",
            brief="The file that OUT was made from (required)"),
     Option(name="columns", spelled="--column", type=list[str], metavar="NAME", panel=CHECKED, found=True,
@@ -453,7 +453,8 @@ _COMMANDS: Final = (
         help="Compute advantages and add them to the file as one more column.",
         argument=_INPUTS,
         options=_options(
-            INPUT, OUTPUT, TOKENS, GROUPS, REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST, ROLE, ENGINE, MESSAGES
+            INPUT, OUTPUT, TOKENS, GROUPS, REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST, ROLE, ENGINE, MESSAGES,
+            without=("all",),
         ),
         common=(
             "preset", "method", "scale", *_GROUPED, "batch_by", *_REWARDED, "zero_variance", "output", "force", "in_place", "column",

@@ -121,6 +121,7 @@ def test_a_large_whole_number_is_exact() -> None:
             "inspect a --output x",
             "inspect has no option --output; it is an option of compute, report, select, export, compare, add",
         ),
+        ("compute a --all", "compute has no option --all; it is an option of methods, presets"),
         ("compute", "INPUT is missing; see --help"),
         ("verify", "OUT is missing; see --help"),
         ("verify a", "--against is missing; see --help"),
