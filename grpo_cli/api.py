@@ -24,21 +24,15 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeV
 
 import polars as pl
 
-from grpo_cli.choosing.exports import Wanted
-from grpo_cli.choosing.groups import Choice, select_rows
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
 from grpo_cli.options.config import beside
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import (
     binding_fields,
-    choice_fields,
-    export_fields,
     normalized,
-    of_other_reward,
     parts_fields,
     plan_of,
-    view_fields,
     weights_of,
 )
 from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS, RECORDS
@@ -48,15 +42,14 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import EXPLODE, Binding, FrameTable, Table, refuse_changed, whole
 from grpo_cli.runs import export as exports
+from grpo_cli.runs import select as selects
 from grpo_cli.runs.compute_files import scored_unless_refused
 from grpo_cli.runs.inspect import Job, looked_at, run, run_parts, with_duplicates
 from grpo_cli.runs.inspect import parts_of as scored_parts
-from grpo_cli.runs.inspect import scored as scored_tables
-from grpo_cli.runs.rescored import Other
 from grpo_cli.stats.facts import group_facts
 from grpo_cli.stats.figures import advantages_by_method, figures
 from grpo_cli.stats.group_rows import show_group
-from grpo_cli.stats.inspection import Inspection, Parted, View, key_columns, with_value
+from grpo_cli.stats.inspection import Inspection, Parted, key_columns, with_value
 from grpo_cli.stats.verdicts import verdicts, with_verdicts
 from grpo_cli.write.outputs import Output
 
@@ -202,10 +195,10 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     parts = Parts.of(**parts_fields(given)) if "plan_by" in given else None
     if plan is None and parts is None:
         plan = plan_of(given)
-    tables, like_frame = opened(frame, given)
     binding = Binding(**binding_fields(given))
     if with_plan:
         binding = replace(binding, rollouts="each")
+    tables, like_frame = opened(frame, binding)
     narrows = [read(tables, binding, plan or Plan())] if parts is None else read_parts(tables, parts)[0]
     refuse_changed(tables)
     values, statuses, groups = list[pl.Series](), list[pl.Series](), list[pl.DataFrame]()
@@ -290,7 +283,7 @@ def audit(
         raise UsageError("the plan is given, and so is --plan-by", "give the plans of all values with --plan")
 
     job = runs.Job.of(given, column=column, **({} if plan is None else {"claim": plan}))
-    tables, _ = opened(frame, given)
+    tables, _ = opened(frame, job.binding)
     found = runs.audited(job, tables)
     refuse_changed(tables)
     return found
@@ -310,8 +303,9 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeyw
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", hint)
     given = _checked(options, [name for name in ON_FRAMES if name not in BY_VALUE])
-    tables, _ = opened(frame, given)
-    found = runs.compared(runs.Job(plans=plans, binding=Binding(**binding_fields(given))), tables)
+    job = runs.Job(plans=plans, binding=Binding(**binding_fields(given)))
+    tables, _ = opened(frame, job.binding)
+    found = runs.compared(job, tables)
     refuse_changed(tables)
     return found
 
@@ -412,23 +406,15 @@ def _inspected(
     frame: Any, given: Mapping[str, Any], rescored: Any = None, target: Path | None = None
 ) -> Inspection | Parted:
     """What is found in a frame or in files, with another reward or without; the `target` of a report is no input."""
-    binding, view, theirs = Binding(**binding_fields(given)), View(**view_fields(given)), of_other_reward(given)
-    parts = Parts.of(**parts_fields(given)) if "plan_by" in given else None
-    plan, other = plan_of(given) if parts is None else Plan(), None
-    if rescored is not None or "rescored_column" in given:
-        if parts is not None:
-            raise UsageError("--rescored and --plan-by cannot be combined", "leave one of them out")
-        inputs = [str(rescored)] if isinstance(rescored, PATH) else []
-        other = Other(inputs=inputs, plan=plan_of(theirs), binding=Binding(**binding_fields(theirs)))
-        view = replace(view, by_steps=True)
-    paths = [str(frame)] if isinstance(frame, PATH) else []
-    job = Job(inputs=paths, plan=plan, binding=binding, view=view, report=target, force=True, other=other)
-    if paths and (rescored is None or isinstance(rescored, PATH)):
-        return run(job) if parts is None else run_parts(job, parts)
-    tables, _ = opened(frame, given)
-    view = with_duplicates(view, _size(frame))
-    others = [] if rescored is None else opened(rescored, theirs)[0]
-    found = looked_at(job, tables, others, view) if parts is None else scored_parts(tables, parts, view)
+    if rescored is not None:
+        given = {**given, "rescored": str(rescored) if isinstance(rescored, PATH) else "a frame"}
+    job = Job.of(given, inputs=[str(frame)] if isinstance(frame, PATH) else [], report=target, force=True)
+    if job.inputs and (rescored is None or isinstance(rescored, PATH)):
+        return run(job) if job.parts is None else run_parts(job, job.parts)
+    tables, _ = opened(frame, job.binding)
+    view = with_duplicates(job.view, _size(frame))
+    others = [] if rescored is None or job.other is None else opened(rescored, job.other.binding)[0]
+    found = looked_at(job, tables, others, view) if job.parts is None else scored_parts(tables, job.parts, view)
     refuse_changed([*tables, *others])
     return found
 
@@ -460,11 +446,9 @@ def select(frame: Frame, **options: Unpack[SelectKeywords]) -> Selection[Frame]:
 def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
     """Keep groups of a frame, and rows inside them, with the options of `grpo-adv select` by their names."""
     given = _checked({SELECT_KEYWORDS.get(name, name): value for name, value in options.items()}, SELECTED)
-    choice = Choice(**choice_fields(given))
-    tables, _ = opened(frame, given)
-    arithmetic = {name: value for name, value in given.items() if name != "seed"}  # which is for choosing
-    plan, view = plan_of(arithmetic), View(length=given.get("length_column"), named=choice.names)
-    chosen = select_rows(scored_tables(tables, Binding(**binding_fields(given)), plan, view), choice)
+    job = selects.Job.of(given)
+    tables, _ = opened(frame, job.binding)
+    _, chosen = selects.selected(job, tables)
     kept = _taken(frame, tables, chosen.rows)
     refuse_changed(tables)
     return Selection(kept, _facts_in_keywords(chosen.facts))
@@ -497,17 +481,12 @@ def export(
     given = _checked(
         {"to": to, **{EXPORT_KEYWORDS.get(name, name): value for name, value in options.items()}}, EXPORTED
     )
-    job = exports.Job(
-        inputs=[str(frame)],
-        wanted=Wanted(**export_fields(given)),
-        plan=plan_of({name: value for name, value in given.items() if name != "seed"}),  # which is for choosing
-        binding=Binding(**binding_fields(given)),
-    )
+    job = exports.Job.of(given, inputs=[str(frame)])
     if isinstance(frame, PATH):
         records, facts = exports.records(job)
         return Selection(records, _facts_in_keywords(facts))
     table, _ = _as_table(frame)
-    schema = frame_with_schema(table, given.get("schema")).schema
+    schema = frame_with_schema(table, job.binding.schema).schema
     binding = job.binding if schema is None else replace(job.binding, schema=schema.name)
     with TemporaryDirectory(prefix="grpo-adv.") as folder:
         copy = Path(folder) / "frame.parquet"
@@ -586,17 +565,17 @@ def add_columns(
 # --- kinds of frames ---------------------------------------------------------------------------------------------
 
 
-def opened(frame: Any, given: Mapping[str, Any]) -> tuple[Sequence[Table], Callable[[pl.Series], Any]]:
+def opened(frame: Any, binding: Binding) -> tuple[Sequence[Table], Callable[[pl.Series], Any]]:
     """A frame, or the files at a path, as tables that know their schema; and how a series becomes one of its kind."""
     if isinstance(frame, PATH):
         inputs, _ = find_inputs([str(frame)])
-        return open_tables(inputs, Binding(**binding_fields(given))), lambda one: one
+        return open_tables(inputs, binding), lambda one: one
     table, like_frame = _as_table(frame)
-    for name in ("reward", "group"):
-        for text in given.get(name, ()):
-            if "[]" in text:
-                raise UsageError(f"{name}={text!r} is a path into lists, and a frame has one reward a row", EXPLODE)
-    return [frame_with_schema(table, given.get("schema"))], like_frame
+    for name, columns in (("reward", binding.rewards), ("group", binding.group)):
+        for column in columns:
+            if "[]" in column:
+                raise UsageError(f"{name}={column!r} is a path into lists, and a frame has one reward a row", EXPLODE)
+    return [frame_with_schema(table, binding.schema)], like_frame
 
 
 def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from threading import Thread
 from typing import Any
 
-from grpo_cli.cli.output import job_fields, progress
+from grpo_cli.cli.output import progress
 from grpo_cli.errors import UsageError
-from grpo_cli.options.resolve import plan_of, view_fields
 
 
 def browse(given: dict[str, Any]) -> None:
@@ -30,10 +30,11 @@ def browse(given: dict[str, Any]) -> None:
     from grpo_cli.cli.select import select
     from grpo_cli.read.known_names import STEP_LIKE
     from grpo_cli.runs.inspect import Job
-    from grpo_cli.stats.inspection import View
 
-    view = {name: value for name, value in view_fields(given).items() if name != "sort"}
-    job = Job(**job_fields(given), plan=plan_of(given), view=View(**view, by_steps=True, named=STEP_LIKE))
+    job = Job.of(
+        {name: value for name, value in given.items() if name not in {"where", "sort"}}
+    )  # they are for the screen
+    job = replace(job, view=replace(job.view, by_steps=True, named=STEP_LIKE))
     with progress(given) as phase:
         model = Model.of(job, phase)
     from grpo_cli.browse.app import Browser

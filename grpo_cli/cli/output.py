@@ -21,17 +21,6 @@ Given = Mapping[str, Any]
 Facts = Mapping[str, Any]
 
 
-def job_fields(given: Given) -> dict[str, Any]:
-    """What the jobs of most commands have: the inputs, and their columns."""
-    from grpo_cli.options.resolve import binding_fields
-    from grpo_cli.read.tables import Binding
-
-    return {
-        "inputs": given["inputs"],
-        "binding": Binding(**binding_fields(given)),
-    }
-
-
 def file_of(given: Given, name: str) -> Path | None:
     """The path of an option that names a file to write; None where it is not given. An object in a store will not do."""
     if name not in given:

@@ -1,7 +1,6 @@
 """From options (typed, written in a file, or given in Python) to a plan, and to the fields of what a run takes.
 
-Dictionaries of options end here: a Binding, an Output, a View and a Choice are made of the fields, by those who may
-import them.
+`Job.of` of each run makes a Binding, an Output, a View or a Choice of the fields: this room may not import them.
 """
 
 from __future__ import annotations
@@ -176,8 +175,6 @@ def plan_of(given: Given) -> Plan:
         raise error
     if given.get("expect_size", 1) < 1:
         raise UsageError(f"a group cannot have {given['expect_size']} rows", "--expect-size takes 1 or more")
-    if given.get("seed", 0) < 0:
-        raise UsageError(f"--seed cannot be {given['seed']}", "it takes 0 or more")
     return plan
 
 
@@ -379,13 +376,19 @@ def _without_effect(given: Given) -> dict[str, UsageError]:
     useless = OPTIONS["std_threshold"].sets in plan.unread
     unused = (
         ("whiten_epsilon", not whitens, "has no effect without whitening", "add --whiten sample"),
-        ("seed", "duplicate" not in given, "has no effect without --duplicate", "add --duplicate"),
         ("partial", "group_size" not in given, "has no effect without --group-size", "add --group-size N"),
         ("std_threshold", useless, "says which groups --zero-variance drop or null skips", "add one of them"),
         ("component_missing", len(given.get("reward", "")) == 1, "has no effect with a single reward", "name them with --reward"),
     )  # fmt: skip
     errors = {name: UsageError(f"{OPTIONS[name].flag} {why}", cure) for name, is_so, why, cure in unused if is_so}
     return found | {name: error for name, error in errors.items() if name in given}
+
+
+def refuse_beside(name: str, given: Given, *others: str) -> None:
+    """Refuse options that say nothing beside this one."""
+    other = next((EVERY[one].flag for one in others if one in given), None)
+    if other is not None:
+        raise UsageError(f"{EVERY[name].flag} and {other} cannot be combined", "leave one of them out")
 
 
 def binding_fields(given: Given) -> dict[str, Any]:
@@ -425,14 +428,6 @@ def _outcomes(parts: Iterable[str]) -> dict[str, float]:
             raise UsageError(f"--map names {name!r} twice", "a text counts as one number")
         outcomes[name] = typed(number, float, f"--map {name}")
     return outcomes
-
-
-def of_other_reward(given: Given) -> dict[str, Any]:
-    """The options of the other reward of --rescored: the same, but for the column where another one is named."""
-    if "rescored_column" not in given:
-        return dict(given)
-    kept = {name: value for name, value in given.items() if name != "component_missing"}
-    return {**kept, "reward": [given["rescored_column"]]}
 
 
 def output_fields(given: Given) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import pytest
@@ -12,17 +12,9 @@ import pytest
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.config import with_config
-from grpo_cli.options.resolve import (
-    binding_fields,
-    normalized,
-    output_fields,
-    plan_of,
-    settings,
-    token_fields,
-)
+from grpo_cli.options.resolve import normalized, plan_of, settings
 from grpo_cli.options.table import COMMANDS, OPTIONS
-from grpo_cli.read.tables import Binding
-from grpo_cli.write.outputs import Output
+from grpo_cli.runs.compute_files import Job
 from tests.support.command import adv
 
 if TYPE_CHECKING:
@@ -131,12 +123,12 @@ def flat(prefix: str, value: Any) -> dict[str, Any]:
 
 def meaning(given: dict[str, Any]) -> dict[str, Any]:
     """All that some options mean, as one flat mapping."""
-    plan = plan_of(given).as_dict()
+    job = Job.of(given)
+    plan, output = job.plan.as_dict(), asdict(replace(job.output, tokens=None))
     for part in ("shape", "post"):
         plan[part] = {op.pop("op"): op for op in plan[part]}
-    binding, output = asdict(Binding(**binding_fields(given))), asdict(Output(**output_fields(given)))
-    tokens = flat("tokens", token_fields(given, plan_of(given)) or {})
-    return {**flat("plan", plan), **flat("binding", binding), **flat("output", output), **tokens}
+    tokens = flat("tokens", job.output.tokens.given if job.output.tokens else {})
+    return {**flat("plan", plan), **flat("binding", asdict(job.binding)), **flat("output", output), **tokens}
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -399,7 +391,7 @@ IDLE = [
 @pytest.mark.parametrize(("given", "message", "hint"), IDLE)
 def test_an_option_that_would_change_nothing_is_refused(given: dict[str, Any], message: str, hint: str) -> None:
     with pytest.raises(UsageError) as raised:
-        plan_of(given)
+        Job.of(given)
     assert message in raised.value.message and hint in raised.value.hint
 
 
