@@ -35,7 +35,7 @@ from grpo_cli.options.resolve import (
     plan_of,
     weights_of,
 )
-from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS, RECORDS
+from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS
 from grpo_cli.read.build_table import Parts, read, read_parts
 from grpo_cli.read.detect_schema import frame_with_schema
 from grpo_cli.read.narrow import Narrow
@@ -70,23 +70,19 @@ Frame = TypeVar("Frame")
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
 
-INSPECTED: Final = tuple(
-    name
-    for name in COMMANDS["inspect"].options
-    if name in ON_FRAMES or name in {"by", "top", "sort", "text_column", "duplicates", "rescored_column"}
-)
+
+def _keywords_of(command: str, *, without: Collection[str] = ()) -> tuple[str, ...]:
+    """The options of a command that its function takes: those that are not about files and messages."""
+    of_files = {*OPTIONS} - {*ON_FRAMES, "seed"}
+    return tuple(name for name in COMMANDS[command].options if name not in {*of_files, *without})
+
+
+INSPECTED: Final = _keywords_of("inspect", without={"where", "show", "format", "before", "rescored"})
 # Keywords of `select` that are spelled as its flags are; `inspect` has options of these names.
 SELECT_KEYWORDS: Final = {"top": "most", "by": "most_by", "solved_at": "solved_from"}
 EXPORT_KEYWORDS: Final = {"pick": "best"}
-EXPORTED: Final = tuple(
-    name for name in COMMANDS["export"].options if name in {*ON_FRAMES, "seed"} or EVERY[name].panel in RECORDS
-)
-SELECTED: Final = tuple(
-    name
-    for name in COMMANDS["select"].options
-    if name in ON_FRAMES
-    or name in {"where", "limit", "per_group", "pick", "seed", "top_p", *(SELECT_KEYWORDS.values())}
-)
+EXPORTED: Final = _keywords_of("export")
+SELECTED: Final = _keywords_of("select")
 WIDTH: Final = 100
 LINES: Final = 30  # of a repr
 PATH: Final = (str, os.PathLike)

@@ -43,8 +43,6 @@ PROMPTS: Final = "For --to prompts"
 TOKENS: Final = "Tokens (compute --per-token, export --to tokens)"
 # The panels whose options make a plan.
 PLAN: Final = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
-# Those whose options choose the records of an export.
-RECORDS: Final = (EXPORT, SFT, PAIRS, WEIGHTS, PROMPTS, TOKENS, CHOICE)
 # A file that is found in the working folder may set their options.
 _COMPUTED_AND_SHOWN: Final = frozenset(
     {GROUPS, ROLE, LOOK, CHOICE, EXPORT, SFT, PAIRS, WEIGHTS, PROMPTS, TOKENS, *PLAN}
