@@ -107,16 +107,18 @@ def _in_keywords(text: str) -> str:
         option = _FLAGS.get(flag)
         if option is None:
             return match[0]
+        # An option of a command may have another name than its flag; a keyword is spelled as the flag.
+        name = option.name if option.name in OPTIONS else flag.removeprefix("--").replace("-", "_")
         if option.type is bool:
-            return f"{option.name}=True{match[0][len(flag) :]}"
+            return f"{name}=True{match[0][len(flag) :]}"
         if value is None:
-            return option.name
+            return name
         known = {*get_args(option.type), *(option.metavar or "").split("|"), "equal"}
         if value.startswith("'") or value.isupper():
-            return f"{option.name}={value}"
+            return f"{name}={value}"
         if value in known or not value.isalpha():
-            return f"{option.name}={value.rstrip(',')!r}" + "," * value.endswith(",")
-        return f"{option.name}{match[0][len(flag) :]}"  # the next word of the sentence
+            return f"{name}={value.rstrip(',')!r}" + "," * value.endswith(",")
+        return f"{name}{match[0][len(flag) :]}"  # the next word of the sentence
 
     return _FLAG.sub(keyword, text)
 

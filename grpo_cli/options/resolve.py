@@ -47,8 +47,8 @@ def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
         return name, [str(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
     if hint is str and not isinstance(value, str):
         value = ":".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    shown = name if name in OPTIONS else EVERY[name].flag.removeprefix("--")
-    return name, typed(value, hint, f"{shown}{where}")
+    key = EVERY[name].flag.removeprefix("--")
+    return name, typed(value, hint, f"{key}{where}" if where else key.replace("-", "_"))
 
 
 def _plans(value: Any, where: str = "") -> dict[str, dict[str, Any]]:

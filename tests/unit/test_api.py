@@ -6,7 +6,7 @@ import pickle
 import pydoc
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import polars as pl
@@ -403,6 +403,8 @@ def test_lists_are_computed_as_the_refusal_says() -> None:
         (lambda: grpo_cli.inspect(FRAME, top=-1), "top cannot be -1"),
         (lambda: grpo_cli.select(FRAME), "give where=CONDITION, top=N, top_p=P, per_group=N or limit=N"),
         (lambda: grpo_cli.inspect(FRAME).show("z"), "no group has the key 'z'"),
+        (lambda: grpo_cli.export(FRAME, "pairs", pick="best"), "pick does not apply to to='pairs'; it is for to='sft'"),
+        (lambda: grpo_cli.export(FRAME, "pairs", min_margin=cast("Any", "wide")), "min_margin cannot be 'wide'"),
     ],
 )  # fmt: skip
 def test_errors_name_the_keywords_and_not_the_flags(call: Any, message: str) -> None:
