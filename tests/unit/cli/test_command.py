@@ -279,11 +279,6 @@ def test_commands_options_and_the_names_of_the_tables_are_completed(words: str, 
     assert completed(*words.split()) == wanted
 
 
-def test_choices_are_completed_for_every_option_that_has_some() -> None:
-    some = [option for option in EVERY.values() if get_origin(option.type) is Literal]
-    assert {"scale", "whiten", "pick"} <= {option.name for option in some}
-
-
 @pytest.mark.skipif(shutil.which("bash") is None, reason="completion is installed for bash")
 def test_completion_installs_itself_for_the_shell(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("grpo-adv")
