@@ -20,14 +20,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from grpo_cli import __version__
-from grpo_cli.cli.help import HELP_ALL, of_command, of_program
+from grpo_cli.cli.help import HELP_ALL, PROGRAM, of_command, of_program
 from grpo_cli.engine.coerce import typed
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError, printable
 from grpo_cli.options.meant import meant, unknown_option
 from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
 from grpo_cli.plugins import PluginWarning, Rows
-
-PROGRAM: Final = "grpo-adv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +148,7 @@ class _Command(TyperCommand):
         return Line(self.row, {name: value for name, value in given.items() if value is not None})
 
     def format_help(self, _: Any, formatter: Any) -> None:
-        formatter.write(of_command(PROGRAM, self.row))
+        formatter.write(of_command(self.row))
 
 
 class _Commands(TyperGroup):
@@ -169,7 +167,7 @@ class _Commands(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         options = [(", ".join(sorted(one.opts)), one.help) for one in self.get_params(ctx)]  # typer keeps them in a set
-        formatter.write(of_program(PROGRAM, self.help or "", options))
+        formatter.write(of_program(self.help or "", options))
 
 
 @cache
@@ -198,7 +196,7 @@ def _version(given: bool) -> None:  # noqa: FBT001 - typer's callback
 def _help_all(ctx: typer.Context, given: bool) -> None:  # noqa: FBT001 - typer's callback
     if given:
         command: Any = ctx.command
-        print(of_command(PROGRAM, command.row, whole=True))
+        print(of_command(command.row, whole=True))
         raise typer.Exit
 
 

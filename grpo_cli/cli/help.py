@@ -13,40 +13,41 @@ from typing import Final
 from grpo_cli.cli.terminal import has_colours
 from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
 
+PROGRAM: Final = "grpo-adv"
 HELP_ALL: Final = "--help-all"
 _LABEL: Final = 31  # columns of names; what is longer has its text on the next line
 _INDENT: Final = 2
 _NARROWEST: Final = 60  # columns
 
 
-def of_command(program: str, row: Command, *, whole: bool = False) -> str:
+def of_command(row: Command, *, whole: bool = False) -> str:
     """What the command does, an example, its argument, and panel by panel the options that most runs need, or the `whole`."""
     shown = [EVERY[name] for name in (() if whole else row.common) or row.options]
     line = partial(_line, whole=whole)
     taken = [] if row.argument is None else [row.argument]
     words = [f"{one.flag}{'...' if one.type is not str else ''}" if one.required else f"[{one.flag}]" for one in taken]
     parts = [
-        (" ".join([program, row.name, *words, "[OPTIONS]"]), ()),
+        (" ".join([PROGRAM, row.name, *words, "[OPTIONS]"]), ()),
         (_wrapped(row.help), ()),
         ("Example", [f"{' ' * _INDENT}{row.example}"]),
         (_wrapped(row.more), ()),
         ("Argument" if taken else "", _lines(map(line, taken))),
         *((panel, _lines(map(line, rows))) for panel, rows in groupby(shown, lambda one: one.panel)),
     ]
-    more = f"all {len(row.options)} options: {program} {row.name} {HELP_ALL}" if row.common and not whole else ""
+    more = f"all {len(row.options)} options: {PROGRAM} {row.name} {HELP_ALL}" if row.common and not whole else ""
     return _page([*parts, (more, ())])
 
 
-def of_program(program: str, text: str, options: Iterable[tuple[str, str]]) -> str:
+def of_program(text: str, options: Iterable[tuple[str, str]]) -> str:
     """The commands, and the options of the program itself."""
     commands = [(row.name, row.help) for row in COMMANDS.values()]
     return _page(
         [
-            (f"{program} COMMAND [OPTIONS]", ()),
+            (f"{PROGRAM} COMMAND [OPTIONS]", ()),
             (_wrapped(text), ()),
             ("Commands", _lines(commands, label=max(len(name) for name in COMMANDS))),
             ("Options", _lines((name, text.removesuffix(".")) for name, text in options)),
-            (f"the options of a command: {program} COMMAND --help", ()),
+            (f"the options of a command: {PROGRAM} COMMAND --help", ()),
         ]
     )
 
