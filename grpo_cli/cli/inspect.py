@@ -137,7 +137,7 @@ def _job(given: dict[str, Any], **more: Any) -> Job:
     from grpo_cli.runs.inspect import Job
 
     if "-" in {given.get("before"), given.get("rescored")} and "-" in given["inputs"]:
-        raise UsageError("both runs are standard input", "only one of them can be")
+        raise UsageError("both runs are read from standard input", "only one of them can be")
     if "before" in given:
         refuse_beside("before", given, "plan_by", "rescored", "rescored_column")
     return Job.of(given, **more)

@@ -95,8 +95,8 @@ def _save(path: Path, text: str, *, force: bool) -> None:
             handle.write(f"{text}\n".encode())
     except UsageError:  # it was not there when the run began
         cure = "add --force to replace it, or give another name"
-        raise UsageError(f"--summary {path} exists, all other outputs are written", cure) from None
+        raise UsageError(f"--summary {path} exists; all other outputs were written", cure) from None
     except (DataError, OSError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
         why = (cause.strerror or str(cause)).lower() if isinstance(cause, OSError) else str(error)
-        raise DataError(f"--summary {path} cannot be written: {why}", "all other outputs are written") from None
+        raise DataError(f"--summary {path} cannot be written: {why}", "all other outputs were written") from None

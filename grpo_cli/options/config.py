@@ -84,7 +84,7 @@ def _found(takes: Mapping[str, Option], given: Given) -> _File | None:
             return None
         name = f"[tool.{SECTION}] in {PROJECT}"
         if not isinstance(section, Mapping):
-            raise UsageError(f"{name} is no table", _LEAVE_OUT)
+            raise UsageError(f"{name} is not a table", _LEAVE_OUT)
         content = dict(section)
     else:
         return None
@@ -95,7 +95,7 @@ def _found(takes: Mapping[str, Option], given: Given) -> _File | None:
         if foreign or not (row is None or row.in_folder):
             what = f"{key} to {foreign} of an installed package," if foreign else f"{key},"
             raise UsageError(
-                f"{name} sets {what} which a file of the working folder may not",
+                f"{name} sets {what} which a file of the working folder may not set",
                 f"give --{key} on the command line; {_LEAVE_OUT}",
             )
     if "write" not in takes:
@@ -151,7 +151,7 @@ def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str,
             raise unknown_option(f"option in {file.name}", key, file.known, file.hint)
     config = dict(normalized(file.known[key], value, f" in {file.name}") for key, value in file.content.items())
     if "plan_by" in config and "plan_by" not in takes and "scale" in takes:  # one plan on all rows is another result
-        hint = "give it another file of options, or --no-config"
+        hint = "use another config file, or --no-config"
         raise UsageError(f"{file.name} sets plan-by, and this command computes one plan on all rows", hint)
     config = {name: value for name, value in config.items() if name in takes}
     is_same_method = "method" in given and given["method"] == config.get("method")

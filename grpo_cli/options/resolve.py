@@ -58,7 +58,9 @@ def _plans(value: Any, where: str = "") -> dict[str, dict[str, Any]]:
         if isinstance(item, str):
             of, sign, options = item.partition(":")
             if not sign:
-                raise UsageError(f"--plan {item!r} names no plan", "write --plan VALUE:OPTION=X, as math:method=rloo")
+                raise UsageError(
+                    f"--plan {item!r} names no plan", "write --plan VALUE:OPTION=X, for example math:method=rloo"
+                )
             own = own_options([text.strip() for text in options.split(",") if text.strip()], (*OF_PART, WITH))
         elif isinstance(item, tuple) and isinstance(item[1], Mapping):
             of, own = str(item[0]), {}
@@ -70,7 +72,7 @@ def _plans(value: Any, where: str = "") -> dict[str, dict[str, Any]]:
                     raise _not_of_a_plan(f"[plan.{of}]{where}", str(key), [one.replace("_", "-") for one in OF_PART])
                 own |= [normalized(name, inner, f" of [plan.{of}]{where}")]
         else:
-            raise UsageError(f"plan{where} holds no tables", "a plan is a table of options, as [plan.math]")
+            raise UsageError(f"plan{where} has no tables", "a plan is a table of options, such as [plan.math]")
         if of in plans:
             raise UsageError(f"two plans for {of!r}", "give each value one --plan")
         plans[of] = own
@@ -137,7 +139,7 @@ def parts_fields(given: Given) -> dict[str, Any]:
             error.inside(f"[plan.{first.get(part, part)}]")
             raise
     if not plans:
-        cure = "give them with --plan, or as tables [plan.VALUE] of --config"
+        cure = "give them with --plan, or as tables [plan.VALUE] in --config"
         raise UsageError("--plan-by needs a plan for each value", cure)
     return {"column": given["plan_by"], "plans": plans, "together": together(given)}
 
@@ -183,7 +185,7 @@ def _plan(given: Given, *, left_out: str = "") -> Plan:
     flags = {name: value for name, value in settings(given).items() if name != left_out}
     if "plans" in given:
         value = next(iter(given["plans"]), "VALUE")
-        raise UsageError(f"[plan.{value}] is the plan of a value", "--plan-by COLUMN says of which column")
+        raise UsageError(f"[plan.{value}] is a plan for one value", "--plan-by COLUMN names its column")
     if given.get("method", "grpo") not in ESTIMATORS:
         raise unknown_method(given["method"])
     if "preset" in given and given["preset"] not in presets():
@@ -328,7 +330,7 @@ def _bounds(flag: str, key: str) -> Callable[[str], dict[str, Any]]:
         low, sign, high = text.partition(":")
         if not sign:
             raise UsageError(
-                f"{flag} {text!r} is not two bounds", f"write {flag} LO:HI, as {flag}=-5:5 (one may be left empty)"
+                f"{flag} {text!r} is not two bounds", f"write {flag} LO:HI, for example {flag}=-5:5 (one may be empty)"
             )
         sides = [(name, value.strip()) for name, value in (("lo", low), ("hi", high)) if value.strip()]
         return {f"{key}.{name}": typed(value, float, f"{flag} {text}: a bound") for name, value in sides}

@@ -375,7 +375,7 @@ _MORE: Final = (
     Option(name="chosen", spelled="--column", type=list[str], metavar="NAME[=NEW]", panel=ADDED, found=True,
            help="Column of --from to add, and its name in the output. Repeat for several (default: all).",
            brief="Column to add, and its name (default: all)"),
-    Option(name="all", type=bool, panel=MESSAGES,
+    Option(name="all", type=bool, panel=MESSAGES, found=True,
            help="Also list old versions, code from papers, and methods that no trainer ships.",
            brief="Also list old versions and papers"),
     Option(name="against", type=str, metavar="IN", panel=CHECKED, required=True, help="The file that OUT was made from.",

@@ -89,7 +89,7 @@ def test_the_shells_own_names_of_pipes_are_outputs(target: str, place: Path) -> 
 def test_a_summary_that_cannot_be_written_is_shown_as_such(place: Path) -> None:
     done = adv("compute", "a.jsonl", "-o", "k.jsonl", "--summary", "/dev/full", "-q", cwd=place)
     assert done.status == 1
-    assert "--summary /dev/full cannot be written: no space left on device; all other outputs are written" in done.err
+    assert "--summary /dev/full cannot be written: no space left on device; all other outputs were written" in done.err
     assert len(rows_of(place / "k.jsonl")) == 2
 
 
