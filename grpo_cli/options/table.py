@@ -97,16 +97,16 @@ class Option:
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """The values it may have, where these are few."""
+        """The values it may have, if they are a fixed set."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
     @property
     def takes(self) -> str:
-        """What stands behind the flag; nothing for one that takes nothing."""
+        """The placeholder after the flag; empty for one without a value."""
         return self.metavar or "|".join(self.choices)
 
     def words(self, value: Any) -> list[str]:
-        """The words of a command line that give it this value."""
+        """The command-line words that set this value."""
         if self.type is bool:
             return [self.flag if value else f"{self.flag}=false"]
         if isinstance(value, Mapping):  # of --plan
@@ -261,7 +261,7 @@ _ROWS: Final = (
 )  # fmt: skip
 
 OPTIONS: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in _ROWS})
-# Options of other commands than `compute`.
+# Options that `compute` does not have.
 _MORE: Final = (
     Option(name="by", type=str, metavar="COL", panel=LOOK, help="Trend: one line per value of a column, such as step.",
            brief="Trend over the values of a column: step"),
@@ -385,14 +385,14 @@ _MORE: Final = (
            brief="Added column (default: those that are new)"),
 )  # fmt: skip
 EVERY: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in (*_ROWS, *_MORE)})
-# They take a plan for each value: not of what computes one plan on all rows.
+# A plan for each value: not for commands that compute one plan on all rows.
 BY_VALUE: Final = ("plan_by", "plans")
-# What each plan of --plan-by may set for itself: the arithmetic. Keys, ids and further columns are those of the input.
+# What each plan of --plan-by may set: the arithmetic. Keys, ids and extra columns are those of the input.
 OF_PART: Final = tuple(
     row.name for row in _ROWS if (row.panel in PLAN or row.sets) and row.name not in {"map", "presets", *BY_VALUE}
 )
-WITH: Final = "with"  # beside them: the value in whose part the rows of this value are, with its plan and its batch
-# The options that a frame in memory takes: everything but files and messages.
+WITH: Final = "with"  # also: the value whose part (plan and batch) the rows of this value join
+# The options for a frame in memory: everything except files and messages.
 ON_FRAMES: Final = tuple(row.name for row in _ROWS if row.panel not in {INPUT, OUTPUT, ENGINE, MESSAGES})
 
 
@@ -439,7 +439,7 @@ _INPUTS: Final = Option(
     help="Files, directories, quoted globs, URLs (s3://, hf://, ...), or - for stdin.",
     brief="Files, directories, globs, URLs, - for stdin",
 )
-# inspect and report show rewards as they are in the file: shaping belongs to an advantage.
+# inspect and report show rewards as they are in the file, so they take no shaping.
 _ADVANTAGE: Final = (GROUPS, REWARDS, METHOD, DIVISOR, SKIPPED, POST, ROLE)
 # Parts of what `--help` shows.
 _GROUPED: Final = ("group", "group_size", "group_within", "schema")
