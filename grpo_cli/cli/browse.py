@@ -15,7 +15,7 @@ from grpo_cli.errors import UsageError
 
 
 def browse(given: dict[str, Any]) -> None:
-    """Read the files, show the screen, and print the commands that were asked for in it."""
+    """Read the files, show the screen, and print the commands that it was asked for."""
     if find_spec("textual") is None:
         from grpo_cli.files.installation import missing_extra
 
@@ -24,7 +24,7 @@ def browse(given: dict[str, Any]) -> None:
         raise UsageError("browse reads keys from standard input", "name a file")
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
         raise UsageError("browse needs a terminal", "inspect --show KEY prints a group")
-    Thread(target=import_module, args=["textual.app"]).start()  # takes 0.2 s, which reading leaves to it
+    Thread(target=import_module, args=["textual.app"]).start()  # takes 0.2 s, while the files are read
     from grpo_cli.browse.model import ORDER, Model
     from grpo_cli.cli.export import export
     from grpo_cli.cli.select import select
@@ -33,7 +33,7 @@ def browse(given: dict[str, Any]) -> None:
 
     job = Job.of(
         {name: value for name, value in given.items() if name not in {"where", "sort"}}
-    )  # they are for the screen
+    )  # the screen applies them
     job = replace(job, view=replace(job.view, by_steps=True, named=STEP_LIKE))
     with progress(given) as phase:
         model = Model.of(job, phase)
@@ -47,4 +47,4 @@ def browse(given: dict[str, Any]) -> None:
         print(line)
     browser.finish()
     sys.stdout.flush()
-    os._exit(0)  # what is still being read is for nobody, and may take long
+    os._exit(0)  # nobody waits for what is still being read

@@ -56,6 +56,6 @@ def _streamed(job: Job) -> dict[str, Any]:
 
 
 def _summary(facts: Mapping[str, Any], console: Console) -> None:
-    from grpo_cli.render import summary  # it loads rich, which a run that says nothing does without
+    from grpo_cli.render import summary  # it loads rich, which a quiet run does not need
 
     summary.render(facts, console)

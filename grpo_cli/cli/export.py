@@ -1,4 +1,4 @@
-"""`grpo-adv export`: the next training job's file, made of the rows and their rewards."""
+"""`grpo-adv export`: a file for the next training job, from rows and their rewards."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
 
 PROGRAM: Final = "grpo-adv"
 HELP_ALL: Final = "--help-all"
-_LABEL: Final = 31  # columns of names; what is longer has its text on the next line
+_LABEL: Final = 31  # columns of names; a longer name has its text on the next line
 _INDENT: Final = 2
 _NARROWEST: Final = 60  # columns
 
 
 def of_command(row: Command, *, whole: bool = False) -> str:
-    """What the command does, an example, its argument, and panel by panel the options that most runs need, or the `whole`."""
+    """What the command does, an example, its argument, and its options by panel: those that most runs need, or with `whole` all."""
     shown = [EVERY[name] for name in (() if whole else row.common) or row.options]
     line = partial(_line, whole=whole)
     taken = [] if row.argument is None else [row.argument]
@@ -77,7 +77,7 @@ def _wrapped(text: str) -> str:
 
 
 def _page(parts: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Titles with the lines below them; titles of lines are bold on a terminal."""
+    """Titles with the lines below them; on a terminal the titles of lines are bold."""
     bold = has_colours(sys.stdout)
     titled = ((f"\x1b[1m{title}\x1b[0m" if bold and lines else title, lines) for title, lines in parts if title)
     return "\n\n".join("\n".join([title, *lines]) for title, lines in titled)

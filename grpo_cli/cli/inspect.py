@@ -1,4 +1,4 @@
-"""`grpo-adv inspect`: what the rewards look like, before anything is computed from them."""
+"""`grpo-adv inspect`: what the rewards look like before anything is computed from them."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def inspect(given: dict[str, Any]) -> None:
 
 
 def _browse(given: dict[str, Any], facts: Mapping[str, Any]) -> str:
-    """The command that shows the texts of these groups; nothing where they are of standard input, or of parts."""
+    """The command that shows the texts of these groups; empty for standard input and for parts."""
     if "-" in given["inputs"] or "plan_by" in given:
         return ""
     here = {"by", "config", "debug", "quiet", "sort"}
     same = {name: value for name, value in given.items() if name in COMMANDS["browse"].takes and name not in here}
     listed = [*facts["listed"]["most"], *facts["listed"]["least"]]
-    if listed and "where" not in given:  # which numbers the groups that are left
+    if listed and "where" not in given:  # which changes the numbers of groups
         same["show"] = f"#{listed[0]['number']}"
     return command_line("browse", {**same, "inputs": given["inputs"] if len(given["inputs"]) == 1 else ["FILES"]})
 
@@ -112,7 +112,7 @@ def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[dict[
             error.inside(f"--against {given['before']}")
         raise
     facts = against(now, before)
-    changed = facts["same"] < facts["prompts"]  # else it may be the same file twice
+    changed = facts["same"] < facts["prompts"]  # otherwise it may be the same file twice
     hint = [SAME_ROLLOUTS] if changed and same_rollouts(now, before, facts["key"]) else []
     changes = {
         **facts,

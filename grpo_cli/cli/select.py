@@ -1,4 +1,4 @@
-"""`grpo-adv select`: the groups worth training on, as they are in the file."""
+"""`grpo-adv select`: the groups worth training on, unchanged."""
 
 from __future__ import annotations
 
