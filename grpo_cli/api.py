@@ -1,4 +1,4 @@
-"""What Python users call: frames or paths in, a series like the frame or the whole result out; an inspection shows itself in a notebook.
+"""The Python API: frames or paths in, a series like the frame or a whole result out; notebooks render an inspection.
 
 import grpo_cli
 grpo_cli.advantages(frame, method="rloo")
@@ -72,13 +72,13 @@ Returned = TypeVar("Returned")
 
 
 def _keywords_of(command: str, *, without: Collection[str] = ()) -> tuple[str, ...]:
-    """The options of a command that its function takes: those that are not about files and messages."""
+    """The options of a command that its Python function takes: all that are not about files and messages."""
     of_files = {*OPTIONS} - {*ON_FRAMES, "seed"}
     return tuple(name for name in COMMANDS[command].options if name not in {*of_files, *without})
 
 
 INSPECTED: Final = _keywords_of("inspect", without={"where", "show", "format", "before", "rescored"})
-# Keywords of `select` that are spelled as its flags are; `inspect` has options of these names.
+# Keywords of `select` spelled like its flags; other commands have options of these names.
 SELECT_KEYWORDS: Final = {"top": "most", "by": "most_by", "solved_at": "solved_from"}
 EXPORT_KEYWORDS: Final = {"pick": "best"}
 EXPORTED: Final = _keywords_of("export")
@@ -90,7 +90,7 @@ HEAD: Final = 20  # rows of a pandas frame whose values show the type of a colum
 PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-family:monospace">{code}</pre>'
 
 
-# --- errors in the words of Python ---------------------------------------------------------------------------
+# --- errors that name keywords -------------------------------------------------------------------------------
 
 _FLAGS: Final = {
     **{row.flag: row for row in reversed([*EVERY.values()])},
@@ -100,14 +100,14 @@ _FLAG: Final = re.compile(r"(?<![\w-])(--[a-z]+(?:-[a-z]+)*)(?:[ =]('[^']*'|\w[\
 
 
 def _in_keywords(text: str) -> str:
-    """A message with keywords for flags: "--scale group" becomes "scale='group'", "--group NAME" becomes "group=NAME"."""
+    """A message with keywords instead of flags: "--scale group" becomes "scale='group'", "--group NAME" becomes "group=NAME"."""
 
     def keyword(match: re.Match[str]) -> str:
         flag, value = match.groups()
         option = _FLAGS.get(flag)
         if option is None:
             return match[0]
-        # An option of a command may have another name than its flag; a keyword is spelled as the flag.
+        # The name of an option may differ from its flag; keywords are spelled like the flag.
         name = option.name if option.name in OPTIONS else flag.removeprefix("--").replace("-", "_")
         if option.type is bool:
             return f"{name}=True{match[0][len(flag) :]}"
@@ -130,7 +130,7 @@ def _facts_in_keywords(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explained_in_keywords(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """The function with errors that name its keywords where the command line has flags."""
+    """The function, with errors that name keywords instead of flags."""
 
     @wraps(function)
     def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
@@ -149,7 +149,7 @@ def _explained_in_keywords(function: Callable[Arguments, Returned]) -> Callable[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Generic[Series]):
-    """Advantages and statuses row by row, the facts of every group, and the plan that made them.
+    """Advantages and statuses row by row, facts of each group, and the plan that made them.
 
     `advantages` and `status` are series like the frame that came in (polars, pandas or pyarrow); rows of
     dropped groups have null. `groups` is a polars frame with one line per group. With `plan_by` each value has its plan in `plans`.
@@ -158,7 +158,7 @@ class Result(Generic[Series]):
     advantages: Series
     status: Series
     groups: pl.DataFrame
-    plans: Mapping[str, Plan]  # by value of `plan_by`; without it the plan is that of ""
+    plans: Mapping[str, Plan]  # by value of `plan_by`; without it the only key is ""
 
     @property
     def plan(self) -> Plan:
@@ -227,7 +227,7 @@ def advantages(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKe
 
 
 def _checked(options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Options with values as the command line would have given them; None is as good as not given."""
+    """Options with values as the command line would give them; None counts as not given."""
     for name in options:
         if known is ON_FRAMES and name in OPTIONS and name not in known:
             raise UsageError(f"the option {name!r} is about files and messages", "use it with grpo-adv compute")
@@ -248,7 +248,7 @@ def _refuse_arithmetic(given: Mapping[str, Any]) -> None:
 
 
 def _on_all_rows(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.Series:
-    """Values for all rows of the frame: those of a remainder that was dropped have null."""
+    """Values for all rows of the frame; rows of a dropped remainder have null."""
     if narrows[0].rows is None:
         return values[0]
     column = pl.select(pl.repeat(None, sum(narrows[0].lengths), dtype=values[0].dtype)).to_series()
@@ -258,7 +258,7 @@ def _on_all_rows(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.S
 
 
 def _with_keys(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:
-    """Facts of groups behind the columns of their key, and the value of their part."""
+    """The value of the part, the key columns of groups, and their facts."""
     return with_value(narrow, pl.DataFrame([*key_columns(narrow, facts.columns), *facts.get_columns()]))
 
 
@@ -272,7 +272,7 @@ def audit(
     """Which formula made the advantages of a frame: the facts of `grpo-adv audit --json`, as plain data.
 
     `plan` (or the options of one, as preset="trl-grpo") is a claim that is checked. Rows and groups that
-    disagree, ties and likely causes are in the answer.
+    disagree, ties and likely causes are in the result.
     """
     from grpo_cli.runs import audit as runs
 
@@ -289,9 +289,9 @@ def audit(
 
 @_explained_in_keywords
 def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeywords]) -> Comparison:
-    """Several plans on the same rows, the first being what the others are measured against.
+    """Several plans on the same rows; the others are compared with the first.
 
-    The answer has `facts` (plain data) and `scored`, the rows of each plan by its name.
+    The result has `facts` (plain data) and `scored`, the rows of each plan by its name.
     """
     from grpo_cli.runs import compare as runs
 
@@ -313,7 +313,7 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeyw
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the rewards of a frame look like; with `plan_by` the `parts` are those of its values."""
+    """What the rewards of a frame look like; with `plan_by` there is one of `parts` for each value."""
 
     found: Inspection | Parted
 
@@ -326,7 +326,7 @@ class Look:
 
     @property
     def parts(self) -> Mapping[str, Look]:
-        """What each part looks like, by the values of `plan_by`; without it all rows are that of ""."""
+        """A look at each part, by the values of `plan_by`; without it all rows are the part ""."""
         return {part.value: Look(part) for part in self.found.parts}
 
     @property
@@ -336,7 +336,7 @@ class Look:
 
     @property
     def verdicts(self) -> list[str]:
-        """What it means, in plain words."""
+        """The findings, in plain words."""
         return [_in_keywords(line) for line in verdicts(self.found.facts)]
 
     @property
@@ -369,7 +369,7 @@ class Look:
         return self._printed().export_html(inline_styles=True, code_format=PRE)
 
     def __repr__(self) -> str:
-        """What it means, in at most 30 lines; `print` shows all."""
+        """The findings in at most 30 lines; `print` shows all."""
         facts = self.found.facts
         by = f", a part for each {facts['plan_by']}" if "parts" in facts else f" by {', '.join(facts['group_key'])}"
         lines = [f"{facts['rows']} rows in {facts['groups']} groups{by}"]
@@ -403,7 +403,7 @@ def inspect(frame: Any, *, rescored: Any = None, **options: Unpack[InspectKeywor
 def _inspected(
     frame: Any, given: Mapping[str, Any], rescored: Any = None, target: Path | None = None
 ) -> Inspection | Parted:
-    """What is found in a frame or in files, with another reward or without; the `target` of a report is no input."""
+    """Inspect a frame or files, with another reward or without; the `target` of a report is not read as an input."""
     if rescored is not None:
         given = {**given, "rescored": str(rescored) if isinstance(rescored, PATH) else "a frame"}
     job = Job.of(given, inputs=[str(frame)] if isinstance(frame, PATH) else [], report=target, force=True)
@@ -418,7 +418,7 @@ def _inspected(
 
 
 def _size(frame: Any) -> float:
-    """Bytes of a frame in memory; infinite where that is not known, as of a lazy one."""
+    """Bytes of a frame in memory; infinite if unknown, as for a lazy one."""
     if isinstance(frame, pl.DataFrame):
         return frame.estimated_size()
     if hasattr(frame, "memory_usage"):
@@ -428,7 +428,7 @@ def _size(frame: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Selection(Generic[Frame]):
-    """The rows that are kept, as a frame of the kind that came in (of a lazy one collected), and the facts of the choice."""
+    """The rows that are kept, as a frame of the kind that came in (lazy ones are collected), and the facts of the choice."""
 
     frame: Frame
     facts: Mapping[str, Any]
@@ -453,7 +453,7 @@ def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
 
 
 def _taken(frame: Any, tables: Sequence[Table], rows: Any) -> Any:
-    """These rows of a frame, as its kind takes them; of files as a polars frame."""
+    """These rows of a frame, as a frame of its kind; of files as a polars frame."""
     if isinstance(frame, PATH):
         frame = whole(tables)
     if isinstance(frame, pl.LazyFrame):
@@ -511,7 +511,7 @@ def report(
     rescored: Any = None,
     **options: Unpack[InspectKeywords],
 ) -> Path:
-    """Draw what `inspect` finds, with its options, into a page (.html) or a picture (.png, .svg, .pdf); extra `report`."""
+    """Plot what `inspect` finds, with its options, into a page (.html) or an image (.png, .svg, .pdf); extra `report`."""
     from grpo_cli.render.report import KINDS, write_report
 
     target = Path(path)
@@ -537,7 +537,7 @@ def add_columns(
     force: bool = False,
     replace: bool = False,
 ) -> str:
-    """Insert the columns of a frame into a file, whose other bytes stay; the name of the output, as `grpo-adv add` chooses it.
+    """Insert the columns of a frame into a file, whose other bytes stay the same; returns the name of the output, as `grpo-adv add` chooses it.
 
     Row i of the frame, which may be a path as well, belongs to row i of the file. `column` names those to insert, if not
     all, and their names in the output: {"score": "judge_score"}.
@@ -564,7 +564,7 @@ def add_columns(
 
 
 def opened(frame: Any, binding: Binding) -> tuple[Sequence[Table], Callable[[pl.Series], Any]]:
-    """A frame, or the files at a path, as tables that know their schema; and how a series becomes one of its kind."""
+    """A frame, or the files at a path, as tables with their schema; and a function that turns a series into one of its kind."""
     if isinstance(frame, PATH):
         inputs, _ = find_inputs([str(frame)])
         return open_tables(inputs, binding), lambda one: one
@@ -577,7 +577,7 @@ def opened(frame: Any, binding: Binding) -> tuple[Sequence[Table], Callable[[pl.
 
 
 def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
-    """The frame as a table, and how a series becomes one of its kind; neither pandas nor pyarrow is imported for it."""
+    """The frame as a table, and a function that turns a series into one of its kind; imports neither pandas nor pyarrow."""
     home = type(frame).__module__.partition(".")[0]
     if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
         lazy = frame.lazy()
@@ -612,7 +612,7 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
         )
         return table, _as_arrow
     if _is_dataset(frame):
-        # Not its table: rows that were selected or shuffled are only indices beside it.
+        # Not its table: selected or shuffled rows are only indices into it.
         arrow = frame.with_format("arrow")
         table = FrameTable(
             frame.column_names,
@@ -629,7 +629,7 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
 
 
 def _types_of_pandas(frame: Any) -> dict[str, Any]:
-    """The types of a few rows; of a column that has several types, and is perhaps not needed, none."""
+    """The types of the first rows; columns of mixed types, which may not be needed, are left out."""
     types: dict[str, Any] = {}
     for name in frame.columns if frame.columns.is_unique else ():
         with suppress(DataError):
@@ -638,7 +638,7 @@ def _types_of_pandas(frame: Any) -> dict[str, Any]:
 
 
 def _is_dataset(frame: Any) -> bool:
-    """Whether it is a Dataset of Hugging Face (one that is streamed has no number of rows)."""
+    """Whether it is a Hugging Face Dataset (a streamed one has no number of rows)."""
     home = type(frame).__module__.partition(".")[0]
     return home == "datasets" and hasattr(frame, "num_rows") and not isinstance(frame, dict)
 
