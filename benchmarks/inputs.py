@@ -8,43 +8,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from benchmarks import shapes_csv, shapes_files, shapes_jsonl, shapes_tables
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
-class Shape(Protocol):
-    """What is known of an input before it is made."""
-
-    @property
-    def rows(self) -> int:
-        """Rows at full size."""
-
-    @property
-    def key(self) -> str:
-        """The key columns, with commas between them."""
-
-    @property
-    def reward(self) -> str:
-        """The reward column."""
-
-    @property
-    def suffix(self) -> str:
-        """Of the file; nothing for a folder."""
-
-    def write(self, path: Path, rows: int, /) -> None:
-        """Write so many rows."""
-
-
-SHAPES: Final[Mapping[str, Shape]] = {
+SHAPES: Final[dict[str, shapes_files.Shape | shapes_jsonl.Shape]] = {
     **shapes_tables.SHAPES,
-    **{name: shape for name, shape in shapes_files.SHAPES.items() if shape.suffix == ".parquet"},
+    **shapes_files.SHAPES,
     **shapes_jsonl.SHAPES,
     **shapes_csv.SHAPES,
-    **{name: shape for name, shape in shapes_files.SHAPES.items() if shape.suffix != ".parquet"},
 }
 
 

@@ -75,20 +75,6 @@ def dropped(source: Path, target: Path) -> None:
     _polars(source, target, varied=True)
 
 
-def duckdb(source: Path, target: Path) -> None:
-    """One statement."""
-    import duckdb as db
-
-    kind, to = source.name.split(".")[1], target.name.split(".")[1]
-    read = f"read_json_auto('{source}', format='newline_delimited')" if kind == "jsonl" else f"'{source}'"
-    form = {"jsonl": "(FORMAT json)", "csv": "(FORMAT csv)", "parquet": "(FORMAT parquet, COMPRESSION zstd)"}[to]
-    db.connect().execute(
-        f"COPY (SELECT *, ({REWARD} - avg({REWARD}) OVER w) / (stddev_samp({REWARD}) OVER w + 1e-6) AS advantage "
-        f"FROM {read} WINDOW w AS (PARTITION BY {KEY})) TO '{target}' {form}"
-    )
-    _synced(target)
-
-
 def _facts(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
     """Mean and standard deviation of the rewards of every prompt."""
     groups = defaultdict(list)
@@ -103,18 +89,6 @@ def _facts(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
 def _advantage(row: Mapping[str, Any], facts: Mapping[str, tuple[float, float]]) -> float:
     mean, std = facts[row[KEY]]
     return float((row[REWARD] - mean) / (std + 1e-6))
-
-
-def loop(source: Path, target: Path) -> None:
-    """One row after the other."""
-    with source.open(encoding="utf-8") as handle:
-        rows = [json.loads(line) for line in handle]
-    facts = _facts(rows)
-    with target.open("w", encoding="utf-8") as sink:
-        for row in rows:
-            row["advantage"] = _advantage(row, facts)
-            sink.write(json.dumps(row) + "\n")
-    _synced(target)
 
 
 def lines(source: Path, target: Path) -> None:
@@ -172,7 +146,7 @@ def cp(source: Path, target: Path) -> None:
     _synced(target)
 
 
-JOBS = {job.__name__: job for job in (polars, filtered, dropped, duckdb, loop, lines, tables, document, cp)}
+JOBS = {job.__name__: job for job in (polars, filtered, dropped, lines, tables, document, cp)}
 
 if __name__ == "__main__":
     JOBS[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))

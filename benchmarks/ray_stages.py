@@ -23,8 +23,6 @@ from threading import Event, Thread
 import numpy as np
 import polars as pl
 
-from grpo_cli.options.resolve import binding_fields, plan_of
-from grpo_cli.read.tables import Binding
 from grpo_cli.runs import compute_files
 from grpo_cli.runs.compute_files import Job
 from grpo_cli.runs.on_ray import on_ray
@@ -108,8 +106,7 @@ def main() -> None:
 
     Thread(target=watch, daemon=True).start()
     output = Output(to=f"{folder}.scored/", force=True)
-    binding = Binding(**binding_fields({"group_within": "input", **options}))
-    job = Job(inputs=[str(folder)], plan=plan_of(options), binding=binding, output=output)
+    job = Job.of({"group_within": "input", **options}, inputs=[str(folder)], output=output)
     marks = list[tuple[str, float, float]]()
 
     def mark(name: str, done: int = 0, _: int | None = None) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from benchmarks.shapes_files import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,20 +34,17 @@ def texts(rows: int) -> Iterator[Cells]:
         yield 1, f"prompt-{at // GROUP}", " ".join(drawn.choices(_SAID, k=90)), drawn.randrange(5) / 4
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Rows of cells, the header first."""
+def _writer(cells: Callable[[int], Iterator[Cells]]) -> Callable[[Path, int], None]:
+    """What writes a file of so many rows of cells, after the header."""
 
-    cells: Callable[[int], Iterator[Cells]]
-    rows: int
-    key: str = "prompt_id"
-    reward: str = "reward"
-    suffix: str = ".csv"
-
-    def write(self, path: Path, rows: int) -> None:
-        """Write a file of so many rows."""
+    def write(path: Path, rows: int) -> None:
         with path.open("w", newline="", encoding="utf-8") as handle:
-            csv.writer(handle, lineterminator="\n").writerows(self.cells(rows))
+            csv.writer(handle, lineterminator="\n").writerows(cells(rows))
+
+    return write
 
 
-SHAPES: Final = {"csv-short": Shape(short, 2_000_000), "csv-texts": Shape(texts, 150_000)}
+SHAPES: Final = {
+    "csv-short": Shape(2_000_000, _writer(short), ".csv"),
+    "csv-texts": Shape(150_000, _writer(texts), ".csv"),
+}

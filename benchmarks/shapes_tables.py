@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
+
+from benchmarks.shapes_files import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,34 +94,28 @@ def pairs(rows: int) -> Iterator[pl.DataFrame]:
     return table(rng.permutation(np.arange(rows) // 2), text_key, rng)
 
 
-@dataclass(frozen=True)
-class Shape:
-    """How the blocks of a file are made, how many rows it has, and the columns of its key."""
+def _writer(shape: Callable[[int], Iterator[pl.DataFrame]]) -> Callable[[Path, int], None]:
+    """What writes a file of so many rows."""
 
-    blocks: Callable[[int], Iterator[pl.DataFrame]]
-    rows: int
-    key: str = "prompt_id"
-    reward: str = "reward"
-    suffix: str = ".parquet"
-
-    def write(self, path: Path, rows: int) -> None:
-        """Write a file of so many rows."""
-        blocks = self.blocks(rows)
+    def write(path: Path, rows: int) -> None:
+        blocks = shape(rows)
         first = next(blocks).to_arrow()
         with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
             writer.write_table(first)
             for block in blocks:
                 writer.write_table(block.to_arrow())
 
+    return write
+
 
 SHAPES = {
-    "together": Shape(together, 10_000_000),
-    "scored-again": Shape(scored_again, 10_000_000),
-    "random": Shape(at_random, 8_000_000),
-    "round-robin": Shape(round_robin, 8_000_000),
-    "integers": Shape(integers, 8_000_000),
-    "composite": Shape(composite, 8_000_000, "prompt_id,step"),
-    "giant": Shape(giant, 8_000_000),
-    "pairs": Shape(pairs, 8_000_000),
-    "large": Shape(together, 50_000_000),
+    "together": Shape(10_000_000, _writer(together), ".parquet"),
+    "scored-again": Shape(10_000_000, _writer(scored_again), ".parquet"),
+    "random": Shape(8_000_000, _writer(at_random), ".parquet"),
+    "round-robin": Shape(8_000_000, _writer(round_robin), ".parquet"),
+    "integers": Shape(8_000_000, _writer(integers), ".parquet"),
+    "composite": Shape(8_000_000, _writer(composite), ".parquet", "prompt_id,step"),
+    "giant": Shape(8_000_000, _writer(giant), ".parquet"),
+    "pairs": Shape(8_000_000, _writer(pairs), ".parquet"),
+    "large": Shape(50_000_000, _writer(together), ".parquet"),
 }

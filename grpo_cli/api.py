@@ -1,4 +1,4 @@
-"""What Python users call: frames or paths in, a series like the frame or the whole result out; an inspection shows itself in a notebook.
+"""The Python API: frames or paths in, a series like the frame or a whole result out; notebooks render an inspection.
 
 import grpo_cli
 grpo_cli.advantages(frame, method="rloo")
@@ -24,39 +24,32 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeV
 
 import polars as pl
 
-from grpo_cli.choosing.exports import Wanted
-from grpo_cli.choosing.groups import Choice, select_rows
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
 from grpo_cli.options.config import beside
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import (
     binding_fields,
-    choice_fields,
-    export_fields,
     normalized,
-    of_other_reward,
     parts_fields,
     plan_of,
-    view_fields,
     weights_of,
 )
-from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS, RECORDS
+from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS
 from grpo_cli.read.build_table import Parts, read, read_parts
 from grpo_cli.read.detect_schema import frame_with_schema
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import EXPLODE, Binding, FrameTable, Table, refuse_changed, whole
 from grpo_cli.runs import export as exports
+from grpo_cli.runs import select as selects
 from grpo_cli.runs.compute_files import scored_unless_refused
 from grpo_cli.runs.inspect import Job, looked_at, run, run_parts, with_duplicates
 from grpo_cli.runs.inspect import parts_of as scored_parts
-from grpo_cli.runs.inspect import scored as scored_tables
-from grpo_cli.runs.rescored import Other
 from grpo_cli.stats.facts import group_facts
 from grpo_cli.stats.figures import advantages_by_method, figures
 from grpo_cli.stats.group_rows import show_group
-from grpo_cli.stats.inspection import Inspection, Parted, View, key_columns, with_value
+from grpo_cli.stats.inspection import Inspection, Parted, key_columns, with_value
 from grpo_cli.stats.verdicts import verdicts, with_verdicts
 from grpo_cli.write.outputs import Output
 
@@ -77,23 +70,19 @@ Frame = TypeVar("Frame")
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
 
-INSPECTED: Final = tuple(
-    name
-    for name in COMMANDS["inspect"].options
-    if name in ON_FRAMES or name in {"by", "top", "sort", "text_column", "duplicates", "rescored_column"}
-)
-# Keywords of `select` that are spelled as its flags are; `inspect` has options of these names.
+
+def _keywords_of(command: str, *, without: Collection[str] = ()) -> tuple[str, ...]:
+    """The options of a command that its Python function takes: all that are not about files and messages."""
+    of_files = {*OPTIONS} - {*ON_FRAMES, "seed"}
+    return tuple(name for name in COMMANDS[command].options if name not in {*of_files, *without})
+
+
+INSPECTED: Final = _keywords_of("inspect", without={"where", "show", "format", "before", "rescored"})
+# Keywords of `select` spelled like its flags; other commands have options of these names.
 SELECT_KEYWORDS: Final = {"top": "most", "by": "most_by", "solved_at": "solved_from"}
 EXPORT_KEYWORDS: Final = {"pick": "best"}
-EXPORTED: Final = tuple(
-    name for name in COMMANDS["export"].options if name in {*ON_FRAMES, "seed"} or EVERY[name].panel in RECORDS
-)
-SELECTED: Final = tuple(
-    name
-    for name in COMMANDS["select"].options
-    if name in ON_FRAMES
-    or name in {"where", "limit", "per_group", "pick", "seed", "top_p", *(SELECT_KEYWORDS.values())}
-)
+EXPORTED: Final = _keywords_of("export")
+SELECTED: Final = _keywords_of("select")
 WIDTH: Final = 100
 LINES: Final = 30  # of a repr
 PATH: Final = (str, os.PathLike)
@@ -101,7 +90,7 @@ HEAD: Final = 20  # rows of a pandas frame whose values show the type of a colum
 PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-family:monospace">{code}</pre>'
 
 
-# --- errors in the words of Python ---------------------------------------------------------------------------
+# --- errors that name keywords -------------------------------------------------------------------------------
 
 _FLAGS: Final = {
     **{row.flag: row for row in reversed([*EVERY.values()])},
@@ -111,23 +100,25 @@ _FLAG: Final = re.compile(r"(?<![\w-])(--[a-z]+(?:-[a-z]+)*)(?:[ =]('[^']*'|\w[\
 
 
 def _in_keywords(text: str) -> str:
-    """A message with keywords for flags: "--scale group" becomes "scale='group'", "--group NAME" becomes "group=NAME"."""
+    """A message with keywords instead of flags: "--scale group" becomes "scale='group'", "--group NAME" becomes "group=NAME"."""
 
     def keyword(match: re.Match[str]) -> str:
         flag, value = match.groups()
         option = _FLAGS.get(flag)
         if option is None:
             return match[0]
+        # The name of an option may differ from its flag; keywords are spelled like the flag.
+        name = option.name if option.name in OPTIONS else flag.removeprefix("--").replace("-", "_")
         if option.type is bool:
-            return f"{option.name}=True{match[0][len(flag) :]}"
+            return f"{name}=True{match[0][len(flag) :]}"
         if value is None:
-            return option.name
+            return name
         known = {*get_args(option.type), *(option.metavar or "").split("|"), "equal"}
         if value.startswith("'") or value.isupper():
-            return f"{option.name}={value}"
+            return f"{name}={value}"
         if value in known or not value.isalpha():
-            return f"{option.name}={value.rstrip(',')!r}" + "," * value.endswith(",")
-        return f"{option.name}{match[0][len(flag) :]}"  # the next word of the sentence
+            return f"{name}={value.rstrip(',')!r}" + "," * value.endswith(",")
+        return f"{name}{match[0][len(flag) :]}"  # the next word of the sentence
 
     return _FLAG.sub(keyword, text)
 
@@ -139,7 +130,7 @@ def _facts_in_keywords(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explained_in_keywords(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """The function with errors that name its keywords where the command line has flags."""
+    """The function, with errors that name keywords instead of flags."""
 
     @wraps(function)
     def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
@@ -158,7 +149,7 @@ def _explained_in_keywords(function: Callable[Arguments, Returned]) -> Callable[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Generic[Series]):
-    """Advantages and statuses row by row, the facts of every group, and the plan that made them.
+    """Advantages and statuses row by row, facts of each group, and the plan that made them.
 
     `advantages` and `status` are series like the frame that came in (polars, pandas or pyarrow); rows of
     dropped groups have null. `groups` is a polars frame with one line per group. With `plan_by` each value has its plan in `plans`.
@@ -167,7 +158,7 @@ class Result(Generic[Series]):
     advantages: Series
     status: Series
     groups: pl.DataFrame
-    plans: Mapping[str, Plan]  # by value of `plan_by`; without it the plan is that of ""
+    plans: Mapping[str, Plan]  # by value of `plan_by`; without it the only key is ""
 
     @property
     def plan(self) -> Plan:
@@ -202,10 +193,10 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     parts = Parts.of(**parts_fields(given)) if "plan_by" in given else None
     if plan is None and parts is None:
         plan = plan_of(given)
-    tables, like_frame = opened(frame, given)
     binding = Binding(**binding_fields(given))
     if with_plan:
         binding = replace(binding, rollouts="each")
+    tables, like_frame = opened(frame, binding)
     narrows = [read(tables, binding, plan or Plan())] if parts is None else read_parts(tables, parts)[0]
     refuse_changed(tables)
     values, statuses, groups = list[pl.Series](), list[pl.Series](), list[pl.DataFrame]()
@@ -236,7 +227,7 @@ def advantages(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKe
 
 
 def _checked(options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Options with values as the command line would have given them; None is as good as not given."""
+    """Options with values as the command line would give them; None counts as not given."""
     for name in options:
         if known is ON_FRAMES and name in OPTIONS and name not in known:
             raise UsageError(f"the option {name!r} is about files and messages", "use it with grpo-adv compute")
@@ -257,7 +248,7 @@ def _refuse_arithmetic(given: Mapping[str, Any]) -> None:
 
 
 def _on_all_rows(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.Series:
-    """Values for all rows of the frame: those of a remainder that was dropped have null."""
+    """Values for all rows of the frame; rows of a dropped remainder have null."""
     if narrows[0].rows is None:
         return values[0]
     column = pl.select(pl.repeat(None, sum(narrows[0].lengths), dtype=values[0].dtype)).to_series()
@@ -267,7 +258,7 @@ def _on_all_rows(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.S
 
 
 def _with_keys(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:
-    """Facts of groups behind the columns of their key, and the value of their part."""
+    """The value of the part, the key columns of groups, and their facts."""
     return with_value(narrow, pl.DataFrame([*key_columns(narrow, facts.columns), *facts.get_columns()]))
 
 
@@ -281,7 +272,7 @@ def audit(
     """Which formula made the advantages of a frame: the facts of `grpo-adv audit --json`, as plain data.
 
     `plan` (or the options of one, as preset="trl-grpo") is a claim that is checked. Rows and groups that
-    disagree, ties and likely causes are in the answer.
+    disagree, ties and likely causes are in the result.
     """
     from grpo_cli.runs import audit as runs
 
@@ -290,7 +281,7 @@ def audit(
         raise UsageError("the plan is given, and so is --plan-by", "give the plans of all values with --plan")
 
     job = runs.Job.of(given, column=column, **({} if plan is None else {"claim": plan}))
-    tables, _ = opened(frame, given)
+    tables, _ = opened(frame, job.binding)
     found = runs.audited(job, tables)
     refuse_changed(tables)
     return found
@@ -298,9 +289,9 @@ def audit(
 
 @_explained_in_keywords
 def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeywords]) -> Comparison:
-    """Several plans on the same rows, the first being what the others are measured against.
+    """Several plans on the same rows; the others are compared with the first.
 
-    The answer has `facts` (plain data) and `scored`, the rows of each plan by its name.
+    The result has `facts` (plain data) and `scored`, the rows of each plan by its name.
     """
     from grpo_cli.runs import compare as runs
 
@@ -310,8 +301,9 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeyw
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", hint)
     given = _checked(options, [name for name in ON_FRAMES if name not in BY_VALUE])
-    tables, _ = opened(frame, given)
-    found = runs.compared(runs.Job(plans=plans, binding=Binding(**binding_fields(given))), tables)
+    job = runs.Job(plans=plans, binding=Binding(**binding_fields(given)))
+    tables, _ = opened(frame, job.binding)
+    found = runs.compared(job, tables)
     refuse_changed(tables)
     return found
 
@@ -321,7 +313,7 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeyw
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the rewards of a frame look like; with `plan_by` the `parts` are those of its values."""
+    """What the rewards of a frame look like; with `plan_by` there is one of `parts` for each value."""
 
     found: Inspection | Parted
 
@@ -334,7 +326,7 @@ class Look:
 
     @property
     def parts(self) -> Mapping[str, Look]:
-        """What each part looks like, by the values of `plan_by`; without it all rows are that of ""."""
+        """A look at each part, by the values of `plan_by`; without it all rows are the part ""."""
         return {part.value: Look(part) for part in self.found.parts}
 
     @property
@@ -344,7 +336,7 @@ class Look:
 
     @property
     def verdicts(self) -> list[str]:
-        """What it means, in plain words."""
+        """The findings, in plain words."""
         return [_in_keywords(line) for line in verdicts(self.found.facts)]
 
     @property
@@ -377,7 +369,7 @@ class Look:
         return self._printed().export_html(inline_styles=True, code_format=PRE)
 
     def __repr__(self) -> str:
-        """What it means, in at most 30 lines; `print` shows all."""
+        """The findings in at most 30 lines; `print` shows all."""
         facts = self.found.facts
         by = f", a part for each {facts['plan_by']}" if "parts" in facts else f" by {', '.join(facts['group_key'])}"
         lines = [f"{facts['rows']} rows in {facts['groups']} groups{by}"]
@@ -411,30 +403,22 @@ def inspect(frame: Any, *, rescored: Any = None, **options: Unpack[InspectKeywor
 def _inspected(
     frame: Any, given: Mapping[str, Any], rescored: Any = None, target: Path | None = None
 ) -> Inspection | Parted:
-    """What is found in a frame or in files, with another reward or without; the `target` of a report is no input."""
-    binding, view, theirs = Binding(**binding_fields(given)), View(**view_fields(given)), of_other_reward(given)
-    parts = Parts.of(**parts_fields(given)) if "plan_by" in given else None
-    plan, other = plan_of(given) if parts is None else Plan(), None
-    if rescored is not None or "rescored_column" in given:
-        if parts is not None:
-            raise UsageError("--rescored and --plan-by cannot be combined", "leave one of them out")
-        inputs = [str(rescored)] if isinstance(rescored, PATH) else []
-        other = Other(inputs=inputs, plan=plan_of(theirs), binding=Binding(**binding_fields(theirs)))
-        view = replace(view, by_steps=True)
-    paths = [str(frame)] if isinstance(frame, PATH) else []
-    job = Job(inputs=paths, plan=plan, binding=binding, view=view, report=target, force=True, other=other)
-    if paths and (rescored is None or isinstance(rescored, PATH)):
-        return run(job) if parts is None else run_parts(job, parts)
-    tables, _ = opened(frame, given)
-    view = with_duplicates(view, _size(frame))
-    others = [] if rescored is None else opened(rescored, theirs)[0]
-    found = looked_at(job, tables, others, view) if parts is None else scored_parts(tables, parts, view)
+    """Inspect a frame or files, with another reward or without; the `target` of a report is not read as an input."""
+    if rescored is not None:
+        given = {**given, "rescored": str(rescored) if isinstance(rescored, PATH) else "a frame"}
+    job = Job.of(given, inputs=[str(frame)] if isinstance(frame, PATH) else [], report=target, force=True)
+    if job.inputs and (rescored is None or isinstance(rescored, PATH)):
+        return run(job) if job.parts is None else run_parts(job, job.parts)
+    tables, _ = opened(frame, job.binding)
+    view = with_duplicates(job.view, _size(frame))
+    others = [] if rescored is None or job.other is None else opened(rescored, job.other.binding)[0]
+    found = looked_at(job, tables, others, view) if job.parts is None else scored_parts(tables, job.parts, view)
     refuse_changed([*tables, *others])
     return found
 
 
 def _size(frame: Any) -> float:
-    """Bytes of a frame in memory; infinite where that is not known, as of a lazy one."""
+    """Bytes of a frame in memory; infinite if unknown, as for a lazy one."""
     if isinstance(frame, pl.DataFrame):
         return frame.estimated_size()
     if hasattr(frame, "memory_usage"):
@@ -444,7 +428,7 @@ def _size(frame: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Selection(Generic[Frame]):
-    """The rows that are kept, as a frame of the kind that came in (of a lazy one collected), and the facts of the choice."""
+    """The rows that are kept, as a frame of the kind that came in (lazy ones are collected), and the facts of the choice."""
 
     frame: Frame
     facts: Mapping[str, Any]
@@ -460,18 +444,16 @@ def select(frame: Frame, **options: Unpack[SelectKeywords]) -> Selection[Frame]:
 def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
     """Keep groups of a frame, and rows inside them, with the options of `grpo-adv select` by their names."""
     given = _checked({SELECT_KEYWORDS.get(name, name): value for name, value in options.items()}, SELECTED)
-    choice = Choice(**choice_fields(given))
-    tables, _ = opened(frame, given)
-    arithmetic = {name: value for name, value in given.items() if name != "seed"}  # which is for choosing
-    plan, view = plan_of(arithmetic), View(length=given.get("length_column"), named=choice.names)
-    chosen = select_rows(scored_tables(tables, Binding(**binding_fields(given)), plan, view), choice)
+    job = selects.Job.of(given)
+    tables, _ = opened(frame, job.binding)
+    _, chosen = selects.selected(job, tables)
     kept = _taken(frame, tables, chosen.rows)
     refuse_changed(tables)
     return Selection(kept, _facts_in_keywords(chosen.facts))
 
 
 def _taken(frame: Any, tables: Sequence[Table], rows: Any) -> Any:
-    """These rows of a frame, as its kind takes them; of files as a polars frame."""
+    """These rows of a frame, as a frame of its kind; of files as a polars frame."""
     if isinstance(frame, PATH):
         frame = whole(tables)
     if isinstance(frame, pl.LazyFrame):
@@ -497,17 +479,12 @@ def export(
     given = _checked(
         {"to": to, **{EXPORT_KEYWORDS.get(name, name): value for name, value in options.items()}}, EXPORTED
     )
-    job = exports.Job(
-        inputs=[str(frame)],
-        wanted=Wanted(**export_fields(given)),
-        plan=plan_of({name: value for name, value in given.items() if name != "seed"}),  # which is for choosing
-        binding=Binding(**binding_fields(given)),
-    )
+    job = exports.Job.of(given, inputs=[str(frame)])
     if isinstance(frame, PATH):
         records, facts = exports.records(job)
         return Selection(records, _facts_in_keywords(facts))
     table, _ = _as_table(frame)
-    schema = frame_with_schema(table, given.get("schema")).schema
+    schema = frame_with_schema(table, job.binding.schema).schema
     binding = job.binding if schema is None else replace(job.binding, schema=schema.name)
     with TemporaryDirectory(prefix="grpo-adv.") as folder:
         copy = Path(folder) / "frame.parquet"
@@ -534,7 +511,7 @@ def report(
     rescored: Any = None,
     **options: Unpack[InspectKeywords],
 ) -> Path:
-    """Draw what `inspect` finds, with its options, into a page (.html) or a picture (.png, .svg, .pdf); extra `report`."""
+    """Plot what `inspect` finds, with its options, into a page (.html) or an image (.png, .svg, .pdf); extra `report`."""
     from grpo_cli.render.report import KINDS, write_report
 
     target = Path(path)
@@ -560,7 +537,7 @@ def add_columns(
     force: bool = False,
     replace: bool = False,
 ) -> str:
-    """Insert the columns of a frame into a file, whose other bytes stay; the name of the output, as `grpo-adv add` chooses it.
+    """Insert the columns of a frame into a file, whose other bytes stay the same; returns the name of the output, as `grpo-adv add` chooses it.
 
     Row i of the frame, which may be a path as well, belongs to row i of the file. `column` names those to insert, if not
     all, and their names in the output: {"score": "judge_score"}.
@@ -586,21 +563,21 @@ def add_columns(
 # --- kinds of frames ---------------------------------------------------------------------------------------------
 
 
-def opened(frame: Any, given: Mapping[str, Any]) -> tuple[Sequence[Table], Callable[[pl.Series], Any]]:
-    """A frame, or the files at a path, as tables that know their schema; and how a series becomes one of its kind."""
+def opened(frame: Any, binding: Binding) -> tuple[Sequence[Table], Callable[[pl.Series], Any]]:
+    """A frame, or the files at a path, as tables with their schema; and a function that turns a series into one of its kind."""
     if isinstance(frame, PATH):
         inputs, _ = find_inputs([str(frame)])
-        return open_tables(inputs, Binding(**binding_fields(given))), lambda one: one
+        return open_tables(inputs, binding), lambda one: one
     table, like_frame = _as_table(frame)
-    for name in ("reward", "group"):
-        for text in given.get(name, ()):
-            if "[]" in text:
-                raise UsageError(f"{name}={text!r} is a path into lists, and a frame has one reward a row", EXPLODE)
-    return [frame_with_schema(table, given.get("schema"))], like_frame
+    for name, columns in (("reward", binding.rewards), ("group", binding.group)):
+        for column in columns:
+            if "[]" in column:
+                raise UsageError(f"{name}={column!r} is a path into lists, and a frame has one reward a row", EXPLODE)
+    return [frame_with_schema(table, binding.schema)], like_frame
 
 
 def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
-    """The frame as a table, and how a series becomes one of its kind; neither pandas nor pyarrow is imported for it."""
+    """The frame as a table, and a function that turns a series into one of its kind; imports neither pandas nor pyarrow."""
     home = type(frame).__module__.partition(".")[0]
     if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
         lazy = frame.lazy()
@@ -635,7 +612,7 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
         )
         return table, _as_arrow
     if _is_dataset(frame):
-        # Not its table: rows that were selected or shuffled are only indices beside it.
+        # Not its table: selected or shuffled rows are only indices into it.
         arrow = frame.with_format("arrow")
         table = FrameTable(
             frame.column_names,
@@ -652,7 +629,7 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
 
 
 def _types_of_pandas(frame: Any) -> dict[str, Any]:
-    """The types of a few rows; of a column that has several types, and is perhaps not needed, none."""
+    """The types of the first rows; columns of mixed types, which may not be needed, are left out."""
     types: dict[str, Any] = {}
     for name in frame.columns if frame.columns.is_unique else ():
         with suppress(DataError):
@@ -661,7 +638,7 @@ def _types_of_pandas(frame: Any) -> dict[str, Any]:
 
 
 def _is_dataset(frame: Any) -> bool:
-    """Whether it is a Dataset of Hugging Face (one that is streamed has no number of rows)."""
+    """Whether it is a Hugging Face Dataset (a streamed one has no number of rows)."""
     home = type(frame).__module__.partition(".")[0]
     return home == "datasets" and hasattr(frame, "num_rows") and not isinstance(frame, dict)
 

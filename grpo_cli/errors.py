@@ -9,8 +9,8 @@
     │   └── NoRewards     1   a layout of rows that have no reward each
     └── GateError         3   a --fail-on condition holds; nothing was written
 
-Messages are one line, lower case, without a full stop. What an error knows is kept in fields, and put into words when it is
-read: whoever passes it on may fill in a field (how many outputs are there by now), and never edits a text. `args` is always
+Messages are one line, lower case, without a full stop. What an error knows is kept in fields, and formatted when it is
+read: code that passes it on may fill in a field (how many outputs are written by now), but never edits a text. `args` is always
 what is wrong and the way out, and the fields are plain attributes, so every error survives pickling on its way back from
 another process.
 """
@@ -20,24 +20,24 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
-_LISTED: Final = 6  # at most this many names that are near an unknown one are listed
-_FEW: Final = 16  # and as many known ones where none is near
-_LONG: Final = 6  # letters of a name in which two slips are still a slip
-_PART: Final = 3  # letters that say something as a part of a name
+_LISTED: Final = 6  # at most so many names near an unknown one are listed
+_FEW: Final = 16  # and at most so many known ones if none is near
+_LONG: Final = 6  # names of so many letters may have two typos
+_PART: Final = 3  # so many letters are enough for a match inside a name
 
 
 def printable(text: str) -> str:
     r"""The text on one line, with an escape (`\x1b`) for each character that a terminal would obey or cannot show.
 
-    Whatever is printed and may come from data, keys, names of columns and of files, goes through here.
+    Everything printed that may come from data (keys, names of columns and files) goes through here.
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class Written(NamedTuple):
-    """How many of the outputs are complete when an error ends the run; as a text, the end of its message."""
+    """How many outputs are complete when an error ends the run; its text is the end of the message."""
 
-    before: int | None = 0  # None: nobody knows, since several processes were writing
+    before: int | None = 0  # None: unknown, since several processes were writing
     total: int | None = None  # None: all that the run would have written
 
     def __str__(self) -> str:
@@ -49,19 +49,19 @@ class Written(NamedTuple):
 
 
 class GrpoError(Exception):
-    """Something the user can act upon; never a bug of ours."""
+    """Something that the user can act on; never a bug of ours."""
 
     status: ClassVar[int] = 1
 
     def __init__(self, what: str, cure: str = "", *, place: object = "", written: Written | None = None) -> None:
         super().__init__(what, cure)
         self.place = str(place)  # the file, and its line or row
-        self.written = written  # what became of the outputs; None: the error has nothing to do with them
-        self.options: Callable[[str], str] = str  # from a text with flags to one that names options as its reader does
+        self.written = written  # what became of the outputs; None if they do not matter
+        self.options: Callable[[str], str] = str  # rewrites flags as the reader spells options
 
     @property
     def message(self) -> str:
-        """Where and what is wrong, and what was written."""
+        """What is wrong and where, and what was written."""
         where = f"{self.place}: " if self.place else ""
         return self.options(f"{where}{self.args[0]}{'' if self.written is None else self.written}")
 
@@ -74,7 +74,7 @@ class GrpoError(Exception):
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
     def inside(self, place: str) -> None:
-        """Put a place in front of the error's own: the code that raised it knew only a part of the path."""
+        """Prefix the place: the code that raised the error knew only a part of it."""
         self.place = f"{place}: {self.place}" if self.place else place
 
 
@@ -85,11 +85,11 @@ class UsageError(GrpoError, ValueError):
 
 
 class UnknownName(UsageError):
-    """A name that stands in no table."""
+    """A name that no table has."""
 
     @classmethod
     def among(cls, kind: str, name: str, known: Iterable[str], cure: str = "", *, lost: str = "") -> UnknownName:
-        """The error for a name that is not among the known ones: with those that are near, else all if they are few, else `lost`."""
+        """The error for an unknown name: it lists near names, else all if they are few, else it says `lost`."""
         names = list(known)
         near = near_names(name, names)
         if near:
@@ -102,11 +102,11 @@ class UnknownName(UsageError):
 
 
 class PluginError(UsageError):
-    """What a package adds cannot be imported, is invalid, or fails."""
+    """A plugin cannot be imported, is invalid, or fails."""
 
 
 def near_names(name: str, known: Collection[str]) -> list[str]:
-    """Those that begin with the name, else the one that a slip of the finger turns into it, else those that contain it."""
+    """The names that begin with this one, else the one that it is a typo of, else those that contain it."""
     low, *texts = (text.lower().lstrip("-").replace("_", "-") for text in (name, *known))
     names = dict(zip(known, texts, strict=True))
     begun = [other for other, text in names.items() if low and text.startswith(low)]
@@ -124,7 +124,7 @@ def near_names(name: str, known: Collection[str]) -> list[str]:
 
 
 def _steps(one: str, other: str) -> int:
-    """How many letters are added, left out, changed or swapped with the next between two names."""
+    """The edit distance of two names; swapping two neighbouring letters is one edit."""
     before: list[int] = []
     last: list[int] = [*range(len(other) + 1)]
     for row, letter in enumerate(one):
@@ -142,11 +142,11 @@ class DataError(GrpoError, ValueError):
 
 
 class InputChanged(DataError):
-    """A file is not the one whose rewards were read."""
+    """A file has changed since its rewards were read."""
 
     @classmethod
     def between_readings(cls, name: str) -> InputChanged:
-        """The advantages of the old rows must not land on the new ones."""
+        """The error that keeps advantages of old rows off new ones."""
         return cls(
             "the file changed while it was being read",
             "run again when its writer has finished",
@@ -156,7 +156,7 @@ class InputChanged(DataError):
 
     @classmethod
     def unless_same(cls, rows: int, again: int, name: str) -> None:
-        """Refuse a file whose second reading has another number of rows than the first."""
+        """Refuse a file if its second reading has another number of rows than the first."""
         if rows != again:
             raise cls.between_readings(name)
 
@@ -166,7 +166,7 @@ class NoRewards(DataError):
 
 
 class GateError(GrpoError):
-    """A condition given with --fail-on holds. `facts` are those that it was judged by."""
+    """A --fail-on condition holds; `facts` are what it was evaluated on."""
 
     status = 3
     facts: Mapping[str, Any] | None = None

@@ -1,6 +1,6 @@
-"""Rows of a table by name, from three origins: built in, a file beside a run, and installed packages (entry points).
+"""Rows of a table by name, from three origins: built in, a file given to a run, and installed packages (entry points).
 
-A package registers an object by the name that users give, so names are known without importing it:
+A package registers an object under the name that users give, so names are known without importing it:
 
     [project.entry-points."grpo_adv.estimators"]
     lab-midrange = "lab_plugin:MIDRANGE"
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 Row = TypeVar("Row")
-SLOW: Final = 1.0  # seconds; a longer import is worth a word
+SLOW: Final = 1.0  # seconds; a longer import is reported
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.+-]*")
 _NO_NAME: Final = "none"  # --schema none
 
 
 class PluginWarning(UserWarning):
-    """A plugin that is slow, broken or in the way of another one; nothing else is stopped by it."""
+    """A plugin that is slow, broken or in conflict with another; nothing else is affected."""
 
 
 class Rows(Mapping[str, Row], Generic[Row]):
-    """The rows of a table. A package is imported when one of its names is asked for, and by the listings `items` and `values`.
+    """The rows of a table. A package is imported when one of its names is looked up, and by `items` and `values`.
 
-    These leave out what is broken, with a warning. `kind` is what a row is called, and `group` that of the entry points.
+    These two leave out broken rows, with a warning. `kind` is what a row is called, and `group` that of the entry points.
     `made` turns an entry (one of several, each a `like`) into a row; `validate` refuses a row that can be found by its name.
     """
 
@@ -74,11 +74,11 @@ class Rows(Mapping[str, Row], Generic[Row]):
 
     @property
     def at_hand(self) -> Mapping[str, Row]:
-        """The rows for which nothing has to be imported."""
+        """The rows that need no import."""
         return {**self._built_in(), **self._of_files}
 
     def items(self) -> ItemsView[str, Row]:
-        """All rows, but for those that are broken."""
+        """All rows except broken ones."""
         rows = dict(self.at_hand)
         for name, points in self._points().items():
             if name in rows:
@@ -96,14 +96,14 @@ class Rows(Mapping[str, Row], Generic[Row]):
         return dict(self.items()).values()
 
     def origin(self, name: str) -> str:
-        """The file or the package with its version that a row comes from; nothing if it is built in."""
+        """The file, or the package with its version, that a row comes from; empty if it is built in."""
         if name in self._built_in():
             return ""
         return self._files.get(name) or _packages(self._points().get(name, ()))
 
     @contextmanager
     def beside(self, file: str, entries: Mapping[str, Any]) -> Iterator[None]:
-        """Have the rows of a file as well, for a while."""
+        """Add the rows of a file for the duration of a block."""
         before = self._files, self._of_files
         try:
             for name in entries:
@@ -152,7 +152,7 @@ class Rows(Mapping[str, Row], Generic[Row]):
         try:
             if not point.pattern.match(point.value):
                 raise UsageError(f"its entry point {point.value!r} is not MODULE:OBJECT")  # noqa: TRY301
-            with redirect_stdout(sys.stderr):  # data may be on its way to standard output
+            with redirect_stdout(sys.stderr):  # standard output may carry data
                 row = self._row(point.name, {point.name: point.load()})
                 self._imported[point] = row  # `validate` looks it up
                 self.validate(row)
@@ -165,7 +165,7 @@ class Rows(Mapping[str, Row], Generic[Row]):
 
 
 def in_words(error: BaseException) -> str:
-    """An error of any kind on one line."""
+    """Any error on one line."""
     if isinstance(error, GrpoError):
         return str(error)
     return f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -193,5 +193,5 @@ def _packages(points: tuple[EntryPoint, ...] | list[EntryPoint]) -> str:
 
 
 def warn(text: str) -> None:
-    """Say what is wrong with a plugin; the command line shows it as one line."""
+    """Warn about a plugin; the command line shows it as one line."""
     warnings.warn(text, PluginWarning, stacklevel=2)

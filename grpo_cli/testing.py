@@ -1,4 +1,4 @@
-"""Checks of a method, for the tests of whoever adds one; they need hypothesis.
+"""Checks for the tests of a new method; they need hypothesis.
 
     from grpo_cli.testing import Row, check
 
@@ -53,7 +53,7 @@ Rows: TypeAlias = Sequence[Row]
 Oracle: TypeAlias = Callable[[Rows], Sequence[float]]
 Settings: TypeAlias = Mapping[str, Any]
 
-# Chosen so that sums, halves and quarters have exact floats, beside values that have none.
+# Values whose sums, halves and quarters are exact floats, and values for which they are not.
 REWARDS: Final = st.one_of(
     st.sampled_from([0.0, 1.0]),
     st.sampled_from([0.0, 0.25, 0.5, 1.0, -1.0]),
@@ -80,7 +80,7 @@ _CONSTANTS: Final = (0.1, 0.7, 0.98, 1e9 + 0.1, -2.3, 0.0, 1.0)
 def rows_of(*needs: str, rewards: st.SearchStrategy[float] = REWARDS) -> st.SearchStrategy[list[Row]]:
     """One to five groups of one to six rows, shuffled; what a method needs is drawn as well.
 
-    What it does not read differs from row to row, too, but is not drawn: that was most of the time.
+    What it does not read also differs from row to row, but is not drawn: that took most of the time.
     """
     row = st.tuples(rewards, *(_EXTRAS[name] for name in needs))
     groups = st.lists(st.lists(row, min_size=1, max_size=6), min_size=1, max_size=5)
@@ -98,7 +98,7 @@ def _mixed(groups: list[list[tuple[object, ...]]], seed: int, needs: tuple[str, 
 
 
 def _unread(at: int) -> dict[str, object]:
-    """A row's extras, of which no two rows near each other have the same."""
+    """Extra columns that differ between neighbouring rows."""
     return {
         "length": 1 + 7 * at % 40,
         "logprob": -0.125 * (at % 23),
@@ -114,7 +114,7 @@ def _unread(at: int) -> dict[str, object]:
 
 
 def narrow(rows: Rows) -> pl.DataFrame:
-    """The narrow table of some rows; all roles are there, a plan reads those it needs."""
+    """The narrow table of some rows, with all roles; a plan reads those it needs."""
 
     def codes(*names: str) -> pl.Series:
         keys = [tuple(getattr(row, name) for name in names) for row in rows]
@@ -141,7 +141,7 @@ def narrow(rows: Rows) -> pl.DataFrame:
 
 
 def advantages(rows: Rows, settings: Settings) -> list[float | None]:
-    """What the engine gives for these rows under these settings of a plan (`estimator.name`, `divisor.level`, ...)."""
+    """The engine's advantages of these rows under these settings of a plan (`estimator.name`, `divisor.level`, ...)."""
     if not rows:
         return []
     frame = narrow(rows)
@@ -151,7 +151,7 @@ def advantages(rows: Rows, settings: Settings) -> list[float | None]:
 
 
 def close(got: float | None, wanted: float | None, relative: float = 1e-9) -> bool:
-    """Equal up to rounding, NaN being NaN; null is nothing's equal."""
+    """Equal up to rounding; NaN equals NaN, null equals nothing."""
     if got is None or wanted is None:
         return False
     if math.isnan(wanted):
@@ -183,7 +183,7 @@ def keeps_to_groups(settings: Settings, rows: Rows, others: Rows, relative: floa
 
 
 def keeps_to_batches(settings: Settings, rows: Rows, others: Rows, relative: float = 1e-12) -> None:
-    """More batches change nothing, whether their rows come in turn or not."""
+    """More batches change nothing, even if their rows are interleaved."""
     moved = [replace(row, group=row.group.upper(), batch="another") for row in others]
     mixed = [row for at in range(max(len(rows), len(moved))) for part in (rows, moved) for row in part[at : at + 1]]
     values = advantages(mixed, settings)
@@ -192,7 +192,7 @@ def keeps_to_batches(settings: Settings, rows: Rows, others: Rows, relative: flo
 
 
 def ignores_order(settings: Settings, rows: Rows, order: Sequence[int], relative: float = 1e-12) -> None:
-    """Rows in another order have the same numbers; ties in log-prob, which the order decides, are taken away."""
+    """Rows in another order have the same numbers; ties in log-prob, which the order would break, are removed."""
     distinct = [replace(row, logprob=-0.01 * i) for i, row in enumerate(rows)]
     plain, shuffled = advantages(distinct, settings), advantages([distinct[i] for i in order], settings)
     _same("another order of rows", distinct, shuffled, [plain[i] for i in order], relative)
@@ -249,7 +249,7 @@ def gives_constant_groups_0(settings: Settings, value: float) -> None:
 def check(
     method: str | Estimator, oracle: Oracle, *, rewards: st.SearchStrategy[float] = REWARDS, relative: float = 1e-9
 ) -> None:
-    """Hold a method against its oracle and against what its row declares, on drawn rows.
+    """Compare a method with its oracle and with what its row declares, on drawn rows.
 
     Singletons, ties, constant groups and rows in any order are among them. The oracle takes finite rewards, in any
     number of groups and batches, and returns a number for each row; `rewards` are those that the method is made for.

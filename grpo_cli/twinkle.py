@@ -36,7 +36,7 @@ Restore = Callable[[Array], Any]
 
 
 class _Default(str):
-    """A scale that the caller did not give, which std_cal_level may therefore replace."""
+    """A scale that the caller did not give, so that std_cal_level may replace it."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ class Options:
     return_rows: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what would lose its meaning in silence."""
+        """Refuse options that would silently have no meaning."""
         if self.duplicate_experiences and self.std_threshold is None:
             raise UsageError("duplicate_experiences needs std_threshold", "without it no group is left out")
         if self.duplicate_experiences and not self.return_rows:
@@ -90,7 +90,7 @@ class Options:
 
 
 class Advantage:
-    """The call that both share; a subclass names its method."""
+    """The call of both classes; a subclass names its method."""
 
     method: ClassVar[str]
 
@@ -127,7 +127,7 @@ class Advantage:
         return (result, restore(source)) if options.return_rows else result
 
     def _block_size(self, num_generations: SupportsIndex, rows: int) -> int:
-        """The number of rows in a block; blocks must use up the rows."""
+        """The number of rows in a block; rows must divide into blocks."""
         try:
             size = index(num_generations)
         except TypeError:
@@ -179,7 +179,7 @@ class RLOOAdvantage(Advantage):
 
 
 def _scale_level(scale: str, options: Options) -> Scale:
-    """One level out of Twinkle's `scale` and Trinity's `std_cal_level`."""
+    """One level from Twinkle's `scale` and Trinity's `std_cal_level`."""
     level: Scale = typed(scale, Scale, "scale")
     other = options.std_cal_level
     if other is None or other == level:
@@ -242,7 +242,7 @@ def _reward_columns(values: Floats) -> dict[str, Floats]:
 
 
 def _as_float64(given: Any, name: str) -> tuple[Floats, Restore]:
-    """The numbers in float64, and what restores the kind that they came in."""
+    """The numbers as float64, and a function that restores the kind that came in."""
     if isinstance(given, (list, tuple)):
         kind = tuple if isinstance(given, tuple) else list
         return _from_list(given, name), lambda array: kind(array.tolist())
@@ -265,7 +265,7 @@ def _as_tensor(array: Array, like: Any) -> Any:
 
 
 def _as_array(given: Any, name: str) -> Array:
-    """An array of numbers out of whatever speaks numpy's protocol or DLPack."""
+    """An array of numbers from anything that supports numpy's protocol or DLPack."""
     try:
         array = np.asarray(given) if hasattr(given, "__array__") else np.from_dlpack(given, device="cpu")
     except (AttributeError, TypeError, ValueError, BufferError, RuntimeError) as error:
@@ -277,7 +277,7 @@ def _as_array(given: Any, name: str) -> Array:
 
 
 def _from_list(items: Sequence[Any], name: str) -> Floats:
-    """A list of numbers, or of lists of numbers; anything else is named with its place."""
+    """An array from a list of numbers, or of lists of numbers; errors name the place."""
     try:
         array = np.asarray(items)
     except (TypeError, ValueError, RuntimeError):  # ragged, or tensors that need a gradient

@@ -1,4 +1,4 @@
-"""`grpo-adv add`: columns of another file, inserted into a file as they stand."""
+"""`grpo-adv add`: insert columns from another file, unchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grpo_cli.options.resolve import output_fields
 
 
 def add(given: dict[str, Any]) -> None:
-    """Insert the columns; all other bytes of the file stay."""
+    """Insert the columns; all other bytes of the file stay the same."""
     from grpo_cli.render import written
     from grpo_cli.runs.add import Job, run
     from grpo_cli.write.outputs import Output

@@ -11,7 +11,7 @@ from grpo_cli.options.conditions import Filter
 
 
 def audit(given: dict[str, Any]) -> None:
-    """Find the formula of the advantages, or check the one that is named."""
+    """Find the formula of the advantages, or check a claim."""
     from grpo_cli.auditing.audit import GATES
     from grpo_cli.render import audit as view
     from grpo_cli.runs.audit import Job, run

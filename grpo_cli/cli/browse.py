@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from threading import Thread
 from typing import Any
 
-from grpo_cli.cli.output import job_fields, progress
+from grpo_cli.cli.output import progress
 from grpo_cli.errors import UsageError
-from grpo_cli.options.resolve import plan_of, view_fields
 
 
 def browse(given: dict[str, Any]) -> None:
-    """Read the files, show the screen, and print the commands that were asked for in it."""
+    """Read the files, show the screen, and print the commands that it was asked for."""
     if find_spec("textual") is None:
         from grpo_cli.files.installation import missing_extra
 
@@ -24,16 +24,17 @@ def browse(given: dict[str, Any]) -> None:
         raise UsageError("browse reads keys from standard input", "name a file")
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
         raise UsageError("browse needs a terminal", "inspect --show KEY prints a group")
-    Thread(target=import_module, args=["textual.app"]).start()  # takes 0.2 s, which reading leaves to it
+    Thread(target=import_module, args=["textual.app"]).start()  # takes 0.2 s, while the files are read
     from grpo_cli.browse.model import ORDER, Model
     from grpo_cli.cli.export import export
     from grpo_cli.cli.select import select
     from grpo_cli.read.known_names import STEP_LIKE
     from grpo_cli.runs.inspect import Job
-    from grpo_cli.stats.inspection import View
 
-    view = {name: value for name, value in view_fields(given).items() if name != "sort"}
-    job = Job(**job_fields(given), plan=plan_of(given), view=View(**view, by_steps=True, named=STEP_LIKE))
+    job = Job.of(
+        {name: value for name, value in given.items() if name not in {"where", "sort"}}
+    )  # the screen applies them
+    job = replace(job, view=replace(job.view, by_steps=True, named=STEP_LIKE))
     with progress(given) as phase:
         model = Model.of(job, phase)
     from grpo_cli.browse.app import Browser
@@ -46,4 +47,4 @@ def browse(given: dict[str, Any]) -> None:
         print(line)
     browser.finish()
     sys.stdout.flush()
-    os._exit(0)  # what is still being read is for nobody, and may take long
+    os._exit(0)  # nobody waits for what is still being read

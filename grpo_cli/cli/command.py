@@ -1,4 +1,4 @@
-"""The command line as typer reads it: the tables of commands and options become typer's, and a line becomes a `Line`."""
+"""Parsing with typer: the tables of commands and options become typer's, and a command line becomes a `Line`."""
 
 from __future__ import annotations
 
@@ -20,29 +20,23 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from grpo_cli import __version__
-from grpo_cli.cli.help import HELP_ALL, of_command, of_program
+from grpo_cli.cli.help import HELP_ALL, PROGRAM, of_command, of_program
 from grpo_cli.engine.coerce import typed
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError, printable
 from grpo_cli.options.meant import meant, unknown_option
 from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
 from grpo_cli.plugins import PluginWarning, Rows
 
-PROGRAM: Final = "grpo-adv"
-_STYLE: Final[dict[str, Any]] = {
-    "rich_markup_mode": "rich",
-    "context_settings": {"help_option_names": ["-h", "--help"]},
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A command with the argument and the options that were given, by their names."""
+    """A command, and by name the argument and options that were given."""
 
     command: Command
     given: dict[str, Any]
 
     def run(self) -> None:
-        """Load the body of the command and call it; an error names no flag that the command does not have."""
+        """Load the body of the command and call it; errors name only flags that the command has."""
         from grpo_cli.options.config import beside, with_config
 
         given = with_config(self.given, self.command.takes, search=True)
@@ -63,7 +57,7 @@ class Line:
             raise
 
     def _name_file(self, given: Mapping[str, Any]) -> None:
-        """Say what was found in the working folder, even with --quiet: it may not be the user's own."""
+        """Tell what the file of the working folder sets, even with --quiet: somebody else may have written it."""
         set_there = [name for name in self.command.takes if name in given and name not in {"config", *self.given}]
         words = [word for name in set_there for word in EVERY[name].words(given[name])]
         said = f"{shlex.join(words)}; --no-config leaves it out"
@@ -77,7 +71,7 @@ class Line:
 
 @contextmanager
 def _plugins_said(*, quiet: bool) -> Iterator[None]:
-    """What there is to say of plugins, as lines; each once."""
+    """Print each warning about plugins once, as a line."""
     with warnings.catch_warnings():
         others = warnings.showwarning
 
@@ -93,7 +87,7 @@ def _plugins_said(*, quiet: bool) -> Iterator[None]:
 
 
 def read(words: Sequence[str]) -> Line | int:
-    """The command and options of a command line, or an exit status where typer has answered it (help, version, completion).
+    """The command and options of a command line, or an exit status if typer has answered it (help, version, completion).
 
     Raises a usage error for an invalid line.
     """
@@ -107,7 +101,7 @@ def read(words: Sequence[str]) -> Line | int:
         name = getattr(error, "ctx").info_name if one_more else ""  # noqa: B009 - typer does not declare it
         for row in COMMANDS[name].options if name in COMMANDS else ():
             given = any(word.partition("=")[0] == EVERY[row].flag for word in words)
-            if EVERY[row].required and not given:  # a second file has a flag
+            if EVERY[row].required and not given:  # the second file is given by a flag
                 raise UsageError(f"{name} takes one file", f"the other one is {EVERY[row].flag} FILE") from None
         raise UsageError(f"{text[0].lower()}{text[1:]} (see --help)") from None
     if isinstance(answer, Line):
@@ -116,24 +110,23 @@ def read(words: Sequence[str]) -> Line | int:
 
 
 def _unknown_option(error: Any) -> UnknownName:
-    """Another command may have an option of exactly this name; else it is what people mean by it, or a near name."""
+    """The error for an unknown option: other commands that have it, else a hint, else near names."""
     flag, ctx = error.option_name, error.ctx
     others = [row.name for row in COMMANDS.values() if any(flag in _flags(EVERY[name]) for name in row.options)]
     if others:
         return UnknownName(f"{ctx.info_name} has no option {flag}", f"it is an option of {', '.join(others)}")
     known = [name for one in ctx.command.get_params(ctx) for name in one.opts if name.startswith("--")]
     all_of_them = f"see {HELP_ALL if HELP_ALL in known else '--help'}"
-    if not flag.startswith("--"):  # there is little in a letter
+    if not flag.startswith("--"):  # a single letter is near too many
         return UnknownName(f"no option named {flag!r}", all_of_them)
     return unknown_option("option", flag, known, all_of_them)
 
 
 class _Command(TyperCommand):
-    """One row of the table of commands; its parameters are made when a line is read, or its own help is shown."""
+    """A row of the table of commands; its parameters are made when one of its lines is parsed."""
 
     def __init__(self, row: Command) -> None:
-        text = "\n\n".join(filter(None, (row.help, row.example, row.more)))
-        super().__init__(row.name, callback=self._line, help=text, short_help=row.help, **_STYLE)
+        super().__init__(row.name, callback=self._line, short_help=row.help)
         self.row = row
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -142,7 +135,7 @@ class _Command(TyperCommand):
         return [_converting(parameter) for parameter in super().get_params(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Refuse `-config`, which would be -c with a value: the whole name of an option behind one dash."""
+        """Refuse `-config`, the full name of an option with one dash, which would be -c with a value."""
         rows = {flag: EVERY[name] for name in self.row.options for flag in _flags(EVERY[name])}
         for before, word in pairwise(["", *takewhile("--".__ne__, args)]):
             whole = f"-{word.partition('=')[0]}"
@@ -155,31 +148,31 @@ class _Command(TyperCommand):
         return Line(self.row, {name: value for name, value in given.items() if value is not None})
 
     def format_help(self, _: Any, formatter: Any) -> None:
-        formatter.write(of_command(PROGRAM, self.row))
+        formatter.write(of_command(self.row))
 
 
 class _Commands(TyperGroup):
-    """All commands; an unknown name is answered with the most similar one."""
+    """All commands; the error for an unknown one suggests a similar name."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [_converting(parameter) for parameter in super().get_params(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
-        if command is None and not ctx.resilient_parsing:  # as it is while half a line is completed
+        if command is None and not ctx.resilient_parsing:  # which completion sets
             if Path(cmd_name).suffix or "/" in cmd_name or cmd_name == "-":
                 raise UsageError(f"{cmd_name} is not a command", f"did you mean {PROGRAM} compute {cmd_name}?")
             raise UnknownName.among("command", cmd_name, COMMANDS)
         return command
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        options = [(", ".join(sorted(one.opts)), one.help) for one in self.get_params(ctx)]  # typer keeps them in a set
-        formatter.write(of_program(PROGRAM, self.help or "", options))
+        options = [(", ".join(sorted(one.opts)), one.help) for one in self.get_params(ctx)]  # typer keeps opts in a set
+        formatter.write(of_program(self.help or "", options))
 
 
 @cache
 def _program() -> Any:
-    app = typer.Typer(cls=_Commands, **_STYLE)
+    app = typer.Typer(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 
     @app.callback()
     def root(
@@ -203,7 +196,7 @@ def _version(given: bool) -> None:  # noqa: FBT001 - typer's callback
 def _help_all(ctx: typer.Context, given: bool) -> None:  # noqa: FBT001 - typer's callback
     if given:
         command: Any = ctx.command
-        TyperCommand.format_help(command, ctx, ctx.make_formatter())  # typer's own
+        print(of_command(command.row, whole=True))
         raise typer.Exit
 
 
@@ -218,7 +211,7 @@ _HELP_ALL: Final = typer.Option(
 
 
 def _parameters(row: Command) -> list[Any]:
-    """Typer's parameters; it makes them of the signature of a function, and that of this one says what the table says."""
+    """Typer's parameters, which it makes from the signature of a function: this one has the signature of the table."""
 
     def command() -> None: ...
 
@@ -230,13 +223,9 @@ def _parameters(row: Command) -> list[Any]:
 
 
 def _parameter(row: Option) -> inspect.Parameter:
-    """An option or an argument in typer's words; None means that it is not given."""
-    default = ... if row.required else None
-    common: dict[str, Any] = {"help": row.help, "show_default": False, "autocompletion": _names(row)}
-    if row.is_argument:
-        info = typer.Argument(default, metavar=row.flag, **common)
-    else:
-        info = typer.Option(default, *_flags(row), metavar=row.takes, rich_help_panel=row.panel, **common)
+    """Typer's declaration of an option or argument; None means not given."""
+    common: dict[str, Any] = {"help": row.help, "autocompletion": _names(row)}
+    info = typer.Argument(None, **common) if row.is_argument else typer.Option(None, *_flags(row), **common)
     return inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=row.type)
 
 
@@ -245,7 +234,7 @@ def _flags(row: Option) -> list[str]:
 
 
 def _names(row: Option) -> Callable[[typer.Context, str], list[str]] | None:
-    """The names that complete a value, from the table that the listing command shows; None where there is no such table."""
+    """The completion of a value, from the table that the listing command shows; None without such a table."""
     if not row.values:
         return None
 
@@ -258,7 +247,7 @@ def _names(row: Option) -> Callable[[typer.Context, str], list[str]] | None:
         tables: dict[str, Rows[Any]] = {"methods": ESTIMATORS, "presets": presets(), "schemas": schemas()}
         given = {name: value for name, value in ctx.params.items() if value is not None}
         with ExitStack() as stack:
-            with suppress(GrpoError):  # what is wrong with a file is said when the line is run
+            with suppress(GrpoError):  # errors in a file are reported when the line is run
                 stack.enter_context(beside(given))
             return [name for name in tables[row.values] if name.startswith(incomplete)]
 
@@ -266,9 +255,9 @@ def _names(row: Option) -> Callable[[typer.Context, str], list[str]] | None:
 
 
 def _converting(parameter: Any) -> Any:
-    """The parameter, with our rules for its value: typer's load pydantic and make a validator for every option.
+    """The parameter with our conversion of its value: typer's loads pydantic and makes a validator for every option.
 
-    Options that are typer's own (help, version, completion) are flags: there is nothing to convert.
+    Typer's own options (help, version, completion) are flags and need no conversion.
     """
 
     def process_value(ctx: Any, value: Any) -> Any:
@@ -278,17 +267,13 @@ def _converting(parameter: Any) -> Any:
         return parameter.callback(ctx, parameter, value) if parameter.callback else value
 
     parameter.process_value = process_value
-    if getattr(parameter, "is_flag", False):
-        parameter.metavar = ""
-    if parameter.param_type_name == "argument":
-        parameter.display_type_rich = lambda ctx: None  # noqa: ARG005 - the help shows <list[str]> beside INPUT
     return parameter
 
 
 def _value(row: Option, value: Any) -> Any:
-    """The value of an option from its text, by the rules of `--config` and the Python API; None where it is not given.
+    """The value of an option from its text, by the rules of `--config` and the Python API; None if it is not given.
 
-    An option that is required may still be in the file of --config.
+    A required option may still be in the config file.
     """
     if value is None or value in ((), []):
         return None

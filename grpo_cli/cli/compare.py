@@ -34,7 +34,7 @@ def compare(given: dict[str, Any]) -> None:
 
 
 def _options(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The options of each plan by what was written behind --preset and --method."""
+    """The options of each plan, by the text given to --preset or --method."""
     common = {name: value for name, value in given.items() if name in OPTIONS}
     known = {*OF_PART} - {"reward", "rollout_reward"}  # which columns are read is the same for all plans
     presets = [("preset", text) for text in given.get("compared_presets", ())]

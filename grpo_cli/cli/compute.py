@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from grpo_cli.cli.engine import refuse_engine, workers
-from grpo_cli.cli.output import file_of, is_silent, job_fields, progress, screen, show
+from grpo_cli.cli.output import file_of, is_silent, progress, screen, show
 from grpo_cli.errors import GateError, UsageError
-from grpo_cli.options.resolve import origin, output_fields, parts_fields, parts_of, plan_of, token_fields
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
 
 def compute(given: dict[str, Any]) -> None:
     """Compute advantages and write them, or explain what would be computed."""
-    from grpo_cli.runs.compute_files import run
+    from grpo_cli.runs.compute_files import Job, run
 
-    job = _job(given)
+    job = Job.of(given, summary=file_of(given, "summary"), silent=is_silent(given))
     refuse_engine(given)
     if given.get("stream"):
         show(given, _streamed(job), _summary, aside=True)
@@ -48,31 +47,6 @@ def compute(given: dict[str, Any]) -> None:
         show(given, done.facts, _summary)
 
 
-def _job(given: dict[str, Any]) -> Job:
-    from grpo_cli.options.conditions import Filter
-    from grpo_cli.read.build_table import Parts
-    from grpo_cli.runs.compute_files import Job
-    from grpo_cli.stats.facts import GATES
-    from grpo_cli.write.outputs import Output
-    from grpo_cli.write.token_lists import TokenColumns
-
-    parts = Parts.of(**parts_fields(given)) if "plan_by" in given else None
-    plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
-    plan = max(plans.values(), key=lambda one: "length" in one.needs)
-    tokens = token_fields(given, plan)
-    return Job(
-        **job_fields(given),
-        plan=plan,
-        parts=parts,
-        output=Output(**output_fields(given), tokens=None if tokens is None else TokenColumns(**tokens)),
-        gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
-        summary=file_of(given, "summary"),
-        dry_run=given.get("explain", False),
-        silent=is_silent(given),
-        origins={name: origin(own, plans[name]) for name, own in (parts_of(given) or {"": given}).items()},
-    )
-
-
 def _streamed(job: Job) -> dict[str, Any]:
     from grpo_cli.runs.compute_stream import run
 
@@ -82,6 +56,6 @@ def _streamed(job: Job) -> dict[str, Any]:
 
 
 def _summary(facts: Mapping[str, Any], console: Console) -> None:
-    from grpo_cli.render import summary  # it loads rich, which a run that says nothing does without
+    from grpo_cli.render import summary  # it loads rich, which a quiet run does not need
 
     summary.render(facts, console)

@@ -1,4 +1,4 @@
-"""Who reads and writes the files of a command: this process, or tasks on a Ray cluster."""
+"""Where files are read and written: in this process, or in tasks on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STDOUT: Final = "-"
 
 
 def workers(given: Mapping[str, Any], phase: Phase) -> AbstractContextManager[Workers]:
-    """The workers that --engine means; `phase` is told how far they are."""
+    """The workers for --engine; they report progress to `phase`."""
     refuse_engine(given)
     if given.get("engine") != "ray":
         from grpo_cli.runs.workers import HERE

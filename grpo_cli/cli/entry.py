@@ -1,4 +1,4 @@
-"""From the words of a command line to an exit status: errors become messages here, and nowhere else."""
+"""From a command line to an exit status; only here do errors become messages."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Any, Final, NoReturn
 from grpo_cli.cli.terminal import has_colours
 from grpo_cli.errors import GrpoError, printable
 
-# Modules and parsed rows are many objects and hardly a cycle: at Python's own 700 the collector walks all of them
-# again and again.
+# Modules and parsed rows are many objects with hardly a cycle: at Python's threshold of 700 the collector would walk
+# them again and again.
 _NEW_OBJECTS: Final = 100_000
 SIGNALLED: Final = 128  # the exit status after a signal is this and the number of the signal
-_SOON: Final = 0.02  # seconds until a signal is sent once more
+_SOON: Final = 0.02  # seconds until a signal is sent again
 INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 BROKEN_PIPE: Final = 141
-# A terminal that is closed sends the last of them; there is none on Windows.
+# A closed terminal sends SIGHUP, which Windows does not have.
 ENDING: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def main() -> NoReturn:
-    """Run the command line; never a traceback for what a user can cause."""
+    """Run the command line; what a user can cause is never a traceback."""
     gc.set_threshold(_NEW_OBJECTS)
     for number in ENDING:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup, and jobs in the background
@@ -37,7 +37,7 @@ def main() -> NoReturn:
         if sys.stdout is not None:
             sys.stdout.flush()
         _ignore_signals()
-        gc.freeze()  # the memory goes with the process, and need not be walked once more for cycles
+        gc.freeze()  # the memory goes with the process: no last search for cycles
     except KeyboardInterrupt:
         _leave(INTERRUPTED, "interrupted, nothing was left half-written")
     except BrokenPipeError:
@@ -46,8 +46,8 @@ def main() -> NoReturn:
         _leave(1, _system_words(error))
     except BaseException as error:
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
-            _leave(BROKEN_PIPE)  # rich would leave with 1, which is the status of an error
-        # A signal that arrives inside one of our functions that polars calls comes back in polars' words.
+            _leave(BROKEN_PIPE)  # rich would exit with 1, the status of an error
+        # polars turns a signal inside one of our functions that it calls into an exception of its own.
         if not _SIGNALS:
             raise
         _leave(SIGNALLED + _SIGNALS[0])
@@ -55,7 +55,7 @@ def main() -> NoReturn:
 
 
 def _run(words: Sequence[str]) -> int:
-    """Read the line and do what it says."""
+    """Parse the line and run its command."""
     from grpo_cli.cli.command import read
 
     debug = False
@@ -91,7 +91,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _words_of_others(error: BaseException) -> str:
-    """What is to be said of an error that Python or polars raises for what data can cause; nothing for other errors."""
+    """The message for an error of Python or polars that data can cause; empty for other errors."""
     if isinstance(error, MemoryError):
         return "not enough memory for this input"
     if isinstance(error, RuntimeError) and "new thread" in str(error):
@@ -104,16 +104,16 @@ def _words_of_others(error: BaseException) -> str:
 
 
 def _system_words(error: OSError) -> str:
-    """What the operating system refused: a full disk, a directory without permission, a closed stream."""
+    """The message for an error of the operating system: a full disk, a missing permission, a closed stream."""
     where = f"{error.filename}: " if error.filename else "reading or writing failed: "
     return f"{where}{(error.strerror or str(error)).lower()}"
 
 
-_SIGNALS: Final[list[int]] = []  # the signals that have come in to end the run
+_SIGNALS: Final[list[int]] = []  # the signals received that end the run
 
 
 def _signalled(number: int, _: object) -> NoReturn:
-    """Unwind, so that temporary files go."""
+    """Unwind, so that temporary files are removed."""
     _SIGNALS.append(number)
     if number == signal.SIGINT:
         raise KeyboardInterrupt
@@ -121,7 +121,7 @@ def _signalled(number: int, _: object) -> NoReturn:
 
 
 def _unraisable(args: Any) -> None:
-    """A signal that comes in where Python cannot raise, inside a callback of the garbage collector, is sent once more."""
+    """A signal that arrives where Python cannot raise, in a callback of the garbage collector, is sent again."""
     if not _SIGNALS:
         sys.__unraisablehook__(args)
         return
@@ -131,7 +131,7 @@ def _unraisable(args: Any) -> None:
 
 
 def _ignore_signals() -> None:
-    """Nothing is left to unwind, and an exception while the interpreter ends would be a traceback."""
+    """There is nothing left to unwind, and an exception at interpreter exit would print a traceback."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
 
@@ -140,7 +140,7 @@ def _leave(status: int, message: str = "") -> NoReturn:
     _ignore_signals()
     if message:
         _say(message)
-    # Whatever is still buffered for a reader that has gone would raise once more at exit.
+    # Output that is still buffered for a closed pipe would raise again at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(status)
 

@@ -1,4 +1,4 @@
-"""What `-h` and `--help` say: one screen, an option a line. `--help-all`, the whole, is typer's."""
+"""The text of `-h` and `--help` (one screen, one line per option) and of `--help-all` (all options, with their full text)."""
 
 from __future__ import annotations
 
@@ -6,52 +6,55 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Final
 
 from grpo_cli.cli.terminal import has_colours
 from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
 
+PROGRAM: Final = "grpo-adv"
 HELP_ALL: Final = "--help-all"
-_LABEL: Final = 31  # columns of names; what is longer has its text on the next line
+_LABEL: Final = 31  # columns of names; a longer name has its text on the next line
 _INDENT: Final = 2
 _NARROWEST: Final = 60  # columns
 
 
-def of_command(program: str, row: Command) -> str:
-    """What the command does, an example, its argument, and the options that most runs need, panel by panel."""
-    shown = [EVERY[name] for name in row.common or row.options]
+def of_command(row: Command, *, whole: bool = False) -> str:
+    """What the command does, an example, its argument, and its options by panel: those that most runs need, or with `whole` all."""
+    shown = [EVERY[name] for name in (() if whole else row.common) or row.options]
+    line = partial(_line, whole=whole)
     taken = [] if row.argument is None else [row.argument]
     words = [f"{one.flag}{'...' if one.type is not str else ''}" if one.required else f"[{one.flag}]" for one in taken]
     parts = [
-        (" ".join([program, row.name, *words, "[OPTIONS]"]), ()),
+        (" ".join([PROGRAM, row.name, *words, "[OPTIONS]"]), ()),
         (_wrapped(row.help), ()),
         ("Example", [f"{' ' * _INDENT}{row.example}"]),
         (_wrapped(row.more), ()),
-        ("Argument" if taken else "", _lines(map(_line, taken))),
-        *((panel, _lines(map(_line, rows))) for panel, rows in groupby(shown, lambda one: one.panel)),
+        ("Argument" if taken else "", _lines(map(line, taken))),
+        *((panel, _lines(map(line, rows))) for panel, rows in groupby(shown, lambda one: one.panel)),
     ]
-    more = f"all {len(row.options)} options: {program} {row.name} {HELP_ALL}" if row.common else ""
+    more = f"all {len(row.options)} options: {PROGRAM} {row.name} {HELP_ALL}" if row.common and not whole else ""
     return _page([*parts, (more, ())])
 
 
-def of_program(program: str, text: str, options: Iterable[tuple[str, str]]) -> str:
+def of_program(text: str, options: Iterable[tuple[str, str]]) -> str:
     """The commands, and the options of the program itself."""
     commands = [(row.name, row.help) for row in COMMANDS.values()]
     return _page(
         [
-            (f"{program} COMMAND [OPTIONS]", ()),
+            (f"{PROGRAM} COMMAND [OPTIONS]", ()),
             (_wrapped(text), ()),
             ("Commands", _lines(commands, label=max(len(name) for name in COMMANDS))),
             ("Options", _lines((name, text.removesuffix(".")) for name, text in options)),
-            (f"the options of a command: {program} COMMAND --help", ()),
+            (f"the options of a command: {PROGRAM} COMMAND --help", ()),
         ]
     )
 
 
-def _line(row: Option) -> tuple[str, str]:
-    flags = ", ".join(filter(None, (row.flag, row.short)))
-    return f"{flags} {row.takes}".rstrip(), row.brief or row.help.removesuffix(".")
+def _line(row: Option, *, whole: bool) -> tuple[str, str]:
+    flags = ", ".join(filter(None, (row.flag, row.other, row.short)))
+    return f"{flags} {row.takes}".rstrip(), row.help if whole else row.brief or row.help.removesuffix(".")
 
 
 def _lines(rows: Iterable[tuple[str, str]], *, label: int = _LABEL) -> list[str]:
@@ -59,7 +62,9 @@ def _lines(rows: Iterable[tuple[str, str]], *, label: int = _LABEL) -> list[str]
     lines = []
     for name, text in rows:
         start = " " * (_INDENT + label + _INDENT)
-        first, *rest = textwrap.wrap(text, _width(), initial_indent=start, subsequent_indent=start)
+        first, *rest = textwrap.wrap(
+            text, _width(), initial_indent=start, subsequent_indent=start, break_on_hyphens=False
+        )
         if len(name) > label:
             lines += [f"{' ' * _INDENT}{name}", first, *rest]
         else:
@@ -72,7 +77,7 @@ def _wrapped(text: str) -> str:
 
 
 def _page(parts: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Titles with the lines below them; titles of lines are bold on a terminal."""
+    """Titles with the lines below them; on a terminal the titles of lines are bold."""
     bold = has_colours(sys.stdout)
     titled = ((f"\x1b[1m{title}\x1b[0m" if bold and lines else title, lines) for title, lines in parts if title)
     return "\n\n".join("\n".join([title, *lines]) for title, lines in titled)

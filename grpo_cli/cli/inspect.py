@@ -1,4 +1,4 @@
-"""`grpo-adv inspect`: what the rewards look like, before anything is computed from them."""
+"""`grpo-adv inspect`: what the rewards look like before anything is computed from them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.cli.engine import workers
-from grpo_cli.cli.output import as_json, job_fields, progress, screen, show
-from grpo_cli.engine.plan import Plan
+from grpo_cli.cli.output import as_json, progress, screen, show
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import binding_fields, of_other_reward, parts_fields, plan_of, view_fields
-from grpo_cli.options.table import COMMANDS, EVERY, command_line
+from grpo_cli.options.resolve import refuse_beside
+from grpo_cli.options.table import COMMANDS, command_line
 
 if TYPE_CHECKING:
     from grpo_cli.runs.inspect import Job
-    from grpo_cli.runs.rescored import Other
     from grpo_cli.stats.inspection import Inspection, Parted
 
 SAME_ROLLOUTS: Final = "both inputs have the same rollouts with other rewards: --rescored shows what that changes"
@@ -53,34 +51,31 @@ def inspect(given: dict[str, Any]) -> None:
 
 
 def _browse(given: dict[str, Any], facts: Mapping[str, Any]) -> str:
-    """The command that shows the texts of these groups; nothing where they are of standard input, or of parts."""
+    """The command that shows the texts of these groups; empty for standard input and for parts."""
     if "-" in given["inputs"] or "plan_by" in given:
         return ""
     here = {"by", "config", "debug", "quiet", "sort"}
     same = {name: value for name, value in given.items() if name in COMMANDS["browse"].takes and name not in here}
     listed = [*facts["listed"]["most"], *facts["listed"]["least"]]
-    if listed and "where" not in given:  # which numbers the groups that are left
+    if listed and "where" not in given:  # which changes the numbers of groups
         same["show"] = f"#{listed[0]['number']}"
     return command_line("browse", {**same, "inputs": given["inputs"] if len(given["inputs"]) == 1 else ["FILES"]})
 
 
 def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
     """Read the files and look at them, at each part with --plan-by; `more` are further fields of the job."""
-    from grpo_cli.read.build_table import Parts
-    from grpo_cli.runs.inspect import run_parts
+    from grpo_cli.runs.inspect import run, run_parts
 
-    if "plan_by" not in given:
-        return inspected(given, **more)
-    job, parts = _job(given, **more), Parts.of(**parts_fields(given))
+    job = _job(given, **more)
     with progress(given) as phase, workers(given, phase) as tasks:
-        return run_parts(job, parts, phase, tasks)
+        return run(job, phase, tasks) if job.parts is None else run_parts(job, job.parts, phase, tasks)
 
 
 def _against(given: dict[str, Any]) -> None:
     """Show how solve rates changed from another run to this one."""
     from grpo_cli.render import against as view
 
-    _refuse_beside("before", given, "show", "format", "by", "where", "fail_on")
+    refuse_beside("before", given, "show", "format", "by", "where", "fail_on")
     show(given, compared(inspected(given), given)[0], view.render)
 
 
@@ -89,26 +84,19 @@ def _rescored(given: dict[str, Any]) -> None:
     from grpo_cli.render import rescored as view
     from grpo_cli.stats.facts import REWARD_GATES, reward_gates
 
-    _refuse_beside("rescored" if "rescored" in given else "rescored_column", given, "show", "sort")
+    refuse_beside("rescored" if "rescored" in given else "rescored_column", given, "show", "sort")
     if given.get("format") == "csv":
         raise UsageError("--rescored has several tables, and CSV has one", "--format md and --json have all of them")
     gate = Filter.parse(given["fail_on"], REWARD_GATES) if "fail_on" in given else None
     facts = inspected(given, whole=gate is not None).facts
     said = {**facts["rescored"], **{name: facts[name] for name in ("inputs", "warnings")}}
     if "format" in given:
-        _refuse_beside("format", given, "json")
+        refuse_beside("format", given, "json")
         print(view.markdown(said), end="")
     else:
         show(given, said, view.render)
     if gate is not None:
         gate.check(reward_gates, facts)
-
-
-def _refuse_beside(name: str, given: dict[str, Any], *others: str) -> None:
-    """Refuse options that say nothing beside this one."""
-    other = next((EVERY[one].flag for one in others if one in given), None)
-    if other is not None:
-        raise UsageError(f"{EVERY[name].flag} and {other} cannot be combined", "leave one of them out")
 
 
 def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[dict[str, Any], Inspection]:
@@ -124,7 +112,7 @@ def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[dict[
             error.inside(f"--against {given['before']}")
         raise
     facts = against(now, before)
-    changed = facts["same"] < facts["prompts"]  # else it may be the same file twice
+    changed = facts["same"] < facts["prompts"]  # otherwise it may be the same file twice
     hint = [SAME_ROLLOUTS] if changed and same_rollouts(now, before, facts["key"]) else []
     changes = {
         **facts,
@@ -147,36 +135,12 @@ def inspected(given: dict[str, Any], **more: Any) -> Inspection:
 
 def _job(given: dict[str, Any], **more: Any) -> Job:
     from grpo_cli.runs.inspect import Job
-    from grpo_cli.stats.inspection import View
 
     if "-" in {given.get("before"), given.get("rescored")} and "-" in given["inputs"]:
-        raise UsageError("both runs are standard input", "only one of them can be")
-    for name in ("before", "rescored", "rescored_column"):
-        if name in given:
-            _refuse_beside(name, given, "plan_by", *(("rescored", "rescored_column") if name == "before" else ()))
-    other = _other_reward(given)
-    return Job(
-        **job_fields(given),
-        plan=Plan() if "plan_by" in given else plan_of(given),
-        view=View(**view_fields(given), by_steps="report" in more or other is not None),
-        where=Filter.parse(given["where"]) if "where" in given else None,
-        other=other,
-        **more,
-    )
-
-
-def _other_reward(given: dict[str, Any]) -> Other | None:
-    """Where the other reward is: in the inputs of --rescored, else in the column of --rescored-column."""
-    if not {"rescored", "rescored_column"} & {*given}:
-        return None
-    from grpo_cli.read.tables import Binding
-    from grpo_cli.runs.rescored import Other
-
-    theirs = of_other_reward(given)
-    inputs = [given["rescored"]] if "rescored" in given else []
-    if not inputs and given.get("reward") == theirs["reward"]:
-        raise UsageError("--reward and --rescored-column are the same column", "name the new one with --reward")
-    return Other(inputs=inputs, plan=plan_of(theirs), binding=Binding(**binding_fields(theirs)))
+        raise UsageError("both runs are read from standard input", "only one of them can be")
+    if "before" in given:
+        refuse_beside("before", given, "plan_by", "rescored", "rescored_column")
+    return Job.of(given, **more)
 
 
 def _table(found: Inspection | Parted, given: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`grpo-adv methods`: what can be computed, and how each of it is defined."""
+"""`grpo-adv methods`: the methods and their definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every command does with its result: the summary on the right stream, as text or JSON, and progress meanwhile."""
+"""What commands share: the summary as text or JSON on the right stream, and progress."""
 
 from __future__ import annotations
 
@@ -21,19 +21,8 @@ Given = Mapping[str, Any]
 Facts = Mapping[str, Any]
 
 
-def job_fields(given: Given) -> dict[str, Any]:
-    """What the jobs of most commands have: the inputs, and their columns."""
-    from grpo_cli.options.resolve import binding_fields
-    from grpo_cli.read.tables import Binding
-
-    return {
-        "inputs": given["inputs"],
-        "binding": Binding(**binding_fields(given)),
-    }
-
-
 def file_of(given: Given, name: str) -> Path | None:
-    """The path of an option that names a file to write; None where it is not given. An object in a store will not do."""
+    """The path of an option that names a file to write; None if it is not given. It must be a local file."""
     if name not in given:
         return None
     if is_url(given[name]):
@@ -43,9 +32,9 @@ def file_of(given: Given, name: str) -> Path | None:
 
 
 def show(given: Given, facts: Facts, render: Callable[[Any, Console], None], *, aside: bool = False) -> None:
-    """Print the facts as the options say: to standard output, or to standard error where data went to the former.
+    """Print the facts to standard output, or to standard error if data went there, and write the file of --summary.
 
-    They go into the file of --summary, too. `aside` says that data went to standard output where the facts do not.
+    `aside` says that data went to standard output although the facts do not list it.
     """
     if "config" in given:
         facts = {**facts, "config": given["config"]}
@@ -59,24 +48,24 @@ def show(given: Given, facts: Facts, render: Callable[[Any, Console], None], *, 
 
 
 def is_silent(given: Given) -> bool:
-    """Whether nobody is shown what there is to say of the result."""
+    """Whether the result is shown to nobody."""
     return "quiet" in given and not {"json", "summary", "explain"} & {*given}
 
 
 def screen(stream: IO[str] | None = None) -> Console:
-    """A console without colours of its own making: on standard output unless another stream is given."""
+    """A console without automatic highlighting, on standard output unless another stream is given."""
     from rich.console import Console
 
     return Console(file=stream, highlight=False)
 
 
 def as_json(facts: Facts) -> str:
-    """Facts as JSON; a bare NaN is an error."""
+    """Facts as JSON; NaN is an error."""
     return json.dumps(dict(facts), indent=2, default=str, allow_nan=False)
 
 
 def listing(given: Given, view: Any, table: Rows[Any]) -> None:
-    """Everything that a view lists of a table, or the one row that is named."""
+    """Show a whole table, or the row that is named."""
     name = given.get("name")
     if given.get("json"):
         facts = [view.as_dict(row.name) for row in table.values()] if name is None else view.as_dict(name)
@@ -88,7 +77,7 @@ def listing(given: Given, view: Any, table: Rows[Any]) -> None:
 
 
 def progress(given: Given) -> AbstractContextManager[Callable[..., None]]:
-    """Give a function that names the phase of a run; it shows them on a terminal, unless --quiet."""
+    """A function that is called with each phase of a run, and shows it on a terminal unless --quiet."""
     if given.get("quiet") or sys.stderr is None or not sys.stderr.isatty():
         return nullcontext(lambda *_: None)
     from rich.console import Console
@@ -104,10 +93,10 @@ def _save(path: Path, text: str, *, force: bool) -> None:
     try:
         with replacing(path, force=force) as handle:
             handle.write(f"{text}\n".encode())
-    except UsageError:  # it was not there when the run began
+    except UsageError:  # created since the run began
         cure = "add --force to replace it, or give another name"
-        raise UsageError(f"--summary {path} exists, all other outputs are written", cure) from None
+        raise UsageError(f"--summary {path} exists; all other outputs were written", cure) from None
     except (DataError, OSError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
         why = (cause.strerror or str(cause)).lower() if isinstance(cause, OSError) else str(error)
-        raise DataError(f"--summary {path} cannot be written: {why}", "all other outputs are written") from None
+        raise DataError(f"--summary {path} cannot be written: {why}", "all other outputs were written") from None

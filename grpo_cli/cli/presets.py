@@ -1,4 +1,4 @@
-"""`grpo-adv presets`: what the frameworks compute, and how each of it is defined."""
+"""`grpo-adv presets`: what the frameworks compute, and the definitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grpo_cli.options.resolve import unknown_preset
 
 
 def presets(given: dict[str, Any]) -> None:
-    """List the presets, those of a framework or with a word in their names, or explain one."""
+    """List all presets, or those of a framework or with a word in their names, or explain one."""
     from grpo_cli.render import presets as view
 
     name = given.get("name")

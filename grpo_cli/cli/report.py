@@ -1,4 +1,4 @@
-"""`grpo-adv report`: what `inspect` says, as a page to send around or as a picture."""
+"""`grpo-adv report`: the findings of `inspect` as a page to share, or as an image."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.stores import is_url, shown
 
 NEEDS: Final = ("altair", "vl_convert")
-# They change nothing in the page: a run that is repeated with one of them writes the same bytes.
+# They do not change the page: a run with them writes the same bytes as one without.
 UNSEEN: Final = frozenset({"--force", "--quiet", "-q", "--debug"})
 
 
 def report(given: dict[str, Any]) -> None:
-    """Draw what `inspect` finds, into a file of the kind that its suffix names."""
+    """Plot what `inspect` finds into a file; its suffix chooses the kind."""
     from grpo_cli.render.report import KINDS
     from grpo_cli.stats.inspection import Inspection
 
@@ -52,12 +52,12 @@ def report(given: dict[str, Any]) -> None:
 
 
 def _command(words: Sequence[str]) -> str:
-    """The command line that a page names, with no signature or password of an address."""
+    """The command line for the page, without signatures and passwords in URLs."""
     return shlex.join(["grpo-adv", *(shown(word) if is_url(word) else word for word in words if word not in UNSEEN)])
 
 
 def _beside(source: str) -> Path:
-    """The page beside the first input, with its name; an error where that is no file or directory."""
+    """The default page: next to the first input, with its name; an error if that is no file or directory."""
     path = Path(source)
     if source == "-" or is_url(source) or (has_magic(source) and not path.exists()):
         what = "standard input" if source == "-" else "objects" if is_url(source) else f"all that {source} matches"

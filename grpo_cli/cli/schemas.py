@@ -1,4 +1,4 @@
-"""`grpo-adv schemas`: which layouts are known, and which one a file has."""
+"""`grpo-adv schemas`: the known layouts, and which one a file has."""
 
 from __future__ import annotations
 

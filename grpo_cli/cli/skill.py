@@ -1,4 +1,4 @@
-"""`grpo-adv skill`: what a coding agent should know of this tool."""
+"""`grpo-adv skill`: what a coding agent should know about this tool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SOURCE: Final = Path(__file__).parents[1] / "skills" / NAME / "SKILL.md"
 
 
 def skill(given: dict[str, Any]) -> None:
-    """Print the skill, or write it below a folder of skills."""
+    """Print the skill, or write it into a folder of skills."""
     text = SOURCE.read_text(encoding="utf-8")
     if "install" not in given:
         print(text, end="")

@@ -1,4 +1,4 @@
-"""What a terminal can show; loaded before any error and any help."""
+"""What a terminal can show; loaded before any error or help is printed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from typing import IO
 
 
 def has_colours(stream: IO[str] | None) -> bool:
-    """Whether colours and bold letters are welcome on a stream."""
+    """Whether to use colours and bold on a stream."""
     terminal = stream is not None and stream.isatty()
     return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

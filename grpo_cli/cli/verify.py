@@ -1,4 +1,4 @@
-"""`grpo-adv verify`: the output without the added columns is the input."""
+"""`grpo-adv verify`: check that the output without the added columns is the input."""
 
 from __future__ import annotations
 

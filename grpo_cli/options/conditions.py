@@ -1,7 +1,7 @@
-"""The one filter grammar: `0.1 <= mean <= 0.9 and std > 0`.
+"""The grammar of conditions: `0.1 <= mean <= 0.9 and std > 0`.
 
 Comparisons (chained, as in mathematics), `and`, `or`, `not`, brackets, + - * /, numbers, quoted text and names.
-It is Python's own expression syntax with everything else refused, so there is no second grammar to learn.
+It is a subset of Python's expressions, so there is no second grammar to learn.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Filter:
 
     @classmethod
     def parse(cls, text: str, known: Collection[str] = ()) -> Filter:
-        """Read a condition, or say where it stops being one; its names must be `known`, if that is given.
+        """Parse a condition, or raise an error that shows where it fails; its names must be `known`, if that is given.
 
         Without known names it is a condition on the facts of a group.
         """
@@ -69,7 +69,7 @@ class Filter:
         return list(dict.fromkeys(node.id for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset))))
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether it is true of these quantities; a quantity that is missing makes a comparison false."""
+        """Whether it is true for these quantities; a comparison with a missing quantity is false."""
         import polars as pl
 
         for name in self.names:
@@ -90,7 +90,7 @@ class Filter:
         facts: Mapping[str, Any],
         written: Written | None = None,
     ) -> None:
-        """Raise a gate error with the facts where the condition holds of their quantities, or of those of a part."""
+        """Raise a gate error with the facts if the condition holds for their quantities, or for those of a part."""
         for part in facts.get("parts", [facts]):
             values = gates(part)
             if self.holds(values):
@@ -102,12 +102,12 @@ class Filter:
                 raise error
 
     def expression(self) -> pl.Expr:
-        """The same as a column of true and false, for a frame that has the quantities as columns; none is NaN."""
+        """The same as a boolean column, for a frame with the quantities as columns, none of them NaN."""
         return _condition(self.tree)
 
     @property
     def parts(self) -> list[Filter]:
-        """The conditions that all have to hold, each by itself."""
+        """The conditions that all have to hold, one by one."""
         parts = ((ast.unparse(node), node) for node in _conjuncts(self.tree))
         return [Filter(text.replace("pass_at_", "pass@"), node) for text, node in parts]
 
@@ -122,7 +122,7 @@ _ALLOWED: Final = (
 
 
 def _check(tree: ast.expr, text: str, example: str) -> None:
-    """Raise a usage error where the text is more than a condition, or `and`, `or` and `not` join what is none."""
+    """Raise a usage error if the text is more than a condition, or if `and`, `or` and `not` join anything else."""
     for node in ast.walk(tree):
         # An operator has no text of its own: what it is part of is shown.
         operators = [o for o in ast.iter_child_nodes(node) if isinstance(o, (ast.operator, ast.cmpop, ast.unaryop))]
@@ -190,7 +190,7 @@ def _term(node: ast.expr) -> pl.Expr:
         case ast.Name():
             return pl.col(node.id)
         case ast.Constant():
-            if isinstance(node.value, int):  # one that no double holds is larger than any quantity
+            if isinstance(node.value, int):  # one beyond the range of doubles is larger than any quantity
                 return pl.lit(float(node.value) if node.value <= sys.float_info.max else math.inf)
             return pl.lit(node.value)
         case ast.UnaryOp(op=ast.USub()):

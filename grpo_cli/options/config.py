@@ -1,6 +1,6 @@
-"""Files of options: `--config`, which may hold any, and the file of the working folder, which may not overwrite or send.
+"""Config files: `--config`, which may set any option, and the file of the working folder, which may not overwrite or send.
 
-Also files of presets and schemas beside a run.
+Also the files of --presets and --schemas.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _FORMULA: Final = FORMULA | {"compared_presets", "contenders"}
 class _File(NamedTuple):
     name: str  # as it is shown
     content: Mapping[str, Any]
-    known: Mapping[str, str]  # the option behind each key that may stand in it
+    known: Mapping[str, str]  # the option for each key that it may have
     hint: str = ""
 
 
 def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, search: bool = False) -> dict[str, Any]:
-    """What a file says, where no flag says otherwise; `config` is the file that was read.
+    """The given options, completed by those of a config file; `config` is the file that was read.
 
     With `search` it is the file of the working folder, if there is no --config. A file of --config may hold the options that the
     command `takes`, and those of `compute` that do not apply to it: one file may serve several commands.
@@ -66,8 +66,8 @@ def _named(path: str, takes: Mapping[str, Option]) -> _File:
 def _found(takes: Mapping[str, Option], given: Given) -> _File | None:
     """The file that GRPO_ADV_CONFIG names, else that of the working folder, else the section of its project; None without any.
 
-    Folders above are not searched. What it may set is a field of the table of options: nobody knows who wrote a folder.
-    It says neither which plans are compared, nor anything of columns that nobody asked for.
+    Parent folders are not searched. The table of options says what it may set: nobody knows who wrote the folder.
+    For `compare` its presets and methods are ignored, and without --write its output options.
     """
     name = os.environ.get(VARIABLE)
     if name or os.path.isfile(FILE):  # noqa: PTH113 - a folder that cannot be searched has no such file
@@ -76,7 +76,7 @@ def _found(takes: Mapping[str, Option], given: Given) -> _File | None:
         content = _parsed(raw, name, f"{_BY_NAME}; {_LEAVE_OUT}")
     elif os.path.isfile(PROJECT):  # noqa: PTH113
         raw = _bytes(PROJECT, _LEAVE_OUT)
-        if SECTION.encode() not in raw:  # it need not be TOML to be none of our business
+        if SECTION.encode() not in raw:  # without our section it need not be valid TOML
             return None
         tools = _parsed(raw, PROJECT, f"{_BY_NAME}; {_LEAVE_OUT}").get("tool")
         section = tools.get(SECTION) if isinstance(tools, Mapping) else None
@@ -84,7 +84,7 @@ def _found(takes: Mapping[str, Option], given: Given) -> _File | None:
             return None
         name = f"[tool.{SECTION}] in {PROJECT}"
         if not isinstance(section, Mapping):
-            raise UsageError(f"{name} is no table", _LEAVE_OUT)
+            raise UsageError(f"{name} is not a table", _LEAVE_OUT)
         content = dict(section)
     else:
         return None
@@ -95,7 +95,7 @@ def _found(takes: Mapping[str, Option], given: Given) -> _File | None:
         if foreign or not (row is None or row.in_folder):
             what = f"{key} to {foreign} of an installed package," if foreign else f"{key},"
             raise UsageError(
-                f"{name} sets {what} which a file of the working folder may not",
+                f"{name} sets {what} which a file of the working folder may not set",
                 f"give --{key} on the command line; {_LEAVE_OUT}",
             )
     if "write" not in takes:
@@ -106,7 +106,7 @@ def _found(takes: Mapping[str, Option], given: Given) -> _File | None:
 
 
 def _of_package(name: str, value: Any) -> str:
-    """A name in the value of an option that is not built in, if there is one: to use it would import a package."""
+    """The name in an option's value that is not built in, if there is one: using it would import a package."""
     if name == "plans":
         named = (_of_package(*one) for own in value.values() for one in own.items() if one[0] != WITH)
         return next(filter(None, named), "")
@@ -125,7 +125,7 @@ def _of_package(name: str, value: Any) -> str:
 
 @contextmanager
 def beside(given: Given) -> Iterator[None]:
-    """Have the presets and schemas of the files that are given."""
+    """Add the presets and schemas of the files that are given."""
     with ExitStack() as stack:
         for name, rows in (("presets", presets()), ("schemas", schemas())):
             if name in given:
@@ -136,22 +136,22 @@ def beside(given: Given) -> Iterator[None]:
 
 
 def _keys(rows: tuple[Option, ...]) -> dict[str, str]:
-    """The option behind each key; of two with one flag the last, which is the command's own."""
+    """The option for each key; if two share a flag the last, which is the command's own."""
     no_keys = {"config", "no_config"}
     return {row.flag.removeprefix("--"): row.name for row in rows if row.name not in no_keys and not row.is_argument}
 
 
 def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str, Any]:
-    """The options of a file below those that were given.
+    """The given options, and below them those of a file.
 
-    A preset, a method or a formula that is given stands in the place of those of the file.
+    A preset, method or formula that is given replaces those of the file.
     """
     for key in file.content:
         if key not in file.known:
             raise unknown_option(f"option in {file.name}", key, file.known, file.hint)
     config = dict(normalized(file.known[key], value, f" in {file.name}") for key, value in file.content.items())
     if "plan_by" in config and "plan_by" not in takes and "scale" in takes:  # one plan on all rows is another result
-        hint = "give it another file of options, or --no-config"
+        hint = "use another config file, or --no-config"
         raise UsageError(f"{file.name} sets plan-by, and this command computes one plan on all rows", hint)
     config = {name: value for name, value in config.items() if name in takes}
     is_same_method = "method" in given and given["method"] == config.get("method")
@@ -164,7 +164,7 @@ def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str,
             if name == one or {name, one} <= FORMULA - {"param"}:
                 wrong = f"{OPTIONS[name].flag} is given, and [plan.{value}] in {file.name} sets {one.replace('_', '-')}"
                 raise UsageError(wrong, f"leave one of them out, or give --plan {value}:...")
-    # Flags stand last: among settings of the same field the last one counts.
+    # Flags come last: the last setting of a field counts.
     weaker = {name: value for name, value in config.items() if name not in given}
     both: dict[str, Any] = {
         name: [*config[name], *given[name]] for name in ("param", "set") if name in config and name in given
@@ -192,7 +192,7 @@ def _check_values(given: Given) -> None:
 
 
 def _bytes(path: str, hint: str) -> bytes:
-    """What a file holds, up to the limit."""
+    """The content of a file, up to the limit."""
     try:
         with open(path, "rb") as handle:  # noqa: PTH123 - a name as it was given
             raw = handle.read(LARGEST_CONFIG + 1)
@@ -206,5 +206,5 @@ def _bytes(path: str, hint: str) -> bytes:
 def _parsed(raw: bytes, path: str, hint: str) -> dict[str, Any]:
     try:
         return tomllib.loads(raw.decode())
-    except (ValueError, RecursionError) as error:  # also bytes that are no text, and an integer of 5,000 digits
+    except (ValueError, RecursionError) as error:  # also invalid UTF-8, and an integer of 5,000 digits
         raise DataError(f"not TOML ({error})", hint, place=path) from None

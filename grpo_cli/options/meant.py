@@ -1,4 +1,4 @@
-"""What people mean by names that are in no table: those of algorithms and of other tools' options, a sentence each."""
+"""Hints for names we do not have: algorithms and options of other tools, a sentence each."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ MEANT: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 
 
 def meant(option: str, name: str) -> str:
-    """What is meant by a value of an option that is in no table; nothing where that is not known."""
+    """The hint for an unknown value of an option; empty if there is none."""
     return MEANT.get(option, {}).get(_plain(name), "")
 
 
 def unknown_option(kind: str, name: str, known: Iterable[str], lost: str = "") -> UnknownName:
-    """The error for an option that is not among the known ones: what it means, else those with a near name, else `lost`.
+    """The error for an unknown option: its hint, else known options with a near name, else `lost`.
 
-    A sentence about options that are not among them is left out.
+    A hint that names other options is left out.
     """
     names, sentence = list(known), meant("", name)
     flags = {*re.findall(r"--([a-z-]*[a-z])", sentence)}

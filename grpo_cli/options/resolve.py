@@ -1,7 +1,6 @@
 """From options (typed, written in a file, or given in Python) to a plan, and to the fields of what a run takes.
 
-Dictionaries of options end here: a Binding, an Output, a View and a Choice are made of the fields, by those who may
-import them.
+`Job.of` of each run makes a Binding, an Output, a View or a Choice of the fields: this room may not import them.
 """
 
 from __future__ import annotations
@@ -48,18 +47,20 @@ def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
         return name, [str(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
     if hint is str and not isinstance(value, str):
         value = ":".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    shown = name if name in OPTIONS else EVERY[name].flag.removeprefix("--")
-    return name, typed(value, hint, f"{shown}{where}")
+    key = EVERY[name].flag.removeprefix("--")
+    return name, typed(value, hint, f"{key}{where}" if where else key.replace("-", "_"))
 
 
 def _plans(value: Any, where: str = "") -> dict[str, dict[str, Any]]:
-    """The options of the plan of each value, from tables or from texts such as `math:preset=trl-grpo,scale=batch`."""
+    """The options of the plan for each value, from tables or from texts such as `math:preset=trl-grpo,scale=batch`."""
     plans: dict[str, dict[str, Any]] = {}
     for item in value if isinstance(value, list) else value.items() if isinstance(value, Mapping) else [value]:
         if isinstance(item, str):
             of, sign, options = item.partition(":")
             if not sign:
-                raise UsageError(f"--plan {item!r} names no plan", "write --plan VALUE:OPTION=X, as math:method=rloo")
+                raise UsageError(
+                    f"--plan {item!r} names no plan", "write --plan VALUE:OPTION=X, for example math:method=rloo"
+                )
             own = own_options([text.strip() for text in options.split(",") if text.strip()], (*OF_PART, WITH))
         elif isinstance(item, tuple) and isinstance(item[1], Mapping):
             of, own = str(item[0]), {}
@@ -71,7 +72,7 @@ def _plans(value: Any, where: str = "") -> dict[str, dict[str, Any]]:
                     raise _not_of_a_plan(f"[plan.{of}]{where}", str(key), [one.replace("_", "-") for one in OF_PART])
                 own |= [normalized(name, inner, f" of [plan.{of}]{where}")]
         else:
-            raise UsageError(f"plan{where} holds no tables", "a plan is a table of options, as [plan.math]")
+            raise UsageError(f"plan{where} has no tables", "a plan is a table of options, such as [plan.math]")
         if of in plans:
             raise UsageError(f"two plans for {of!r}", "give each value one --plan")
         plans[of] = own
@@ -87,7 +88,7 @@ def _not_of_a_plan(place: str, key: str, known: Collection[str]) -> UnknownName:
 
 
 def own_options(texts: Iterable[str], known: Collection[str]) -> dict[str, Any]:
-    """The options that stand behind the name of a plan, each as OPTION=X."""
+    """The options after the name of a plan, each as OPTION=X."""
     given: dict[str, Any] = {}
     names = [name.replace("_", "-") for name in (*OPTIONS, WITH) if name in known]
     for text in texts:
@@ -104,9 +105,9 @@ def own_options(texts: Iterable[str], known: Collection[str]) -> dict[str, Any]:
 
 
 def parts_of(given: Given) -> dict[str, Given]:
-    """The options of the plan of each part of --plan-by: its own, and below them those of the run; none without --plan-by.
+    """The options of each part of --plan-by: its own, and below them those of the run; empty without --plan-by.
 
-    A plan that names its preset, method or formula has nothing of another one that is named beside the plans.
+    A plan with its own preset, method or formula ignores those given for the run.
     """
     parts: dict[str, dict[str, Any]] = {}
     of_values = given.get("plans", {}) if "plan_by" in given else {}
@@ -115,10 +116,10 @@ def parts_of(given: Given) -> dict[str, Given]:
     for value, own in plans.items():
         left_out = {*BY_VALUE, *(FORMULA if FORMULA - {"param"} & {*own} else ())}
         parts[value] = {**{name: one for name, one in given.items() if name not in left_out}, **own}
-    # What is given beside the plans is for those that read it; where none does, it is refused.
+    # An option of the run applies to the plans that read it; if none does, it is refused.
     unused: dict[str, set[str]] = {}
     for value, part in parts.items():
-        with suppress(UsageError):  # whoever makes its plan says so
+        with suppress(UsageError):  # raised again when its plan is made
             unused[value] = {*_without_effect(part)}
     for value, names in unused.items():
         for name in names - {*plans[value]}:
@@ -128,7 +129,7 @@ def parts_of(given: Given) -> dict[str, Given]:
 
 
 def parts_fields(given: Given) -> dict[str, Any]:
-    """The column of --plan-by, and the plan and the binding of each of its values: the fields of Parts."""
+    """The column of --plan-by, and plan and binding of each part: the fields of Parts."""
     plans = {}
     first = {part: value for value, part in reversed(together(given).items())}
     for part, own in parts_of(given).items():
@@ -138,13 +139,13 @@ def parts_fields(given: Given) -> dict[str, Any]:
             error.inside(f"[plan.{first.get(part, part)}]")
             raise
     if not plans:
-        cure = "give them with --plan, or as tables [plan.VALUE] of --config"
+        cure = "give them with --plan, or as tables [plan.VALUE] in --config"
         raise UsageError("--plan-by needs a plan for each value", cure)
     return {"column": given["plan_by"], "plans": plans, "together": together(given)}
 
 
 def together(given: Given) -> dict[str, str]:
-    """The name of the part of each value that is in one part with others: with the value that it is `with`."""
+    """The name of the part of each value that shares one with others (`with`)."""
     plans: Mapping[str, Mapping[str, Any]] = given.get("plans", {}) if "plan_by" in given else {}
     members: dict[str, list[str]] = {}
     for value, own in plans.items():
@@ -168,7 +169,7 @@ def together(given: Given) -> dict[str, str]:
 
 
 def plan_of(given: Given) -> Plan:
-    """The plan that the flags make of the method's defaults, and of the preset where one is named."""
+    """The plan: the method's defaults, then the preset if one is named, then the flags."""
     plan = _plan(given)
     if plan.method == "expression" and "estimator.sql" not in settings(given):
         raise UsageError("the method expression needs a formula", f"give --expr '{plan.params['sql']}'")
@@ -176,17 +177,15 @@ def plan_of(given: Given) -> Plan:
         raise error
     if given.get("expect_size", 1) < 1:
         raise UsageError(f"a group cannot have {given['expect_size']} rows", "--expect-size takes 1 or more")
-    if given.get("seed", 0) < 0:
-        raise UsageError(f"--seed cannot be {given['seed']}", "it takes 0 or more")
     return plan
 
 
 def _plan(given: Given, *, left_out: str = "") -> Plan:
-    """The plan, also of options without effect; but for one field."""
+    """The plan, even if options have no effect; `left_out` is a field that is not set."""
     flags = {name: value for name, value in settings(given).items() if name != left_out}
     if "plans" in given:
         value = next(iter(given["plans"]), "VALUE")
-        raise UsageError(f"[plan.{value}] is the plan of a value", "--plan-by COLUMN says of which column")
+        raise UsageError(f"[plan.{value}] is a plan for one value", "--plan-by COLUMN names its column")
     if given.get("method", "grpo") not in ESTIMATORS:
         raise unknown_method(given["method"])
     if "preset" in given and given["preset"] not in presets():
@@ -201,9 +200,9 @@ def _plan(given: Given, *, left_out: str = "") -> Plan:
 
 
 def counting(given: Given) -> Counting:
-    """How several rows of one rollout count: as flags say, else as the preset's tool does it, else once.
+    """How several rows of one rollout count: by the flags, else as in the preset's tool, else once.
 
-    It is "once" where nothing says which of them counts, and "none" where rows are said to count.
+    "once" if nothing says which of them counts, "none" if every row counts.
     """
     named, flags = given.get("rollout"), settings(given)
     if named == NO_ROLLOUTS:
@@ -225,14 +224,14 @@ def counting(given: Given) -> Counting:
 
 
 def unknown_method(name: str) -> UnknownName:
-    """The error for a method that there is not: the preset of that name, what people mean by it, or a near name."""
+    """The error for an unknown method: points to the preset of that name, to what people mean by it, or to a near name."""
     if name in presets():
         return UnknownName(f"no method named {name!r}", f"it is a preset: --preset {name}")
     return _unknown("method", name, ESTIMATORS)
 
 
 def unknown_preset(name: str) -> UnknownName:
-    """The error for a preset that there is not; an algorithm means the same as behind --method."""
+    """The error for an unknown preset; names of algorithms are explained as for --method."""
     if name in ESTIMATORS:
         return UnknownName(
             f"no preset named {name!r}",
@@ -249,9 +248,9 @@ def _unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:
 
 
 def claim_fields(given: Given) -> dict[str, Any]:
-    """What is said of the formula that made the advantages of a file: the fields of an audit's job.
+    """The claim about the formula that made the advantages of a file: the fields of an audit's job.
 
-    No plan is said to have made them where no option is about its arithmetic.
+    Without an option about the arithmetic no plan is claimed.
     """
     flags = settings(given)
     shape = {key: value for key, value in flags.items() if key.startswith("shape.")}
@@ -265,12 +264,12 @@ def claim_fields(given: Given) -> dict[str, Any]:
 
 
 def weights_of(given: Given) -> list[float]:
-    """The weights of the reward columns, where any has one."""
+    """The weights of the reward columns, if any has one."""
     return list(_weights(given.get("reward", [])).get("rewards.weights", ()))
 
 
 def origin(given: Given, plan: Plan) -> dict[str, Any] | None:
-    """The preset that was named, where it comes from, and what the flags changed of it; None where none was."""
+    """The named preset, where it comes from, and what the flags changed; None without a preset."""
     if "preset" not in given:
         return None
     base = preset(given["preset"])
@@ -331,7 +330,7 @@ def _bounds(flag: str, key: str) -> Callable[[str], dict[str, Any]]:
         low, sign, high = text.partition(":")
         if not sign:
             raise UsageError(
-                f"{flag} {text!r} is not two bounds", f"write {flag} LO:HI, as {flag}=-5:5 (one may be left empty)"
+                f"{flag} {text!r} is not two bounds", f"write {flag} LO:HI, for example {flag}=-5:5 (one may be empty)"
             )
         sides = [(name, value.strip()) for name, value in (("lo", low), ("hi", high)) if value.strip()]
         return {f"{key}.{name}": typed(value, float, f"{flag} {text}: a bound") for name, value in sides}
@@ -366,7 +365,7 @@ _TRANSLATED: Final[Mapping[str, Callable[[Any], Mapping[str, Any]]]] = MappingPr
 
 
 def _without_effect(given: Given) -> dict[str, UsageError]:
-    """The options that change nothing here, and were meant for something else, each with its error."""
+    """The options that have no effect here, each with its error."""
     plan, found = _plan(given), dict[str, UsageError]()
     for name in ("epsilon", "ddof", "std_of"):
         if name in given and plan.divisor.level == "none" and OPTIONS[name].sets in plan.unread:
@@ -379,13 +378,19 @@ def _without_effect(given: Given) -> dict[str, UsageError]:
     useless = OPTIONS["std_threshold"].sets in plan.unread
     unused = (
         ("whiten_epsilon", not whitens, "has no effect without whitening", "add --whiten sample"),
-        ("seed", "duplicate" not in given, "has no effect without --duplicate", "add --duplicate"),
         ("partial", "group_size" not in given, "has no effect without --group-size", "add --group-size N"),
         ("std_threshold", useless, "says which groups --zero-variance drop or null skips", "add one of them"),
         ("component_missing", len(given.get("reward", "")) == 1, "has no effect with a single reward", "name them with --reward"),
     )  # fmt: skip
     errors = {name: UsageError(f"{OPTIONS[name].flag} {why}", cure) for name, is_so, why, cure in unused if is_so}
     return found | {name: error for name, error in errors.items() if name in given}
+
+
+def refuse_beside(name: str, given: Given, *others: str) -> None:
+    """Refuse options that cannot be combined with this one."""
+    other = next((EVERY[one].flag for one in others if one in given), None)
+    if other is not None:
+        raise UsageError(f"{EVERY[name].flag} and {other} cannot be combined", "leave one of them out")
 
 
 def binding_fields(given: Given) -> dict[str, Any]:
@@ -413,7 +418,7 @@ def binding_fields(given: Given) -> dict[str, Any]:
 
 
 def _outcomes(parts: Iterable[str]) -> dict[str, float]:
-    """What each text counts as."""
+    """The number for each text."""
     outcomes: dict[str, float] = {}
     for part in parts:
         name, sign, number = (one.strip() for one in part.rpartition("="))
@@ -427,14 +432,6 @@ def _outcomes(parts: Iterable[str]) -> dict[str, float]:
     return outcomes
 
 
-def of_other_reward(given: Given) -> dict[str, Any]:
-    """The options of the other reward of --rescored: the same, but for the column where another one is named."""
-    if "rescored_column" not in given:
-        return dict(given)
-    kept = {name: value for name, value in given.items() if name != "component_missing"}
-    return {**kept, "reward": [given["rescored_column"]]}
-
-
 def output_fields(given: Given) -> dict[str, Any]:
     """How to write: the fields of an Output."""
     direct = ("force", "in_place", "resume", "column", "replace", "dtype", "facts", "only", "duplicate", "seed", "long")
@@ -443,9 +440,9 @@ def output_fields(given: Given) -> dict[str, Any]:
 
 
 def token_fields(given: Given, plan: Plan) -> dict[str, str] | None:
-    """By what columns the advantage is written on tokens: the fields of TokenColumns; None without --per-token.
+    """The columns that spread the advantage over tokens: the fields of TokenColumns; None without --per-token.
 
-    Beside a mask, a length that the plan reads says nothing of the tokens.
+    With a mask, a length column that the plan reads is not one of them.
     """
     names = ("tokens", "mask", "prompt_tokens")
     if not given.get("per_token"):
@@ -488,5 +485,5 @@ def export_fields(given: Given) -> dict[str, Any]:
         fields["pick"] = given["best"]
     if "pass_at" in given:
         draws = [typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(",")]
-        fields["pass_at"] = tuple(dict.fromkeys(draws))  # twice the same number is one column
+        fields["pass_at"] = tuple(dict.fromkeys(draws))  # a repeated number is one column
     return fields | ({"where": Filter.parse(given["where"])} if "where" in given else {})

@@ -43,8 +43,6 @@ PROMPTS: Final = "For --to prompts"
 TOKENS: Final = "Tokens (compute --per-token, export --to tokens)"
 # The panels whose options make a plan.
 PLAN: Final = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
-# Those whose options choose the records of an export.
-RECORDS: Final = (EXPORT, SFT, PAIRS, WEIGHTS, PROMPTS, TOKENS, CHOICE)
 # A file that is found in the working folder may set their options.
 _COMPUTED_AND_SHOWN: Final = frozenset(
     {GROUPS, ROLE, LOOK, CHOICE, EXPORT, SFT, PAIRS, WEIGHTS, PROMPTS, TOKENS, *PLAN}
@@ -99,16 +97,16 @@ class Option:
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """The values it may have, where these are few."""
+        """The values it may have, if they are a fixed set."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
     @property
     def takes(self) -> str:
-        """What stands behind the flag; nothing for one that takes nothing."""
+        """The placeholder after the flag; empty for one without a value."""
         return self.metavar or "|".join(self.choices)
 
     def words(self, value: Any) -> list[str]:
-        """The words of a command line that give it this value."""
+        """The command-line words that set this value."""
         if self.type is bool:
             return [self.flag if value else f"{self.flag}=false"]
         if isinstance(value, Mapping):  # of --plan
@@ -130,17 +128,17 @@ _ROWS: Final = (
            help="Longest line to read (default: 268435456). A line has to fit into memory.",
            brief="Longest line to read"),
     Option(name="config", type=str, metavar="FILE", panel=INPUT,
-           help="TOML file with these options; flags override it. Default: grpo-adv.toml in the working folder, for what may not overwrite or send.",
+           help="TOML file with these options; flags override it. Default: grpo-adv.toml in the working folder, which may not set options that overwrite files or send data.",
            brief="TOML file with these options"),
     Option(name="no_config", type=bool, panel=INPUT,
-           help="Leave out grpo-adv.toml, [tool.grpo-adv] in pyproject.toml, and GRPO_ADV_CONFIG.",
-           brief="Leave out files of options"),
+           help="Ignore grpo-adv.toml, [tool.grpo-adv] in pyproject.toml, and GRPO_ADV_CONFIG.",
+           brief="Ignore config files"),
     Option(name="output", short="-o", type=str, metavar="FILE|DIR/|-", panel=OUTPUT,
-           help="Where to write: a file, a directory, s3://, gs://, az://. The suffix sets the format. Default: beside the input, stdin to stdout; export needs it.",
-           brief="Where to write: a file, DIR/ or - for stdout"),
+           help="Output file, directory or URL (s3://, gs://, az://). The suffix sets the format. Default: next to the input, and stdout for stdin; required by export.",
+           brief="Output file, DIR/, or - for stdout"),
     Option(name="force", type=bool, panel=OUTPUT, help="Overwrite an existing output file."),
     Option(name="in_place", type=bool, panel=OUTPUT,
-           help="Change the input files themselves: Parquet is extended in place, other formats are rewritten and renamed.",
+           help="Modify the input files themselves: Parquet is extended in place, other formats are rewritten and replaced.",
            brief="Add the column to the input files themselves"),
     Option(name="resume", type=bool, panel=OUTPUT,
            help="Skip outputs in DIR/ that an interrupted --resume run with the same plan and inputs has finished."),
@@ -161,9 +159,9 @@ _ROWS: Final = (
            help="File layout (grpo-adv schemas lists them). Default: detected and reported.",
            brief="File layout (default: detected)"),
     Option(name="schemas", type=str, metavar="FILE", panel=GROUPS, found=False,
-           help="TOML file with schemas of your own, which are detected, too.", brief="TOML file with schemas of your own"),
+           help="TOML file with your own schemas; they are detected too.", brief="TOML file with your own schemas"),
     Option(name="group", short="-g", type=list[str], metavar="COL[,COL]", panel=GROUPS,
-           help="Group key, one or more columns; dots reach into nested fields. Default: found by name and reported.",
+           help="Columns of the group key; dots reach into nested fields. Default: found by name and reported.",
            brief="Columns of the group key (default: by name)"),
     Option(name="group_size", type=int, metavar="N", panel=GROUPS,
            help="Groups are blocks of N consecutive rows (within each key if --group is given).",
@@ -174,12 +172,12 @@ _ROWS: Final = (
            help="Where a group key is unique: within each value of a column, each file, or the whole input.",
            brief="Where a key is unique: step, file or input"),
     Option(name="batch_by", type=str, metavar="COL|file|input", panel=GROUPS,
-           help="Which rows form a batch: those with the same value of a column, of the same file, or the whole input.",
+           help="Which rows form a batch: those with the same value in a column, those of the same file, or the whole input.",
            brief="What a batch is: a step, a file or the input"),
     Option(name="rollout", type=str, metavar="COL|none", panel=GROUPS,
-           help="Rollout id, where a rollout has several rows: it counts once and its rows share the advantage. none: every row is a rollout. Default: as the schema knows it, and reported."),
+           help="Column with the rollout id, where a rollout has several rows: it counts once and its rows share the advantage. none: every row is a rollout. Default: from the schema, and reported."),
     Option(name="rollout_reward", type=Literal["first", "last", "mean", "each"], panel=GROUPS, sets="unit.take",
-           help="Which of its rows' rewards a rollout counts with (default: they have to be equal); each counts rows."),
+           help="Reward of a rollout with several rows: first, last or mean of theirs (default: they must be equal). each: every row counts."),
     Option(name="reward", short="-r", type=list[str], metavar="COL[=WEIGHT]", panel=REWARDS,
            help="Reward column; inside a list of objects, its path: 'rollouts[].correct'. Repeat for several. Default: found by name and reported.",
            brief="Reward column; repeat it for several"),
@@ -204,7 +202,7 @@ _ROWS: Final = (
            help="A framework's exact arithmetic, for example trl-grpo (grpo-adv presets lists them). Flags override it.",
            brief="A framework's exact arithmetic: trl-grpo ..."),
     Option(name="presets", type=str, metavar="FILE", panel=METHOD, found=False,
-           help="TOML file with presets of your own, for --preset.", brief="TOML file with presets of your own"),
+           help="TOML file with your own presets, for --preset.", brief="TOML file with your own presets"),
     Option(name="method", short="-m", type=str, metavar="NAME", values="methods", panel=METHOD, sets="estimator.name",
            help="Advantage estimator (default: grpo; grpo-adv methods lists them).",
            brief="Advantage estimator: grpo, rloo, dr-grpo ..."),
@@ -213,10 +211,10 @@ _ROWS: Final = (
            help="Your own formula, for example '(reward - mean) / (std + epsilon)'."),
     Option(name="set", type=list[str], metavar="PART.FIELD=VALUE", panel=METHOD, help="Set any field of the plan (--explain lists them)."),
     Option(name="plan_by", type=str, metavar="COL", panel=METHOD,
-           help="A plan for each value of a column, such as env_name: each part of the rows is computed as a run of its own.",
+           help="A separate plan for each value of a column, such as env_name: its rows are computed as if they were a run of their own.",
            brief="A plan for each value of a column"),
     Option(name="plans", spelled="--plan", type=list[str], metavar="VALUE:OPTION=X,...", panel=METHOD,
-           help="Plan for a value of --plan-by, as math:preset=trl-grpo,scale=batch; in --config a table plan.math. default:... is for values without one, chat:with=math puts chat into the part of math.",
+           help="Plan for one value of --plan-by, for example math:preset=trl-grpo,scale=batch; in a config file, a table [plan.math]. default:... is for all other values; chat:with=math computes chat and math together.",
            brief="Plan for a value: math:preset=trl-grpo"),
     Option(name="scale", short="-s", type=Literal["group", "batch", "none"], panel=DIVISOR, sets="divisor.level",
            help="Divide by the standard deviation of the group or the batch, or not at all (default: the method's own; grpo: group, rloo: none).",
@@ -245,7 +243,7 @@ _ROWS: Final = (
              help=f"{role.meaning[0].upper()}{role.meaning[1:]}." + (" 'equal' means that all responses have the same length." if role.name == "length" else ""))
       for role in ROLES.values() if role.name != "rollout"),
     Option(name="engine", type=Literal["local", "ray"], panel=ENGINE,
-           help="Read and write files in this process (default) or in tasks on a Ray cluster; the outputs are the same. Every machine needs the same files: a shared path or a store."),
+           help="Read and write files in this process (default) or in tasks on a Ray cluster; the outputs are the same. Every machine must see the same files, on a shared path or in a store."),
     Option(name="ray_address", type=str, metavar="auto|HOST:PORT|local", panel=ENGINE,
            help="Cluster to use; local starts one on this machine for the run. Default: RAY_ADDRESS, else local."),
     Option(name="explain", other="--dry-run", type=bool, panel=MESSAGES, found=True,
@@ -253,10 +251,7 @@ _ROWS: Final = (
            brief="Show columns and formula; write nothing"),
     Option(name="fail_on", type=str, metavar="CONDITION", panel=MESSAGES, found=True,
            help="Exit 3 and write nothing if the condition holds, for example 'zero_variance_share > 0.5'.",
-           brief="Exit with 3 if the condition holds"),
-    Option(name="all", type=bool, panel=MESSAGES, found=True,
-           help="List old versions, the code of papers and methods that no trainer ships, too.",
-           brief="List old versions and papers, too"),
+           brief="Exit with status 3 if the condition holds"),
     Option(name="json", type=bool, panel=MESSAGES, found=True, help="Print the result as JSON."),
     Option(name="summary", type=str, metavar="FILE", panel=MESSAGES, help="Also write the summary as JSON to a file."),
     Option(name="quiet", short="-q", type=bool, panel=MESSAGES, found=True, help="Print errors only, no summary and no progress.",
@@ -266,7 +261,7 @@ _ROWS: Final = (
 )  # fmt: skip
 
 OPTIONS: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in _ROWS})
-# Options of other commands than `compute`.
+# Options that `compute` does not have.
 _MORE: Final = (
     Option(name="by", type=str, metavar="COL", panel=LOOK, help="Trend: one line per value of a column, such as step.",
            brief="Trend over the values of a column: step"),
@@ -275,29 +270,29 @@ _MORE: Final = (
            brief="Rows of one group"),
     Option(name="top", type=int, metavar="N", panel=LOOK, help="How many groups to list at each end (default: 3).",
            brief="How many groups to list at each end"),
-    Option(name="sort", type=str, metavar="FACT", panel=LOOK, help="Fact that the listed groups are sorted by (default: std; of browse: the order of the files).",
-           brief="What the listed groups are sorted by"),
+    Option(name="sort", type=str, metavar="FACT", panel=LOOK, help="Sort the listed groups by this fact (default: std; in browse: file order).",
+           brief="Sort the listed groups by this fact"),
     Option(name="format", type=Literal["md", "csv"], panel=LOOK,
            help="Print only a table, for other programs: all groups, the trend of --by, or the rows of --show.",
            brief="Print only a table, for other programs"),
     Option(name="text_column", type=str, metavar="COL", panel=LOOK,
            help="Column with the response text (default: found by name).",
            brief="Column with the response text"),
-    Option(name="duplicates", type=bool, panel=LOOK, help="Look for equal texts within groups even in large files."),
-    Option(name="follow", type=bool, panel=FOLLOW, found=True, help="Look for new and grown files every 2 s; one that is half written is waited for.",
-           brief="Look for new and grown files every 2 s"),
+    Option(name="duplicates", type=bool, panel=LOOK, help="Look for identical texts within groups even in large files."),
+    Option(name="follow", type=bool, panel=FOLLOW, found=True, help="Check for new and grown files every 2 s; a half-written file is read once it is complete.",
+           brief="Check for new and grown files every 2 s"),
     Option(name="before", spelled="--against", type=str, metavar="INPUT", panel=LOOK, found=False,
-           help="An earlier run on the same prompts: how solve rates changed since, with a 95% interval.",
+           help="An earlier run on the same prompts: show how solve rates have changed, with a 95% interval.",
            brief="What changed since an earlier run"),
     Option(name="rescored", type=str, metavar="INPUT", panel=LOOK, found=False,
            help="The same rollouts with another reward: how far the two agree, which groups gain or lose their gradient, and which advantages change.",
            brief="The same rollouts with another reward"),
     Option(name="rescored_column", type=str, metavar="COL", panel=LOOK,
-           help="Column of the other reward: of the --rescored input, else of the same one (with --reward NEW).",
+           help="Column of the other reward, in the --rescored input or else in this one (with --reward NEW).",
            brief="Column of the other reward"),
     Option(name="methods", type=str, metavar="NAME,...", panel=LOOK,
-           help="Methods whose advantages to draw (default: grpo,rloo,dr-grpo).",
-           brief="Methods whose advantages to draw"),
+           help="Methods whose advantages to plot (default: grpo,rloo,dr-grpo).",
+           brief="Methods whose advantages to plot"),
     Option(name="compared_presets", spelled="--preset", type=list[str], metavar="NAME[,OPTION=X]", values="presets", panel=COMPARED, found=True,
            help="Preset to compare, for example trl-grpo or trl-grpo,scale=batch. Repeat for several.",
            brief="Preset to compare; repeat it for several"),
@@ -307,18 +302,18 @@ _MORE: Final = (
     Option(name="vs_reward", type=list[str], metavar="COL[=WEIGHT]", panel=COMPARED, found=True,
            help="Another reward column for the same plan, compared with that of --reward. Repeat for several.",
            brief="Another reward for the same plan"),
-    Option(name="write", type=bool, panel=COMPARED, help="Add all the columns to the file, as advantage_NAME.",
-           brief="Add all the columns to the file"),
+    Option(name="write", type=bool, panel=COMPARED, help="Add a column advantage_NAME to the file for each plan.",
+           brief="Add a column for each plan to the file"),
     Option(name="to", type=Literal["sft", "pairs", "weights", "prompts", "tokens"], panel=EXPORT, required=True,
            help="sft: the best rows of each group. pairs: preference pairs (DPO). weights: rows with a weight. prompts: one row per prompt. tokens: the advantage of every token.",
-           brief="What to make of the rows (required)"),
+           brief="What to export (required)"),
     Option(name="prompt", type=str, metavar="COL", panel=EXPORT,
            help="Column with the prompt, text or messages; dots reach into nested fields. Default: from the schema or by name, and reported.",
            brief="Column with the prompt (default: found)"),
     Option(name="response", type=str, metavar="COL", panel=EXPORT, help="Column with the response, text or messages. Default: as for --prompt.",
            brief="Column with the response (default: found)"),
-    Option(name="messages", type=str, metavar="COL", panel=EXPORT, help="Instead of both: column with a conversation that ends with the response.",
-           brief="Instead of both: a whole conversation"),
+    Option(name="messages", type=str, metavar="COL", panel=EXPORT, help="Column with a conversation that ends with the response, instead of --prompt and --response.",
+           brief="Column with a whole conversation, instead"),
     Option(name="best", spelled="--pick", type=Literal["best", "all-above"], panel=SFT,
            help="The best rows of each group (default), or all rows above the group mean (with --min-reward: all that reach it).",
            brief="The best rows, or all above the mean"),
@@ -329,22 +324,22 @@ _MORE: Final = (
            help="Per group: the best and the worst response (default), each reward and the next lower one, or all pairs with different rewards.",
            brief="Which responses make a pair"),
     Option(name="min_margin", type=float, metavar="X", panel=PAIRS, help="Only pairs whose rewards differ by at least X.",
-           brief="Least difference of the rewards of a pair"),
+           brief="Smallest reward difference within a pair"),
     Option(name="max_pairs", type=int, metavar="N", panel=PAIRS,
            help="At most N pairs per group: the widest margins, or with --seed a random choice."),
     Option(name="weight", type=Literal["exp", "softmax", "positive"], panel=WEIGHTS,
            help="exp (default): w = min(exp(A/beta), max), scaled to mean 1 in each group. softmax: exp(A/beta) / its sum over the group. positive: max(A, 0).",
-           brief="From advantage to weight (default: exp)"),
+           brief="How advantages become weights (default: exp)"),
     Option(name="beta", type=float, metavar="X", panel=WEIGHTS, help="Temperature of exp and softmax (default: 1)."),
     Option(name="max_weight", type=float, metavar="X", panel=WEIGHTS, help="Largest exp(A/beta), before groups are normalised (default: 20)."),
     Option(name="pool", type=bool, panel=PROMPTS, help="Pool groups with the same prompt, for example from several steps or runs.",
-           brief="Groups with the same prompt are one"),
+           brief="Pool groups with the same prompt"),
     Option(name="pass_at", type=str, metavar="K,...", panel=PROMPTS,
            help="Add pass@K columns: 1 - C(n-c, K) / C(n, K) for c solved rows of n; null where n < K."),
     Option(name="solved_at", type=float, metavar="X", panel=PROMPTS,
            help="A row counts as solved if its reward is at least X (default: the highest reward of the input). With pass@K in --where, for every kind of export."),
     Option(name="tokens", type=str, metavar="COL", panel=TOKENS,
-           help="Column with the list of response tokens; with --length-column or --mask, of all tokens of the sequence."),
+           help="Column with the list of response tokens, or of all tokens of the sequence if --length-column or --mask is given."),
     Option(name="mask", type=str, metavar="COL", panel=TOKENS,
            help="Column with one number per token: tokens with 0 or -100 get 0, the others the advantage."),
     Option(name="prompt_tokens", type=str, metavar="COL", panel=TOKENS,
@@ -354,7 +349,7 @@ _MORE: Final = (
            brief="Keep groups that meet it: 'std > 0'"),
     Option(name="solved_from", spelled="--solved-at", type=float, metavar="X", panel=CHOICE,
            help="A row counts as solved if its reward is at least X, for pass@K in --where and --by (default: the highest reward).",
-           brief="A row is solved from this reward on"),
+           brief="Rewards of at least X count as solved"),
     Option(name="most", spelled="--top", type=int, metavar="N", panel=CHOICE,
            help="Keep the N groups with the largest --by fact; groups without that fact come last.",
            brief="Keep the N groups with the largest --by"),
@@ -375,11 +370,14 @@ _MORE: Final = (
     Option(name="install", type=str, metavar="DIR", panel=SKILL, help="Write DIR/grpo-adv/SKILL.md instead of printing it.",
            brief="Write DIR/grpo-adv/SKILL.md"),
     Option(name="source", spelled="--from", type=str, metavar="COLUMNS", panel=ADDED, required=True, found=False,
-           help="File with the columns, in any format that is read; its row i belongs to row i of FILE.",
+           help="File with the columns, in any supported format; its row i belongs to row i of FILE.",
            brief="File with the columns (required)"),
     Option(name="chosen", spelled="--column", type=list[str], metavar="NAME[=NEW]", panel=ADDED, found=True,
            help="Column of --from to add, and its name in the output. Repeat for several (default: all).",
            brief="Column to add, and its name (default: all)"),
+    Option(name="all", type=bool, panel=MESSAGES, found=True,
+           help="Also list old versions, code from papers, and methods that no trainer ships.",
+           brief="Also list old versions and papers"),
     Option(name="against", type=str, metavar="IN", panel=CHECKED, required=True, help="The file that OUT was made from.",
            brief="The file that OUT was made from (required)"),
     Option(name="columns", spelled="--column", type=list[str], metavar="NAME", panel=CHECKED, found=True,
@@ -387,14 +385,14 @@ _MORE: Final = (
            brief="Added column (default: those that are new)"),
 )  # fmt: skip
 EVERY: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in (*_ROWS, *_MORE)})
-# They take a plan for each value: not of what computes one plan on all rows.
+# A plan for each value: not for commands that compute one plan on all rows.
 BY_VALUE: Final = ("plan_by", "plans")
-# What each plan of --plan-by may set for itself: the arithmetic. Keys, ids and further columns are those of the input.
+# What each plan of --plan-by may set: the arithmetic. Keys, ids and extra columns are those of the input.
 OF_PART: Final = tuple(
     row.name for row in _ROWS if (row.panel in PLAN or row.sets) and row.name not in {"map", "presets", *BY_VALUE}
 )
-WITH: Final = "with"  # beside them: the value in whose part the rows of this value are, with its plan and its batch
-# The options that a frame in memory takes: everything but files and messages.
+WITH: Final = "with"  # also: the value whose part (plan and batch) the rows of this value join
+# The options for a frame in memory: everything except files and messages.
 ON_FRAMES: Final = tuple(row.name for row in _ROWS if row.panel not in {INPUT, OUTPUT, ENGINE, MESSAGES})
 
 
@@ -441,7 +439,7 @@ _INPUTS: Final = Option(
     help="Files, directories, quoted globs, URLs (s3://, hf://, ...), or - for stdin.",
     brief="Files, directories, globs, URLs, - for stdin",
 )
-# inspect and report show rewards as they are in the file: shaping belongs to an advantage.
+# inspect and report show rewards as they are in the file, so they take no shaping.
 _ADVANTAGE: Final = (GROUPS, REWARDS, METHOD, DIVISOR, SKIPPED, POST, ROLE)
 # Parts of what `--help` shows.
 _GROUPED: Final = ("group", "group_size", "group_within", "schema")
@@ -450,10 +448,11 @@ _REWARDED: Final = ("reward", "map", "missing")
 _COMMANDS: Final = (
     Command(
         name="compute",
-        help="Compute advantages and add them to the file as one more column.",
+        help="Compute advantages and add them to the file as a new column.",
         argument=_INPUTS,
         options=_options(
-            INPUT, OUTPUT, TOKENS, GROUPS, REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST, ROLE, ENGINE, MESSAGES
+            INPUT, OUTPUT, TOKENS, GROUPS, REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST, ROLE, ENGINE, MESSAGES,
+            without=("all",),
         ),
         common=(
             "preset", "method", "scale", *_GROUPED, "batch_by", *_REWARDED, "zero_variance", "output", "force", "in_place", "column",
@@ -477,7 +476,7 @@ _COMMANDS: Final = (
     ),
     Command(
         name="browse",
-        help="Read rollouts on a terminal: groups, their rewards and advantages, and the texts, sorted, filtered and searched.",
+        help="Browse rollouts in the terminal: groups, rewards, advantages and texts, with sorting, filters and search.",
         argument=_INPUTS,
         options=_options(
             "where", "sort", "show", "by", "follow", "prompt", "response", "messages", "text_column", *_ADVANTAGE, "on_error",
@@ -490,7 +489,7 @@ _COMMANDS: Final = (
     ),
     Command(
         name="report",
-        help="Draw rewards, groups and advantages: a self-contained HTML page or a picture.",
+        help="Plot rewards, groups and advantages: a self-contained HTML page or an image.",
         argument=_INPUTS,
         options=_options(
             "output", "force", "by", "before", "rescored", "rescored_column", "methods", "text_column", "duplicates", *_ADVANTAGE, "on_error", "max_line",
@@ -504,7 +503,7 @@ _COMMANDS: Final = (
     ),
     Command(
         name="select",
-        help="Keep some groups, and some of their rows, unchanged: by solve rate, spread, pass@K, ...",
+        help="Select groups by solve rate, spread, pass@K, ..., and rows within them; the rows stay unchanged.",
         argument=_INPUTS,
         options=_options(
             CHOICE, "seed", "output", "force", GROUPS, REWARDS, "length_column", "on_error", "max_line", "config", "no_config",
@@ -518,7 +517,7 @@ _COMMANDS: Final = (
     ),
     Command(
         name="export",
-        help="Export for the next training job: best rows (SFT), preference pairs (DPO), weighted rows, prompts, tokens.",
+        help="Export training data: best rows (SFT), preference pairs (DPO), weighted rows, prompts, tokens.",
         argument=_INPUTS,
         options=_options(
             EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "limit", "seed", "output", "force", SHAPE, *_ADVANTAGE,
@@ -586,7 +585,7 @@ _COMMANDS: Final = (
     ),
     Command(
         name="add",
-        help="Add columns of another file; all other bytes of the file stay.",
+        help="Add columns from another file; all other bytes of the file stay the same.",
         argument=Option(
             name="file", type=str, spelled="FILE", required=True,
             help="The file that gets the columns, a URL, or - for stdin.", brief="The file that gets the columns; -: stdin",
@@ -606,7 +605,7 @@ _COMMANDS: Final = (
     ),
     Command(
         name="skill",
-        help="Print what a coding agent should know of this tool, or install it as a skill.",
+        help="Print what a coding agent should know about this tool, or install it as a skill.",
         argument=None,
         options=_options("install", "force", "debug"),
         example="grpo-adv skill --install skills",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,16 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError, UsageError, Written
+from grpo_cli.options.conditions import Filter
+from grpo_cli.options.resolve import (
+    binding_fields,
+    origin,
+    output_fields,
+    parts_fields,
+    parts_of,
+    plan_of,
+    token_fields,
+)
 from grpo_cli.read import build_table
 from grpo_cli.read.build_table import Parts
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
@@ -26,7 +36,7 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
 from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.workers import HERE, Workers
-from grpo_cli.stats.facts import gates, summarize
+from grpo_cli.stats.facts import GATES, gates, summarize
 from grpo_cli.write.outputs import (
     Output,
     Target,
@@ -41,18 +51,15 @@ from grpo_cli.write.outputs import (
 )
 from grpo_cli.write.refill import refill
 from grpo_cli.write.resume import Ledger, identity
-from grpo_cli.write.token_lists import token_facts, tokens_of_rows
+from grpo_cli.write.token_lists import TokenColumns, token_facts, tokens_of_rows
 from grpo_cli.write.weave import Computed, Phase, write
-
-if TYPE_CHECKING:
-    from grpo_cli.options.conditions import Filter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One run over files: what to read, what to compute, what to write."""
 
-    inputs: Sequence[str]
+    inputs: Sequence[str] = ()
     plan: Plan
     binding: Binding = field(default_factory=Binding)
     parts: Parts | None = None  # of --plan-by, whose plans are computed in the place of the plan
@@ -62,6 +69,27 @@ class Job:
     dry_run: bool = False
     silent: bool = False  # facts are shown to nobody, and computed for a gate only
     origins: Mapping[str, Any] = field(default_factory=dict)  # the preset of each plan, and as "" that of all rows
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
+        """What options ask for; `more` are further fields."""
+        parts = Parts.of(**parts_fields(given)) if "plan_by" in given else None
+        plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
+        plan = max(plans.values(), key=lambda one: "length" in one.needs)
+        tokens = token_fields(given, plan)
+        if "seed" in given and "duplicate" not in given:
+            raise UsageError("--seed has no effect without --duplicate", "add --duplicate")
+        asked = {
+            "inputs": given.get("inputs", ()),
+            "plan": plan,
+            "binding": Binding(**binding_fields(given)),
+            "parts": parts,
+            "output": Output(**output_fields(given), tokens=None if tokens is None else TokenColumns(**tokens)),
+            "gate": Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
+            "dry_run": given.get("explain", False),
+            "origins": {name: origin(own, plans[name]) for name, own in (parts_of(given) or {"": given}).items()},
+        }
+        return cls(**{**asked, **more})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from grpo_cli.choosing.exports import KINDS, Records, Rollouts, Wanted, of_promp
 from grpo_cli.choosing.groups import Choice, choose_groups
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
+from grpo_cli.options.resolve import binding_fields, export_fields, output_fields, plan_of
 from grpo_cli.read.build_table import rewards_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
@@ -40,12 +41,24 @@ PIECE_ROWS: Final = 4096
 class Job:
     """What to read, what to make of it, and where to write that."""
 
-    inputs: Sequence[str]
+    inputs: Sequence[str] = ()
     wanted: Wanted
     plan: Plan = field(default_factory=Plan)
     binding: Binding = field(default_factory=Binding)
     output: Output = field(default_factory=Output)
     summary: Path | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
+        """What options ask for; `more` are further fields."""
+        asked = {
+            "inputs": given.get("inputs", ()),
+            "wanted": Wanted(**export_fields(given)),
+            "plan": plan_of(given),
+            "binding": Binding(**binding_fields(given)),
+            "output": Output(**output_fields(given)),
+        }
+        return cls(**{**asked, **more})
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:

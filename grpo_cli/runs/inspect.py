@@ -11,6 +11,7 @@ from grpo_cli.choosing.groups import only
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
+from grpo_cli.options.resolve import binding_fields, parts_fields, plan_of, refuse_beside, view_fields
 from grpo_cli.read.build_table import Parts, read, read_parts
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
@@ -28,15 +29,35 @@ CHEAP: Final = 32 << 20
 class Job:
     """Which files to look at, and what to show of them."""
 
-    inputs: Sequence[str]
+    inputs: Sequence[str] = ()
     plan: Plan = field(default_factory=Plan)
     binding: Binding = field(default_factory=Binding)
+    parts: Parts | None = None  # of --plan-by, whose plans are computed instead of the plan
     view: View = field(default_factory=View)
     where: Filter | None = None  # the groups that are looked at
     report: Path | None = None  # where the caller writes a report, refused before anything is read
     force: bool = False  # a report that exists may be replaced
     other: Other | None = None  # where another reward of the same rollouts is
     whole: bool = True  # the facts of an inspection are wanted beside those of two rewards
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
+        """What options ask for; `more` are further fields."""
+        parts, other = Parts.of(**parts_fields(given)) if "plan_by" in given else None, None
+        for name in ("rescored", "rescored_column"):
+            if name in given:
+                refuse_beside(name, given, "plan_by")
+                other = Other.of(given)
+        asked = {
+            "inputs": given.get("inputs", ()),
+            "plan": plan_of(given) if parts is None else Plan(),
+            "binding": Binding(**binding_fields(given)),
+            "parts": parts,
+            "view": View(**view_fields(given), by_steps=more.get("report") is not None or other is not None),
+            "where": Filter.parse(given["where"]) if "where" in given else None,
+            "other": other,
+        }
+        return cls(**{**asked, **more})
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Inspection:

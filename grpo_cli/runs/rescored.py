@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from grpo_cli.choosing.groups import of_rows, only
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.conditions import Filter
+from grpo_cli.options.resolve import binding_fields, plan_of
 from grpo_cli.read import excerpts
 from grpo_cli.read.build_table import read
 from grpo_cli.read.narrow import Narrow
@@ -36,6 +37,15 @@ class Other:
     inputs: Sequence[str] = ()
     plan: Plan = field(default_factory=Plan)
     binding: Binding = field(default_factory=Binding)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Other:
+        """What options say of it: the same as of the reward, but for its column where another one is named."""
+        if "rescored_column" in given:
+            kept = {name: value for name, value in given.items() if name != "component_missing"}
+            given = {**kept, "reward": [given["rescored_column"]]}
+        inputs = [given["rescored"]] if "rescored" in given else []
+        return cls(inputs=inputs, plan=plan_of(given), binding=Binding(**binding_fields(given)))
 
 
 def carrying(tables: Sequence[Table], others: Sequence[Table], other: Other, binding: Binding) -> Binding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -22,12 +22,13 @@ from grpo_cli.files.compression import is_packed
 from grpo_cli.formats import registry
 from grpo_cli.formats.convert import convert, taken
 from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
+from grpo_cli.options.resolve import binding_fields, choice_fields, output_fields, plan_of
 from grpo_cli.read.build_table import rewards_before_outputs
 from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.tables import Binding, FileTable, in_one_type, refuse_changed
+from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, in_one_type, refuse_changed
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
-from grpo_cli.stats.inspection import View
+from grpo_cli.stats.inspection import Inspection, View
 from grpo_cli.write.outputs import Output, Target, choose_target, choose_targets, identities, is_folder, refuse_summary
 from grpo_cli.write.weave import make_folders, one_of_several, sink
 
@@ -36,7 +37,7 @@ from grpo_cli.write.weave import make_folders, one_of_several, sink
 class Job:
     """What to read, what to keep of it, and where to write that."""
 
-    inputs: Sequence[str]
+    inputs: Sequence[str] = ()
     choice: Choice
     plan: Plan = field(default_factory=Plan)
     binding: Binding = field(default_factory=Binding)
@@ -44,6 +45,19 @@ class Job:
     output: Output = field(default_factory=Output)
     summary: Path | None = None
     silent: bool = False  # warnings are shown to nobody
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
+        """What options ask for; `more` are further fields."""
+        asked = {
+            "inputs": given.get("inputs", ()),
+            "choice": Choice(**choice_fields(given)),
+            "plan": plan_of(given),
+            "binding": Binding(**binding_fields(given)),
+            "length": given.get("length_column"),
+            "output": Output(**output_fields(given), word="selected"),
+        }
+        return cls(**{**asked, **more})
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
@@ -60,9 +74,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         refuse_summary(job.summary, identities(tables), outputs, force=job.output.force)
 
     watching = Watching(tables, phase)
-    view = View(length=job.length, named=job.choice.names)
-    groups = scored(tables, job.binding, job.plan, view, warn=not job.silent, over=watching)
-    kept = select_rows(groups, job.choice)
+    groups, kept = selected(job, tables, over=watching)
 
     watching.phase("writing")
     refuse_changed(tables)
@@ -76,6 +88,13 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         "warnings": [*kept.facts["warnings"], *skipped, *notes],
         "seconds": round(time.perf_counter() - started, 3),
     }
+
+
+def selected(job: Job, tables: Sequence[Table], *, over: OverTables = map) -> tuple[Inspection, Kept]:
+    """The groups of these tables, and the rows that are kept."""
+    view = View(length=job.length, named=job.choice.names)
+    groups = scored(tables, job.binding, job.plan, view, warn=not job.silent, over=over)
+    return groups, select_rows(groups, job.choice)
 
 
 def _write(

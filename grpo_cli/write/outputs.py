@@ -52,6 +52,10 @@ class Output:
     tokens: TokenColumns | None = None  # write the advantage for every token that these columns count
     word: str = "advantages"  # in the name of an output beside its input
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UsageError(f"--seed cannot be {self.seed}", "it takes 0 or more")
+
     @property
     def names(self) -> list[str]:
         """The columns that will be added."""

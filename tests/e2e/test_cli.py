@@ -305,13 +305,6 @@ def test_a_truncated_sample_never_gives_an_output(name: str, keep: float, place:
     assert files(place) == before
 
 
-def test_without_a_command_the_help_is_all_that_is_said(place: Path) -> None:
-    done = adv(cwd=place)
-    assert done.status == 2
-    assert "compute" in done.out + done.err
-    assert "grpo-adv:" not in done.err
-
-
 def test_debug_shows_the_traceback(place: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "grpo_cli", "compute", "none.jsonl", "--debug"],
@@ -363,8 +356,6 @@ def test_methods_lists_all_and_explains_one(place: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--help"],
-        ["compute", "--help"],
         ["methods"],
         ["methods", "gigpo"],
         ["compute", "rewards.jsonl"],

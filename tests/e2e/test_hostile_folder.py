@@ -267,7 +267,7 @@ def test_a_project_that_does_not_name_the_tool_may_be_anything(place: Path) -> N
         (place / "pyproject.toml").write_text(text)
         assert adv("compute", "in.jsonl", "-o", "-", "-q", cwd=place).err == ""
     (place / "pyproject.toml").write_text("[tool]\ngrpo-adv = 3\n")
-    assert "[tool.grpo-adv] in pyproject.toml is no table" in adv("compute", "in.jsonl", "-o", "-", cwd=place).err
+    assert "[tool.grpo-adv] in pyproject.toml is not a table" in adv("compute", "in.jsonl", "-o", "-", cwd=place).err
 
 
 def test_an_unknown_option_and_a_missing_file_are_errors_with_the_way_out(place: Path) -> None:

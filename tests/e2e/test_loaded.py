@@ -33,22 +33,24 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("options", [[], ["--dtype", "f32"]])
-def test_a_spliced_column_loads_neither_pandas_nor_the_kernels_of_pyarrow(path: Path, options: list[str]) -> None:
-    target = path.with_name("out.parquet")
-    assert not NOT_NEEDED & loaded(["compute", str(path), "-o", str(target), "--quiet", *options])
-    assert pl.read_parquet(target).columns == ["prompt_id", "reward", "advantage"]
-
-
-def test_members_of_json_lines_do_not_either(path: Path) -> None:
-    lines, target = path.with_name("in.jsonl"), path.with_name("out.jsonl")
-    pl.read_parquet(path).write_ndjson(lines)
-    assert not NOT_NEEDED & loaded(["compute", str(lines), "-o", str(target), "--quiet"])
-    assert pl.read_ndjson(target).columns == ["prompt_id", "reward", "advantage"]
-
-
-def test_growing_in_place_does_not_either(path: Path) -> None:
-    assert not NOT_NEEDED & loaded(["compute", str(path), "--in-place", "--quiet"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("in.parquet", ["-o", "out.parquet"]),
+        ("in.parquet", ["-o", "out.parquet", "--dtype", "f32"]),
+        ("in.parquet", ["--in-place"]),
+        ("in.jsonl", ["-o", "out.jsonl"]),
+    ],
+)
+def test_a_column_is_added_without_pandas_and_the_kernels_of_pyarrow(
+    name: str, options: list[str], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(path.parent)
+    pl.read_parquet(path).write_ndjson("in.jsonl")
+    assert not NOT_NEEDED & loaded(["compute", name, *options, "--quiet"])
+    written = name if "--in-place" in options else options[1]
+    read = pl.read_ndjson if written.endswith(".jsonl") else pl.read_parquet
+    assert read(written).columns == ["prompt_id", "reward", "advantage"]
 
 
 def test_facts_and_nulls_load_no_pandas(path: Path) -> None:

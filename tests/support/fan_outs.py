@@ -39,12 +39,10 @@ class Part:
 
 @dataclass(frozen=True)
 class FanOut:
-    """A file, what its rows are, and the flags that it needs; `known` is whether a schema names the id of the rollout."""
+    """A file, and what its rows are."""
 
     path: Path
-    rows: list[Part]
-    known: bool = True
-    flags: dict[str, Any] = field(default_factory=dict)
+    rows: list[Part] = field(default_factory=lambda: list(parts()))
 
 
 def parts() -> Iterator[Part]:
@@ -69,65 +67,58 @@ def slime_sample(row: Part, rollout_id: int | None) -> dict[str, Any]:
 
 def slime_compact(folder: Path) -> FanOut:
     """Siblings share the index of the sample that they were made of; whole rollouts have no rollout_id."""
-    rows = list(parts())
-    samples = [slime_sample(row, row.index if row.is_split else None) for row in rows]
-    return FanOut(lines(folder / "slime.jsonl", samples), rows)
+    samples = [slime_sample(row, row.index if row.is_split else None) for row in parts()]
+    return FanOut(lines(folder / "slime.jsonl", samples))
 
 
 def slime_dump(folder: Path) -> FanOut:
     """What --save-debug-rollout-data writes: rollout_id at the top is the training step."""
-    rows = list(parts())
-    dump = {"rollout_id": 3, "samples": [slime_sample(row, row.index) for row in rows]}
+    dump = {"rollout_id": 3, "samples": [slime_sample(row, row.index) for row in parts()]}
     path = folder / "3.pt"
     path.write_bytes(torch_zip(pickle.dumps(dump, protocol=2)))
-    return FanOut(path, rows)
+    return FanOut(path)
 
 
 def miles(folder: Path) -> FanOut:
     """Copies of a sample keep its index, and have new ids of their own numbering."""
-    rows = list(parts())
-    samples = [slime_sample(row, 1000 + row.index if row.is_split else None) | {"adapter": None} for row in rows]
-    return FanOut(lines(folder / "miles.jsonl", samples), rows)
+    samples = [slime_sample(row, 1000 + row.index if row.is_split else None) | {"adapter": None} for row in parts()]
+    return FanOut(lines(folder / "miles.jsonl", samples))
 
 
 def verl_v1(folder: Path) -> FanOut:
     """Rows are sorted by {prompt}_{session}_{output}; each output has the score of the last."""
-    rows = list(parts())
     records = [
         {"input": f"p{row.group} turn {row.part}", "output": "o", "gts": "4", "score": row.reward, "step": 5,
          "uid": f"6f1d{row.group}-4c_{row.rollout}_{row.part}"}
-        for row in rows
+        for row in parts()
     ]  # fmt: skip
-    return FanOut(lines(folder / "5.jsonl", records), rows)
+    return FanOut(lines(folder / "5.jsonl", records))
 
 
 def trinity(folder: Path) -> FanOut:
     """A run of a workflow with several steps; the reward of the run is propagated to each."""
-    rows = list(parts())
     records = [
         {"eid": {"batch": 2, "task": row.group, "run": row.rollout, "step": row.part, "suffix": "a"}, "reward": row.reward,
          "prompt_text": f"p{row.group} step {row.part}", "response_text": "r", "response_length": 3}
-        for row in rows
+        for row in parts()
     ]  # fmt: skip
-    return FanOut(lines(folder / "experiences.jsonl", records), rows)
+    return FanOut(lines(folder / "experiences.jsonl", records))
 
 
 def nemo_gym(folder: Path) -> FanOut:
     """A trace of a rollout in each row; ids that were given before it was dispatched."""
-    rows = list(parts())
     records = [
         {"responses_create_params": {"input": chat(f"p{row.group}")}, "response": {"id": f"{row.index}.{row.part}"}, "reward": row.reward,
          "_ng_task_index": row.group, "_ng_rollout_index": row.rollout, "_ng_rollout_id": f"step7-{row.index}"}
-        for row in rows
+        for row in parts()
     ]  # fmt: skip
-    return FanOut(lines(folder / "gym.jsonl", records), rows)
+    return FanOut(lines(folder / "gym.jsonl", records))
 
 
 def prime_rl(folder: Path) -> FanOut:
     """An episode in each line, with a trace for each agent that took part; here they share the reward."""
-    rows = list(parts())
     episodes: dict[int, list[Part]] = {}
-    for row in rows:
+    for row in parts():
         episodes.setdefault(row.index, []).append(row)
     records = [
         {
@@ -140,22 +131,20 @@ def prime_rl(folder: Path) -> FanOut:
         }
         for index, some in episodes.items()
     ]  # fmt: skip
-    return FanOut(lines(folder / "rollouts" / "step_1" / "train" / "all" / "traces.jsonl", records), rows)
+    return FanOut(lines(folder / "rollouts" / "step_1" / "train" / "all" / "traces.jsonl", records))
 
 
 def eval_protocol(folder: Path) -> FanOut:
-    rows = list(parts())
     records = [
         {"messages": chat(f"p{row.group}"), "input_metadata": {"row_id": f"r{row.group}"}, "created_at": "2026-01-01", "rollout_status": {},
          "execution_metadata": {"rollout_id": f"{row.index:x}-b"}, "evaluation_result": {"score": row.reward, "is_score_valid": True}}
-        for row in rows
+        for row in parts()
     ]  # fmt: skip
-    return FanOut(lines(folder / "logs.jsonl", records), rows)
+    return FanOut(lines(folder / "logs.jsonl", records))
 
 
 def trl_async(folder: Path) -> FanOut:
     """Rows of a conversation that was forked where its tokens drifted; every one has its own uuid for rollout_id."""
-    rows = list(parts())
     records = [
         {
             "group_id": row.group,
@@ -164,14 +153,13 @@ def trl_async(folder: Path) -> FanOut:
             "model_version": 3,
             "input_ids": [1, row.part],
         }
-        for row in rows
+        for row in parts()
     ]
-    return FanOut(lines(folder / "training_sequences.jsonl", records), rows, known=False)
+    return FanOut(lines(folder / "training_sequences.jsonl", records))
 
 
 def rllm_steps(folder: Path) -> FanOut:
     """A row for each step of an episode, whose id is {task}:{number}; the reward is that of the trajectory."""
-    rows = list(parts())
     records = [
         {
             "task_id": f"task{row.group}",
@@ -179,14 +167,13 @@ def rllm_steps(folder: Path) -> FanOut:
             "turn": row.part,
             "reward": row.reward,
         }
-        for row in rows
+        for row in parts()
     ]
-    return FanOut(lines(folder / "steps.jsonl", records), rows, known=False)
+    return FanOut(lines(folder / "steps.jsonl", records))
 
 
 def skyrl_steps(folder: Path) -> FanOut:
     """Step-wise samples: a TrajectoryID is {instance}_{repetition}, the reward is that of the trajectory."""
-    rows = list(parts())
     records = [
         {
             "uid": f"i{row.group}",
@@ -194,18 +181,17 @@ def skyrl_steps(folder: Path) -> FanOut:
             "is_last_step": row.part == row.parts - 1,
             "reward": row.reward,
         }
-        for row in rows
+        for row in parts()
     ]
-    return FanOut(lines(folder / "steps.jsonl", records), rows, known=False)
+    return FanOut(lines(folder / "steps.jsonl", records))
 
 
 def sessions(folder: Path) -> FanOut:
     """Requests of agent sessions, as a gateway logs them: a row for each, numbered in its group."""
-    rows = list(parts())
     records = [
-        {"prompt_id": row.group, "session_id": row.rollout, "request": row.part, "score": row.reward} for row in rows
+        {"prompt_id": row.group, "session_id": row.rollout, "request": row.part, "score": row.reward} for row in parts()
     ]
-    return FanOut(lines(folder / "requests.jsonl", records), rows, known=False)
+    return FanOut(lines(folder / "requests.jsonl", records))
 
 
 FAN_OUTS: dict[str, Callable[[Path], FanOut]] = {

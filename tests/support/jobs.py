@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +12,13 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.choosing.groups import Choice
-from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import (
-    binding_fields,
-    choice_fields,
-    normalized,
-    output_fields,
-    plan_of,
-    settings,
-    view_fields,
-)
+from grpo_cli.options.resolve import normalized
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.tables import Binding
 from grpo_cli.runs import inspect, select
 from grpo_cli.runs.compute_files import Done, Job, run
-from grpo_cli.stats.inspection import Inspection, View
-from grpo_cli.write.outputs import Output
+from grpo_cli.stats.inspection import Inspection
 
 NAN = float("nan")
 
@@ -39,15 +28,8 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def job(*inputs: Path | str, gate: str | None = None, dry_run: bool = False, **options: Any) -> Job:
-    facts = given(options)
-    return Job(
-        inputs=[str(path) for path in inputs],
-        plan=plan_of(facts),
-        binding=Binding(**binding_fields(facts)),
-        output=Output(**output_fields(facts)),
-        gate=Filter.parse(gate) if gate else None,
-        dry_run=dry_run,
-    )
+    condition = Filter.parse(gate) if gate else None
+    return Job.of(given(options), inputs=[str(path) for path in inputs], gate=condition, dry_run=dry_run)
 
 
 class Seen(Done):
@@ -73,32 +55,18 @@ def look(*inputs: Path | str, **options: Any) -> Seen:
 
 
 def inspect_job(*inputs: Path | str, **options: Any) -> inspect.Job:
-    facts = given(options)
-    return inspect.Job(
-        inputs=[str(path) for path in inputs],
-        plan=plan_of(facts),
-        binding=Binding(**binding_fields(facts)),
-        view=View(**view_fields(facts)),
-    )
+    return inspect.Job.of(given(options), inputs=[str(path) for path in inputs])
 
 
 def inspected(path: Path, *, by_steps: bool = False, **options: Any) -> Inspection:
     """What `inspect` knows of a file."""
-    view = View(**view_fields(options), by_steps=by_steps)
-    return inspect.run(inspect.Job(inputs=[str(path)], view=view, binding=Binding(**binding_fields(options))))
+    job = inspect_job(path, **options)
+    return inspect.run(replace(job, view=replace(job.view, by_steps=by_steps)))
 
 
 def selected(path: Path, **options: Any) -> dict[str, Any]:
     """What `select` says of a file."""
-    return select.run(
-        select.Job(
-            inputs=[str(path)],
-            choice=Choice(**choice_fields(options)),
-            plan=Plan.of(settings(options)),
-            binding=Binding(**binding_fields(options)),
-            output=Output(**output_fields(options), word="selected"),
-        )
-    )
+    return select.run(select.Job.of(given(options), inputs=[str(path)]))
 
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:

@@ -6,7 +6,7 @@ import pickle
 import pydoc
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import polars as pl
@@ -301,6 +301,15 @@ def test_a_report_is_drawn_of_a_frame_and_replaced_when_it_may(tmp_path: Path) -
         grpo_cli.report(TEXTS, tmp_path / "report.txt")
 
 
+def test_a_report_of_a_frame_has_the_trend_over_its_steps_as_that_of_the_command_line_has(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"prompt_id": [1, 1, 2, 2], "step": [1, 1, 2, 2], "reward": [0.0, 1.0, 0.0, 1.0]})
+    frame.write_ndjson(tmp_path / "rows.jsonl")
+    for given in (frame, tmp_path / "rows.jsonl"):
+        page = grpo_cli.report(given, tmp_path / "report.html", force=True)
+        assert "Mean reward over step" in page.read_text(encoding="utf-8")
+        assert grpo_cli.inspect(given).facts["by"] is None, "unless it is asked for"
+
+
 @pytest.mark.parametrize("width", [0, 300])
 def test_the_repr_of_a_look_is_what_it_means_in_thirty_lines(width: int) -> None:
     look = grpo_cli.inspect(frame([*REWARDS, *[0.5] * width], [*KEYS, *map(str, range(width))]))
@@ -394,6 +403,8 @@ def test_lists_are_computed_as_the_refusal_says() -> None:
         (lambda: grpo_cli.inspect(FRAME, top=-1), "top cannot be -1"),
         (lambda: grpo_cli.select(FRAME), "give where=CONDITION, top=N, top_p=P, per_group=N or limit=N"),
         (lambda: grpo_cli.inspect(FRAME).show("z"), "no group has the key 'z'"),
+        (lambda: grpo_cli.export(FRAME, "pairs", pick="best"), "pick does not apply to to='pairs'; it is for to='sft'"),
+        (lambda: grpo_cli.export(FRAME, "pairs", min_margin=cast("Any", "wide")), "min_margin cannot be 'wide'"),
     ],
 )  # fmt: skip
 def test_errors_name_the_keywords_and_not_the_flags(call: Any, message: str) -> None:

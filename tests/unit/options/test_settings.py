@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import pytest
@@ -12,17 +12,9 @@ import pytest
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.config import with_config
-from grpo_cli.options.resolve import (
-    binding_fields,
-    normalized,
-    output_fields,
-    plan_of,
-    settings,
-    token_fields,
-)
+from grpo_cli.options.resolve import normalized, plan_of, settings
 from grpo_cli.options.table import COMMANDS, OPTIONS
-from grpo_cli.read.tables import Binding
-from grpo_cli.write.outputs import Output
+from grpo_cli.runs.compute_files import Job
 from tests.support.command import adv
 
 if TYPE_CHECKING:
@@ -117,7 +109,7 @@ EFFECTS: dict[str, Effect] = {
 }  # fmt: skip
 # What only the command itself reads.
 OF_THE_COMMAND = {
-    "config", "no_config", "stream", "engine", "ray_address", "explain", "fail_on", "on_error", "max_line", "all", "json", "summary",
+    "config", "no_config", "stream", "engine", "ray_address", "explain", "fail_on", "on_error", "max_line", "json", "summary",
     "quiet", "debug", "presets", "schemas", "plan_by", "plans",
 }  # fmt: skip
 NAMES = sorted(EFFECTS)
@@ -131,12 +123,12 @@ def flat(prefix: str, value: Any) -> dict[str, Any]:
 
 def meaning(given: dict[str, Any]) -> dict[str, Any]:
     """All that some options mean, as one flat mapping."""
-    plan = plan_of(given).as_dict()
+    job = Job.of(given)
+    plan, output = job.plan.as_dict(), asdict(replace(job.output, tokens=None))
     for part in ("shape", "post"):
         plan[part] = {op.pop("op"): op for op in plan[part]}
-    binding, output = asdict(Binding(**binding_fields(given))), asdict(Output(**output_fields(given)))
-    tokens = flat("tokens", token_fields(given, plan_of(given)) or {})
-    return {**flat("plan", plan), **flat("binding", binding), **flat("output", output), **tokens}
+    tokens = flat("tokens", job.output.tokens.given if job.output.tokens else {})
+    return {**flat("plan", plan), **flat("binding", asdict(job.binding)), **flat("output", output), **tokens}
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -301,7 +293,7 @@ def test_an_unknown_key_of_a_file_is_refused(text: str, message: str, tmp_path: 
 def test_a_wrong_type_in_a_file_is_refused_with_the_name_of_both(text: str, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text(text)
-    with pytest.raises(UsageError, match=re.escape(f" in {path} cannot be")):
+    with pytest.raises(UsageError, match=f"^{text.partition(' =')[0]} in {re.escape(str(path))} cannot be"):
         with_config({"config": str(path)})
 
 
@@ -399,7 +391,7 @@ IDLE = [
 @pytest.mark.parametrize(("given", "message", "hint"), IDLE)
 def test_an_option_that_would_change_nothing_is_refused(given: dict[str, Any], message: str, hint: str) -> None:
     with pytest.raises(UsageError) as raised:
-        plan_of(given)
+        Job.of(given)
     assert message in raised.value.message and hint in raised.value.hint
 
 

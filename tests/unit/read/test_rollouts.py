@@ -76,7 +76,7 @@ def each(fan_out: FanOut) -> list[float]:
 
 
 def advantages(fan_out: FanOut, **options: Any) -> list[float]:
-    return look(fan_out.path, **fan_out.flags, **options).scored.frame[".advantage"].to_list()
+    return look(fan_out.path, **options).scored.frame[".advantage"].to_list()
 
 
 def test_the_dumps_are_what_they_are_meant_to_be(tmp_path: Path) -> None:

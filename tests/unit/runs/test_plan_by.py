@@ -573,7 +573,7 @@ def test_a_value_with_a_single_row_is_no_sign_of_a_wrong_key(tmp_path: Path) -> 
     ("words", "says"),
     [
         (["--plan-by", "env"], "--plan-by needs a plan for each value"),
-        (["--plan", "a:method=rloo"], "[plan.a] is the plan of a value; --plan-by COLUMN says of which column"),
+        (["--plan", "a:method=rloo"], "[plan.a] is a plan for one value; --plan-by COLUMN names its column"),
         (["--plan-by", "env", "--plan", "rloo"], "--plan 'rloo' names no plan; write --plan VALUE:OPTION=X"),
         (["--plan-by", "env", "--plan", "a:metod=rloo"], "no option of a plan named 'metod'; did you mean 'method'?"),
         (["--plan-by", "env", "--plan", "a:", "--plan", "a:"], "two plans for 'a'"),
@@ -750,7 +750,7 @@ def test_names_of_values_are_texts_whatever_their_type() -> None:
     assert result.advantages.to_list() == [-1.0, 1.0, -0.5, 0.5]
     with pytest.raises(DataError, match=r"a value has no plan: 2 \(2 rows\)"):
         grpo_cli.compute(frame, plan_by="env", plans={"1": {}}, group="id")
-    with pytest.raises(GrpoError, match="holds no tables"):
+    with pytest.raises(GrpoError, match="has no tables"):
         grpo_cli.compute(frame, plan_by="env", plans={"1": "rloo"}, group="id")
 
 

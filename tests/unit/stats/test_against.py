@@ -178,7 +178,7 @@ def test_an_error_of_the_run_before_says_so(tmp_path: Path) -> None:
     other = adv("inspect", "now.jsonl", "--against", "other.jsonl", cwd=tmp_path)
     assert other.status == 1 and "--against other.jsonl: no column looks like the reward" in other.err
     twice = adv("inspect", "-", "--against", "-", cwd=tmp_path)
-    assert twice.status == 2 and "both runs are standard input" in twice.err
+    assert twice.status == 2 and "both runs are read from standard input" in twice.err
 
 
 def test_the_command_shows_the_change_and_gives_it_as_json(tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from grpo_cli.engine.plan import Plan
-from grpo_cli.options.resolve import binding_fields, plan_of
-from grpo_cli.read.tables import Binding
 from grpo_cli.runs import inspect
 from grpo_cli.stats.inspection import Inspection
 from tests.support.command import adv
@@ -27,7 +25,7 @@ LENGTHS = [5, 1, 3, 3, 9, 2]
 
 def look(path: Path, **options: Any) -> Inspection:
     given = {"reward": ["a", "b"], "group": ["uid"], **options}
-    return inspect.run(inspect.Job(inputs=[str(path)], plan=plan_of(given), binding=Binding(**binding_fields(given))))
+    return inspect.run(inspect.Job.of(given, inputs=[str(path)]))
 
 
 def rows(folder: Path) -> Path:
