@@ -72,7 +72,7 @@ def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
     if "plan_by" not in given:
         return inspected(given, **more)
     job, parts = _job(given, **more), Parts.of(**parts_fields(given))
-    with progress(given) as phase, workers(given, phase) as tasks:
+    with progress(given) as phase, workers(given) as tasks:
         return run_parts(job, parts, phase, tasks)
 
 
@@ -141,7 +141,7 @@ def inspected(given: dict[str, Any], **more: Any) -> Inspection:
     from grpo_cli.runs.inspect import run
 
     job = _job(given, **more)
-    with progress(given) as phase, workers(given, phase) as tasks:
+    with progress(given) as phase, workers(given) as tasks:
         return run(job, phase, tasks)
 
 

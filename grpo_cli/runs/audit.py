@@ -22,7 +22,6 @@ from grpo_cli.read.build_table import Parts, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, OverTables, Table, column_names
-from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.values.cells import Field
 
@@ -66,8 +65,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers
     phase("reading")
     inputs, _ = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding, over=workers.over_far)
-    workers.begin([table.source for table in tables])
-    return audited(job, tables, phase, Watching(tables, phase) if workers is HERE else workers.over)
+    return audited(job, tables, phase, workers.begin(tables, phase))
 
 
 def audited(

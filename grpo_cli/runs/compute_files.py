@@ -24,7 +24,6 @@ from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
-from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.facts import gates, summarize
 from grpo_cli.write.outputs import (
@@ -83,22 +82,20 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     phase("reading")
     tables, skipped, ledger, targets = _prepare(job, workers)
     folders = {target.path.absolute().parent for target in targets if target.path is not None}
-    workers.begin([table.source for table in tables], folders)
+    stages = workers.begin(tables, phase, folders)
     warn = not job.silent or job.gate is not None
-    watching = Watching(tables, phase)
-    over = watching if workers is HERE else workers.over
     try:
         of_files: tuple[str, ...] = ()
         if job.parts is None:
-            narrows = [build_table.read(tables, job.binding, job.plan, warn=warn, over=over)]
+            narrows = [build_table.read(tables, job.binding, job.plan, warn=warn, over=stages)]
         else:
-            narrows, of_files = build_table.read_parts(tables, job.parts, warn=warn, over=over)
+            narrows, of_files = build_table.read_parts(tables, job.parts, warn=warn, over=stages)
     except DataError:
         refuse_changed(tables)  # what is wrong with a file that changes meanwhile is that it changes
         raise
     refuse_read_columns({name for narrow in narrows for name in narrow.request.chosen.read_names}, output)
 
-    phase("computing")
+    stages.phase("computing")
     parts = [_computed(job, narrow) for narrow in narrows]
     facts: dict[str, Any] = {}
     if not job.silent or job.gate is not None:
@@ -109,9 +106,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
             job.gate.check(gates, facts, Written())
 
     if targets:
-        if workers is HERE:
-            tables, phase = watching.writing(tables), watching.phase
-        notes = write(output, parts, tables, targets, ledger, phase, workers.write)
+        notes = write(output, parts, tables, targets, ledger, stages.phase, stages.write)
         facts["warnings"] = [*facts.get("warnings", ()), *notes]
     facts["kept_outputs"] = 0 if ledger is None else ledger.kept
     facts["outputs"] = [target.name for target in targets]

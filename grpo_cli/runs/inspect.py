@@ -14,7 +14,6 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.read.build_table import Parts, read, read_parts
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
-from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
@@ -79,8 +78,7 @@ def _opened(job: Job, phase: Callable[..., None], workers: Workers) -> _Opened:
     if job.report is not None:
         refuse_path(job.report, identities(tables), force=job.force)
     others = _others(job, workers)
-    workers.begin([table.source for table in (*tables, *others)])
-    over = Watching([*tables, *others], phase) if workers is HERE else workers.over
+    over = workers.begin([*tables, *others], phase)
     view = with_duplicates(job.view, size_of(tables))
     view = view if job.where is None else replace(view, named=job.where.names)
     return _Opened(tables, others, skipped, view, over)

@@ -10,15 +10,17 @@ from typing import Any, Final
 
 from grpo_cli.files.inputs import Input
 from grpo_cli.read.tables import FileTable, Table
+from grpo_cli.write.outputs import Output, Target
+from grpo_cli.write.weave import Writing, in_turn
 
 ALL: Final = 100  # per cent
 READ: Final = 70  # that reading is of the work; grouping, computing and writing are the rest
 
 
 class Watching:
-    """`map` over tables that says how many per cent are done: by bytes within files that are read from one end to the other.
+    """Reads and writes in this process, and tells `phase` how many per cent are done.
 
-    What is written counts the same way: `writing` gives the tables to write from, and `phase` is told how many files are done.
+    It is a `map` over tables. The bytes of files that are read from one end to the other count as they are read.
     """
 
     def __init__(self, tables: Sequence[FileTable], phase: Callable[..., None]) -> None:
@@ -38,12 +40,16 @@ class Watching:
                 self._before += table.source.pin.size
         self._phase("grouping and computing", READ, ALL)
 
-    def writing(self, tables: Sequence[FileTable]) -> list[FileTable]:
-        """The tables, of which each byte that is read from now on is written."""
-        each = zip(tables, self._starts, strict=False)
-        return [_watched(table, partial(self._written, start)) for table, start in each]
+    def writing(self, at: int, table: FileTable) -> FileTable:
+        """The table at this place: each byte of it that is read from now on is written."""
+        return _watched(table, partial(self._written, self._starts[at]))
 
-    def phase(self, text: str, files: int = 0, _: int | None = None) -> None:
+    def write(self, output: Output, targets: Sequence[Target], writings: Iterator[Writing]) -> list[str]:
+        """Write one output after the other; return notes for the user."""
+        watched = (replace(one, table=self.writing(one.before, one.table)) for one in writings)
+        return in_turn(output, targets, watched, self.phase)
+
+    def phase(self, text: str, files: int = 0, _: int | None = None, /) -> None:
         """So many files are done; a phase of another name takes as long as it takes."""
         if text != "writing":
             self._phase(text)

@@ -68,7 +68,8 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     refuse_changed(tables)
     make_folders(targets)
     write = _join if joined else _write
-    notes = write(watching.writing(tables), groups.narrow.scans, kept, targets, force=job.output.force)
+    tables = [watching.writing(at, table) for at, table in enumerate(tables)]
+    notes = write(tables, groups.narrow.scans, kept, targets, force=job.output.force)
     return {
         "inputs": [table.name for table in tables],
         **kept.facts,

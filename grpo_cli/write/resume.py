@@ -27,7 +27,7 @@ from grpo_cli.write.outputs import Output, Target
 
 NAME: Final = ".grpo-adv.resume"
 _KEY: Final = re.compile("[0-9a-f]{64}")  # the digest of a run
-_STATE: Final = ("device", "inode", "size", "mtime_ns", "tag")
+_STATE: Final = ("inode", "size", "mtime_ns", "tag")
 
 
 def identity(plan: Plan, binding: Binding, parts: Parts | None, output: Output, tables: Sequence[FileTable]) -> str:

@@ -90,13 +90,13 @@ class Writing:
 class Writer(Protocol):
     """Writes outputs: one after the other in this process (`in_turn`), or in several."""
 
-    def __call__(
-        self, output: Output, targets: Sequence[Target], writings: Iterator[Writing], phase: Phase, /
-    ) -> list[str]:
+    def __call__(self, output: Output, targets: Sequence[Target], writings: Iterator[Writing], /) -> list[str]:
         """Write the targets of these `writings`; return notes for the user."""
 
 
-def in_turn(output: Output, targets: Sequence[Target], writings: Iterator[Writing], phase: Phase) -> list[str]:
+def in_turn(
+    output: Output, targets: Sequence[Target], writings: Iterator[Writing], phase: Phase = lambda *_: None
+) -> list[str]:
     """Write one output after the other."""
     notes = list[str]()
     with directories_synced() as folders:
@@ -141,7 +141,7 @@ def write(
             weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)
             yield Writing(table, target, scanned.index, weaving, at, ledger)
 
-    return writer(output, targets, writings(), phase)
+    return writer(output, targets, writings())
 
 
 @contextmanager

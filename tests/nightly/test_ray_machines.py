@@ -30,7 +30,6 @@ def test_a_machine_that_is_lost_changes_nothing(stage: str, suffix: str, tmp_pat
                 lost.append((done, total or 0))
                 cluster.remove_node(more[0], allow_graceful=False)
 
-        workers.phase = lose
         compute_files.run(job(folder, group_within="input", output=f"{tmp_path}/tasks/"), lose, workers)
     assert lost
     assert lost[0][0] < lost[0][1]

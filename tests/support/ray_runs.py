@@ -153,7 +153,7 @@ def errors(tmp_path: Path, source: Path, *, rows: int = ROWS, **options: Any) ->
 @contextmanager
 def on_tasks(rows: int = ROWS) -> Iterator[OnRay]:
     """Workers whose tasks have so many rows at least."""
-    with on_ray.on_ray(None, lambda *_: None) as workers:
+    with on_ray.on_ray(None) as workers:
         workers.rows = rows
         yield workers
 
