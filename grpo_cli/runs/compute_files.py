@@ -39,7 +39,7 @@ from grpo_cli.write.outputs import (
     refuse_token_lists,
 )
 from grpo_cli.write.refill import refill
-from grpo_cli.write.resume import Ledger, identity
+from grpo_cli.write.resume import NAME, Ledger, identity
 from grpo_cli.write.token_lists import token_facts, tokens_of_rows
 from grpo_cli.write.weave import Computed, Phase, write
 
@@ -105,10 +105,10 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
         if job.gate is not None:
             job.gate.check(gates, facts, Written())
 
+    facts["kept_outputs"] = 0 if ledger is None else sum(map(ledger.holds, targets))
     if targets:
         notes = write(output, parts, tables, targets, ledger, stages.phase, stages.write)
         facts["warnings"] = [*facts.get("warnings", ()), *notes]
-    facts["kept_outputs"] = 0 if ledger is None else ledger.kept
     facts["outputs"] = [target.name for target in targets]
     facts["seconds"] = round(time.perf_counter() - started, 3)
     return Done(facts=facts, parts=parts)
@@ -157,10 +157,9 @@ def _ledger(job: Job, tables: Sequence[FileTable]) -> Ledger | None:
     """What an earlier run with --resume has left in the output directory; None where the run keeps no notes."""
     if not job.output.resume or job.output.in_place or not is_folder(job.output.to):
         return None
-    ledger = Ledger(Path(str(job.output.to)), identity(job.plan, job.binding, job.parts, job.output, tables))
-    refuse_path(ledger.path, identities(tables), force=True, makes_folders=True)
-    ledger.read()
-    return ledger
+    folder = Path(str(job.output.to))
+    refuse_path(folder / NAME, identities(tables), force=True, makes_folders=True)
+    return Ledger.of(folder, identity(job.plan, job.binding, job.parts, job.output, tables))
 
 
 def _refuse_duplicates(job: Job, tables: Sequence[FileTable]) -> None:

@@ -153,9 +153,11 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
     # Ray takes some of these when it is imported.
     settings = _QUIET | ({} if verbose else {"RAY_BACKEND_LOG_LEVEL": "fatal"})
     settings |= _ALONE | {"RAY_AUTH_TOKEN": secrets.token_hex(32)} if address == LOCAL else {}
-    os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    quiet = nullcontext if verbose else _without_stderr
     try:
-        with nullcontext() if verbose else _without_stderr():
+        with quiet():
             import ray
     except ImportError:
         from grpo_cli.files.installation import missing_extra
@@ -178,7 +180,7 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
         }
     try:
         try:
-            with nullcontext() if verbose else _without_stderr():
+            with quiet():
                 ray.init(**options, log_to_driver=verbose, logging_level=logging.DEBUG if verbose else logging.CRITICAL)
         except Exception as error:  # Ray raises errors of many kinds here
             raise DataError(
