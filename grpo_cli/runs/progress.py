@@ -14,13 +14,13 @@ from grpo_cli.write.outputs import Output, Target
 from grpo_cli.write.weave import Writing, in_turn
 
 ALL: Final = 100  # per cent
-READ: Final = 70  # that reading is of the work; grouping, computing and writing are the rest
+READ: Final = 70  # per cent of the work is reading; the rest is grouping, computing and writing
 
 
 class Watching:
-    """Reads and writes in this process, and tells `phase` how many per cent are done.
+    """Reads and writes in this process, and tells `phase` the percentage that is done.
 
-    It is a `map` over tables. The bytes of files that are read from one end to the other count as they are read.
+    Called as a `map` over tables. Files that are read from start to end count byte by byte.
     """
 
     def __init__(self, tables: Sequence[FileTable], phase: Callable[..., None]) -> None:
@@ -41,7 +41,7 @@ class Watching:
         self._phase("grouping and computing", READ, ALL)
 
     def writing(self, at: int, table: FileTable) -> FileTable:
-        """The table at this place: each byte of it that is read from now on is written."""
+        """The table at this position; each byte that is read of it from now on counts as written."""
         return _watched(table, partial(self._written, self._starts[at]))
 
     def write(self, output: Output, targets: Sequence[Target], writings: Iterator[Writing]) -> list[str]:
@@ -50,16 +50,16 @@ class Watching:
         return in_turn(output, targets, watched, self.phase)
 
     def phase(self, text: str, files: int = 0, _: int | None = None, /) -> None:
-        """So many files are done; a phase of another name takes as long as it takes."""
+        """`files` are written; other phases have no percentage."""
         if text != "writing":
             self._phase(text)
             return
         self._written(self._starts[files], 0)
-        if not files:  # it begins, wherever reading has ended
+        if not files:  # writing begins, wherever reading has ended
             self._phase(text, self._shown, ALL)
 
     def wrote(self, share: float) -> None:
-        """Say that this share of all that is written is done."""
+        """Say that a share of the writing is done."""
         self._say("writing", READ + int((ALL - READ) * min(share, 1.0)))
 
     def _read(self, at: int) -> None:
@@ -75,7 +75,7 @@ class Watching:
 
 
 def _watched(table: FileTable, said: Callable[[int], None]) -> FileTable:
-    """The table of a file that says how far it is read; as it was where it is no plain file."""
+    """The table, which tells `said` how far it has been read; unchanged unless it is a plain file."""
     if type(table.source) is not Input or table.source.fd is not None:
         return table
     return table.of_source(replace(table.source, said=said))

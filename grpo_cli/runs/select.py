@@ -1,4 +1,4 @@
-"""`select` over files: inputs, tables, rows with groups, the groups and rows that are kept, and files with those rows."""
+"""`select` of files: inputs, tables, rows with groups, the groups and rows to keep, and files with those rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from grpo_cli.write.weave import make_folders, one_of_several, sink
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to read, what to keep of it, and where to write that."""
+    """What to read, what to keep, and where to write it."""
 
     inputs: Sequence[str]
     choice: Choice
@@ -43,11 +43,11 @@ class Job:
     length: str | None = None  # the column of lengths, None: found by name
     output: Output = field(default_factory=Output)
     summary: Path | None = None
-    silent: bool = False  # warnings are shown to nobody
+    silent: bool = False  # nobody sees the warnings
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
-    """Write the rows that are kept; the facts say why the others are not."""
+    """Write the rows that are kept; return the facts, which say why others are not."""
     started = time.perf_counter()
     phase("reading")
     inputs, skipped = find_inputs(job.inputs)
@@ -82,7 +82,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
 def _write(
     tables: Sequence[FileTable], scans: Sequence[Scanned], kept: Kept, targets: Sequence[Target], *, force: bool
 ) -> list[str]:
-    """Write each input's part of the rows, and return what there is to say of it."""
+    """Write the kept rows of each input to its own output; return notes for the user."""
     notes: list[str] = []
     start = 0
     with directories_synced() as folders:
@@ -93,7 +93,7 @@ def _write(
             empty = scanned.empty > 0 and not (same and table.format.keeps_empty_records)
             if empty:
                 notes.append(f"{table.name}: records without rollouts are not written")
-            # All rows are the file, unless its texts are elsewhere.
+            # If all rows are kept, the file is copied, unless its texts are elsewhere.
             as_it_is = not empty and not table.source.deferred and is_packed(table.source) == bool(target.packing)
             whole = same and len(rows) == length and as_it_is
             to = replace(target, packing="") if whole else target
@@ -111,7 +111,7 @@ def _write(
 def _join(
     tables: Sequence[FileTable], scans: Sequence[Scanned], kept: Kept, targets: Sequence[Target], *, force: bool
 ) -> list[str]:
-    """Write the rows of all inputs into one file: lines as they stand, or frames with the columns of any of them."""
+    """Write the rows of all inputs into one file: lines as they are, or a frame with the columns of all inputs."""
     (target,) = targets
     starts = [0, *np.cumsum(kept.lengths)]
     each = [_rows_between(kept, start, length) for start, length in zip(starts, kept.lengths, strict=False)]
@@ -160,7 +160,7 @@ def _join_lines(
 
 
 class _Lines(io.RawIOBase):
-    """A sink that knows whether its last line is complete: a file may end without a line end."""
+    """A sink that knows whether its last line is complete: a file may end without a newline."""
 
     def __init__(self, sink: BinaryIO) -> None:
         self.sink, self.last = sink, b"\n"
@@ -175,18 +175,18 @@ class _Lines(io.RawIOBase):
         return size
 
     def end(self) -> None:
-        """Begin a new line."""
+        """End the last line."""
         if self.last != b"\n":
             self.write(b"\n")
 
 
 def _rows_between(kept: Kept, start: int, length: int) -> Index:
-    """The rows of one file that are kept, counted from its first."""
+    """The rows of one file that are kept, counted from its first row."""
     return kept.rows[slice(*np.searchsorted(kept.rows, [start, start + length]))] - start
 
 
 def _write_rows(table: FileTable, index: Any, target: Target, rows: Index, handle: BinaryIO) -> Sequence[str]:
-    """Rows as their file has them, or one row each where a record cannot be divided."""
+    """Write rows as their file has them, or a line per row if a record cannot be divided."""
     weaving = Weaving(added=pl.DataFrame(height=len(rows)), take=rows, replace=False, metadata={})
     notes: Sequence[str] = ()
     if target.format.same_as(table.format):
