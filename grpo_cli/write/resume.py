@@ -1,7 +1,7 @@
-"""Resuming after an interruption: notes in the output directory list finished outputs, and their plan and inputs.
+"""Resuming after an interruption: notes in the output directory list the finished outputs and identify the run.
 
-Groups and batches reach across files, so an output is only good for the whole set of inputs that it was
-computed from: another set, a changed file or another plan redoes everything.
+Groups and batches can span files, so an output is only valid for the set of inputs that it was computed from. With
+another set, a changed file or another plan, everything is computed again.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _STATE: Final = ("inode", "size", "mtime_ns", "tag")
 
 
 def identity(plan: Plan, binding: Binding, parts: Parts | None, output: Output, tables: Sequence[FileTable]) -> str:
-    """A digest of everything that determines the outputs, wherever the run is started.
+    """A digest of everything that determines the outputs, whatever the working directory.
 
-    Without ctime: another mode, owner or link does not change the content of a file.
+    Without ctime: a new mode, owner or link does not change the content of a file.
     """
     sources = [table.source for table in tables]
     inputs = [
@@ -53,15 +53,15 @@ def identity(plan: Plan, binding: Binding, parts: Parts | None, output: Output, 
 
 
 def _deciding(binding: Binding) -> dict[str, Any]:
-    """What decides of the output: not how long a line may be."""
+    """The parts of a binding that determine the outputs: not how long a line may be."""
     return {**asdict(binding), "max_line": None}
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The notes: a first line that identifies the run, then a line per output; `before` are the outputs of other runs.
+    """The notes: a first line that identifies the run, then a line per output; `before` has the outputs of other runs.
 
-    An output that is listed and unchanged was written by this tool: it is kept, or written again, without --force.
+    An output that is listed and unchanged was written by this tool, so it is kept or replaced without --force.
     """
 
     folder: Path
@@ -78,7 +78,7 @@ class Ledger:
                 first, *lines = handle.read().decode().splitlines() or [key]
             if not _KEY.fullmatch(first):
                 raise _foreign(path)
-            # The last line may be cut short, where the run was killed.
+            # If the run was killed, the last line may be incomplete.
             for line in (line for line in lines if line.endswith("]")):
                 name, state, *earlier = json.loads(line)
                 (before if earlier or first != key else done)[name] = state
@@ -96,10 +96,10 @@ class Ledger:
         return self.folder / NAME
 
     def begin(self) -> None:
-        """Begin the notes of this run."""
+        """Write the notes that this run begins with."""
         lines = [json.dumps(line) for line in self.done.items()]
         lines += [json.dumps([*line, "earlier"]) for line in self.before.items() if line[0] not in self.done]
-        with suppress(FileNotFoundError):  # nothing is written through a link or a pipe
+        with suppress(FileNotFoundError):  # never write through a link or a pipe
             if not stat.S_ISREG(self.path.lstat().st_mode):
                 raise _foreign(self.path)
         with replacing(self.path, force=True) as handle:
