@@ -1,4 +1,4 @@
-"""Machines of a Ray cluster that are lost while a run goes on: all of them are raylets on this one."""
+"""Nodes of a Ray cluster that are lost during a run: all of them are raylets on this machine."""
 
 from __future__ import annotations
 

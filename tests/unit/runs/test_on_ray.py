@@ -1,4 +1,4 @@
-"""Runs whose files are read and written by tasks, all of which this process does, against runs of one process."""
+"""Runs with tasks, all of them in this process, compared with runs without."""
 
 from __future__ import annotations
 
@@ -91,9 +91,8 @@ def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
     for at, key in enumerate(keys):
         rewards = pl.Series([0.1, 0.4, 0.9, 0.3][: len(key)], dtype=pl.Float64)
         pl.DataFrame({"prompt_id": key, "reward": rewards}).write_parquet(folder / f"{at}.parquet")
-    several: list[dict[str, Any]] = [{}, {"only": True}]
-    for more in several:
-        ray_runs.both(tmp_path / str(bool(more)), folder, group="prompt_id", singleton="zero", **more)
+    for only in (False, True):
+        ray_runs.both(tmp_path / str(only), folder, group="prompt_id", singleton="zero", only=only)
 
 
 @pytest.mark.parametrize(
