@@ -76,6 +76,13 @@ class Kept:
     lengths: tuple[int, ...]  # rows of each input
     facts: dict[str, Any]
 
+    @property
+    def by_input(self) -> list[Index]:
+        """The rows of each input that are kept, counted from its first row."""
+        starts = np.cumsum([0, *self.lengths[:-1]])
+        parts = np.split(self.rows, np.searchsorted(self.rows, starts[1:]))
+        return [part - start for part, start in zip(parts, starts, strict=True)]
+
 
 def select_rows(inspection: Inspection, choice: Choice) -> Kept:
     """Keep the groups that meet the condition, up to a limit of groups, and of rows in each."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import numpy as np
 import polars as pl
 
 from grpo_cli.choosing.groups import Choice, Kept, select_rows
@@ -84,11 +83,9 @@ def _write(
 ) -> list[str]:
     """Write the kept rows of each input to its own output; return notes for the user."""
     notes: list[str] = []
-    start = 0
     with directories_synced() as folders:
-        each = zip(tables, scans, targets, kept.lengths, strict=True)
-        for at, (table, scanned, target, length) in enumerate(each):
-            rows = _rows_between(kept, start, length)
+        each = zip(tables, scans, targets, kept.by_input, kept.lengths, strict=True)
+        for at, (table, scanned, target, rows, length) in enumerate(each):
             same = target.format.same_as(table.format)
             empty = scanned.empty > 0 and not (same and table.format.keeps_empty_records)
             if empty:
@@ -104,7 +101,6 @@ def _write(
                 else:
                     notes += _write_rows(table, scanned.index, target, rows, handle)
                 table.source.check()
-            start += length
     return notes
 
 
@@ -113,15 +109,16 @@ def _join(
 ) -> list[str]:
     """Write the rows of all inputs into one file: lines as they are, or a frame with the columns of all inputs."""
     (target,) = targets
-    starts = [0, *np.cumsum(kept.lengths)]
-    each = [_rows_between(kept, start, length) for start, length in zip(starts, kept.lengths, strict=False)]
+    notes: list[str] = []
+    each = list(zip(tables, scans, kept.by_input, strict=True))
     with sink(target, force=force) as handle:
         if target.format.same_as(registry.lines()):
-            notes = _join_lines(tables, scans, each, handle)
+            lines = _Lines(handle)
+            for table, scanned, rows in each:
+                lines.end()
+                notes += _write_rows(table, scanned.index, target, rows, cast("BinaryIO", lines))
         else:
-            notes = []
-            each_table = zip(tables, each, strict=True)
-            whole = _one_frame([pl.concat(list(taken(table.source, table.format, rows))) for table, rows in each_table])
+            whole = _one_frame([pl.concat(list(taken(table.source, table.format, rows))) for table, _, rows in each])
             target.format.write_parts(iter([whole]), handle, {})
         refuse_changed(tables)
     return notes
@@ -139,24 +136,6 @@ def _one_frame(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         if len(found) > 1:
             raise DataError(f"{name} is {' and '.join(sorted(map(str, found)))} in different inputs", cure)
     return pl.concat(frames, how="diagonal_relaxed")
-
-
-def _join_lines(
-    tables: Sequence[FileTable], scans: Sequence[Scanned], each: Sequence[Index], handle: BinaryIO
-) -> list[str]:
-    notes: list[str] = []
-    lines = _Lines(handle)
-    for table, scanned, rows in zip(tables, scans, each, strict=True):
-        lines.end()
-        if table.format.same_as(registry.lines()):
-            nothing = Weaving(added=pl.DataFrame(height=len(rows)), take=rows, replace=False, metadata={})
-            try:
-                notes += table.format.weave(table.source, scanned.index, cast("BinaryIO", lines), nothing)
-                continue
-            except PartOfRecord:
-                notes.append(f"{table.name}: records that lose some of their rows are written as one line per row")
-        registry.lines().write_parts(taken(table.source, table.format, rows), cast("BinaryIO", lines), {})
-    return notes
 
 
 class _Lines(io.RawIOBase):
@@ -178,11 +157,6 @@ class _Lines(io.RawIOBase):
         """End the last line."""
         if self.last != b"\n":
             self.write(b"\n")
-
-
-def _rows_between(kept: Kept, start: int, length: int) -> Index:
-    """The rows of one file that are kept, counted from its first row."""
-    return kept.rows[slice(*np.searchsorted(kept.rows, [start, start + length]))] - start
 
 
 def _write_rows(table: FileTable, index: Any, target: Target, rows: Index, handle: BinaryIO) -> Sequence[str]:
