@@ -120,8 +120,8 @@ def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
     if not len(registry.lines().row_starts(block.data)):
         sink.write(block.data)
         return
-    held = block.held()
-    (table,) = refuse_columns([FileTable(held, registry.lines())], job.output)
+    source = block.as_input()
+    (table,) = refuse_columns([FileTable(source, registry.lines())], job.output)
     binding = replace(job.binding, singletons_meant=True, schema=NONE, compare_prompts=False)
     narrow = build_table.read([table], binding, job.plan, checks=CHECKS_OF_STREAM)
     refuse_read_columns(narrow.request.chosen.read_names, job.output)
@@ -135,7 +135,7 @@ def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
     tokens = None if job.output.tokens is None else tokens_of_rows(narrow, scored, job.output.tokens)
     columns = added(scored, job.output, tokens=tokens).filter(scored.frame[".kept"])
     weaving = Weaving(added=columns, take=take, replace=job.output.replace, metadata={})
-    table.format.weave(held, narrow.scans[0].index, sink, weaving)
+    table.format.weave(source, narrow.scans[0].index, sink, weaving)
     sink.flush()
     counted = Tally.of(scored, narrow, group_facts(scored))
     counted.reward = Numbers.of(scored.rows[".reward"])
@@ -170,7 +170,7 @@ class Block:
     data: bytes
     before: int
 
-    def held(self) -> Input:
+    def as_input(self) -> Input:
         """The lines as an input, which can be read twice."""
         return InMemory.of(self.data, STDOUT, self.before)
 
@@ -183,8 +183,8 @@ def blocks(
     for data in _whole_lines(source, max_line):
         if cut := pending.add(data):
             yield pending.release(cut)
-    if pending.held:
-        yield pending.release(pending.held)
+    if pending.waiting:
+        yield pending.release(pending.waiting)
 
 
 def _whole_lines(source: BinaryIO, max_line: int) -> Iterator[bytes]:
@@ -223,7 +223,7 @@ class _Pending:
     groups: tuple[str, ...]  # those of the group, where a block is a batch
     size: int | None
     parts: list[bytes] = field(default_factory=list)
-    held: int = 0  # bytes of them
+    waiting: int = 0  # bytes in them
     rows: int = 0
     runs: list[_Run] = field(default_factory=list)
     left: set[bytes] = field(default_factory=set)
@@ -233,11 +233,11 @@ class _Pending:
 
     def add(self, data: bytes) -> int:
         """Add what has arrived; return how many of the waiting bytes belong to complete blocks."""
-        starts = registry.lines().row_starts(data) + self.held
+        starts = registry.lines().row_starts(data) + self.waiting
         if self.ends and len(starts):
             self._add_runs(Block(data, self.arrived), starts)
         self.parts.append(data)
-        self.held += len(data)
+        self.waiting += len(data)
         self.rows += len(starts)
         self.arrived += data.count(b"\n")
         if self.ends:
@@ -249,12 +249,12 @@ class _Pending:
         if left == self.rows:
             return 0
         self.rows = left
-        return int(starts[-left]) if left else self.held
+        return int(starts[-left]) if left else self.waiting
 
     def _add_runs(self, block: Block, starts: Ints) -> None:
         names = dict.fromkeys((*self.ends, *self.groups))
         with _explained():
-            frame = registry.lines().scan(block.held(), [Field(name, "key") for name in names]).frame
+            frame = registry.lines().scan(block.as_input(), [Field(name, "key") for name in names]).frame
         changed = reduce(or_, (key.ne_missing(key.shift()) for key in frame))
         first = np.union1d([0], changed.arg_true())
         texts = {key.name: canonical(key.gather(first)).fill_null("null").to_list() for key in frame}
@@ -281,7 +281,7 @@ class _Pending:
             self.left.add(run.end)
             last = run.end
         self.gone = self.arrived - data.count(b"\n", cut)
-        self.parts, self.held = [data[cut:]], len(data) - cut
+        self.parts, self.waiting = [data[cut:]], len(data) - cut
         self.runs = [run._replace(start=run.start - cut) for run in self.runs[count:]]
         return block
 
