@@ -114,8 +114,8 @@ def main() -> None:
             marks.append((name, time.perf_counter(), processor_seconds() - looking[0]))
 
     begun = time.perf_counter()
-    with on_ray(None, mark) as workers:
-        workers.begin([])
+    with on_ray(None) as workers:
+        workers.begin([], mark)
         mark("started")
         facts = compute_files.run(job, mark, workers).facts
         mark("ended")

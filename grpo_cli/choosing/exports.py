@@ -1,6 +1,6 @@
-"""The kinds of export: what each of them makes of rows with groups, rewards and advantages, as pure functions and one table.
+"""The kinds of export: what each makes of rows with groups, rewards and advantages, as pure functions and one table.
 
-None of them sees a text: two rows with the same number have the same text, and 0 is no text.
+They see hashes instead of texts: equal hashes are equal texts, and 0 is no text.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from grpo_cli.stats.inspection import Inspection, score_groups
 BETA: Final = 1.0
 MAX_WEIGHT: Final = 20.0
 _TEXTS: Final = ("prompt", "response", "messages")
-_PAIR: Final = 64  # bytes that choosing from all pairs takes for each pair
+_PAIR: Final = 64  # bytes of memory per pair with --pairs all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the user said about the export; None where nothing was said."""
+    """What the user requests of the export; None for options that are not given."""
 
     to: str
     where: Filter | None = None
@@ -89,9 +89,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollouts:
-    """The rows that a kind chooses from, in the order of the input: number of the row, group, reward, advantage, texts.
+    """The rows that a kind chooses from, in the order of the input: row number, group, reward, advantage, text hashes.
 
-    `groups` are the facts of all groups of the input, a line for each code.
+    `groups` has the facts of all groups of the input, a line per code.
     """
 
     rows: Index
@@ -104,34 +104,34 @@ class Rollouts:
 
     @property
     def height(self) -> int:
-        """More than any code: there may be groups of which no row is left."""
+        """One more than the largest code; some groups below it may have no rows."""
         return int(self.codes.max(initial=-1)) + 1
 
     def at(self, kept: Mask | Index) -> Rollouts:
-        """The rollouts at these places."""
+        """The rollouts at these positions."""
         of_rows = ("rows", "codes", "rewards", "advantages", "prompts", "responses")
         return replace(self, **{name: getattr(self, name)[kept] for name in of_rows})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What will be written, record by record: the rows of each text, and the columns that were computed."""
+    """What will be written: for each record the rows of its texts, and the computed columns."""
 
-    rows: Mapping[str, Index]  # by part: of the response, or of the chosen and of the rejected one
+    rows: Mapping[str, Index]  # by column: response, or chosen and rejected
     columns: pl.DataFrame
-    left_out: tuple[tuple[str, int], ...] = ()  # why, and how many rows
+    left_out: tuple[tuple[str, int], ...] = ()  # the reason, and the number of rows
     warnings: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of export: what it is, the options that are its own, and the function that makes its records."""
+    """A kind of export: what it is, its own options, and the function that makes its records."""
 
     name: str
     help: str
     takes: frozenset[str]
-    all_rows: bool = False  # of a rollout with several rows; else the row that it counts with
+    all_rows: bool = False  # of a rollout with several rows; otherwise only the row with its reward
     records: Callable[[Rollouts, Wanted], Records]
 
 
@@ -139,7 +139,7 @@ class Kind:
 
 
 def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
-    """The best rows of each group, each text once."""
+    """The best rows of each group, without duplicate texts."""
     left_out = []
     ends = float(rollouts.rewards.min(initial=np.inf)), float(rollouts.rewards.max(initial=-np.inf))
     if not wanted.keep_duplicates:
@@ -182,7 +182,7 @@ def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
 
 
 def _never_solved(rewards: Vector, worst: float, best: float) -> Iterator[str]:
-    """Records that are the best of their group and yet have the lowest reward of all rows."""
+    """A warning about records that are the best of their group but have the lowest reward of all rows."""
     lowest = int((rewards == worst).sum()) if worst < best else 0
     if lowest:
         have = "has" if lowest == 1 else "have"
@@ -196,7 +196,7 @@ def _distinct_keys(*keys: np.ndarray[tuple[int], Any]) -> Coded:
 
 
 def _distinct(rollouts: Rollouts) -> Mask:
-    """One row of each response of a group: that of the highest reward, of equal ones the first."""
+    """One row for each response of a group: the one with the highest reward, and the first if several have it."""
     order = np.argsort(-rollouts.rewards, kind="stable")
     first = _distinct_keys(rollouts.codes[order], rollouts.responses[order]).first
     kept = np.zeros(len(order), dtype=bool)
@@ -205,7 +205,7 @@ def _distinct(rollouts: Rollouts) -> Mask:
 
 
 def _tied_groups(rollouts: Rollouts, picked: Mask) -> int:
-    """The groups of which a row was left out whose reward is that of a row that was taken."""
+    """The number of groups in which a row with the same reward as a picked row was left out."""
     least, _ = group_extremes(rollouts.codes[picked], rollouts.rewards[picked], rollouts.height)
     _, most = group_extremes(rollouts.codes[~picked], rollouts.rewards[~picked], rollouts.height)
     return int((least == most).sum())
@@ -215,7 +215,7 @@ def _tied_groups(rollouts: Rollouts, picked: Mask) -> int:
 
 
 def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
-    """A better and a worse response to the same prompt of one group in each record; equal rewards make no pair."""
+    """Records with a better and a worse response to one prompt in one group; equal rewards make no pair."""
     warnings = []
     of_prompts = _distinct_keys(rollouts.prompts, rollouts.codes)
     if (several := of_prompts.size - len(np.unique(rollouts.codes))) > 0:
@@ -258,11 +258,11 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     )
 
 
-# Each gets rows in the order of groups and falling rewards, and returns places of better and of worse rows.
+# Each gets rows sorted by group and descending reward, and returns the positions of better and of worse rows.
 
 
 def _levels(rollouts: Rollouts) -> Index:
-    """The first row of each reward that occurs in a group."""
+    """The first row with each distinct reward of a group."""
     new = np.ones(len(rollouts.rows), dtype=bool)
     new[1:] = (rollouts.codes[1:] != rollouts.codes[:-1]) | (rollouts.rewards[1:] != rollouts.rewards[:-1])
     return np.flatnonzero(new)
@@ -327,7 +327,7 @@ def weights(rollouts: Rollouts, wanted: Wanted) -> Records:
 
 def _exp(advantages: Vector, codes: Index, groups: int, beta: float, most: float) -> Vector:
     exponents = np.minimum(_divided(advantages, beta), math.log(most))
-    weight = np.exp(exponents - _highest(exponents, codes, groups))  # which leaves every share as it is
+    weight = np.exp(exponents - _highest(exponents, codes, groups))  # which does not change the shares
     total = np.bincount(codes, weights=weight, minlength=groups)[codes]
     share: Vector = weight * np.bincount(codes, minlength=groups)[codes] / total
     return share
@@ -346,7 +346,7 @@ def _highest(values: Vector, codes: Index, groups: int) -> Vector:
 
 
 def _divided(values: Vector, beta: float) -> Vector:
-    """The quotients; those that are too large to be numbers are the largest ones."""
+    """The quotients; overflow gives the largest number."""
     with np.errstate(over="ignore"):
         return np.nan_to_num(values / beta)
 
@@ -364,9 +364,9 @@ _WEIGHTS: Final[Mapping[str, Callable[..., Vector]]] = MappingProxyType(
 
 
 def of_prompts(inspection: Inspection, prompts: Hashes, wanted: Wanted) -> Inspection:
-    """The inspection with the groups that are exported: conditions speak of their numbers.
+    """The inspection with the groups to export, whose facts conditions use.
 
-    `prompts` has a number for the prompt of each group; with `pool` the groups of one prompt are one.
+    `prompts` has the hash of each group's prompt; with `pool`, the groups of one prompt are merged.
     """
     if wanted.pool:
         inspection = _pooled(inspection, prompts, wanted.where)
@@ -381,7 +381,7 @@ def of_prompts(inspection: Inspection, prompts: Hashes, wanted: Wanted) -> Inspe
 
 
 def _pooled(inspection: Inspection, prompts: Hashes, where: Filter | None) -> Inspection:
-    """The groups of one prompt as one, in which all of their rows count."""
+    """The inspection with the groups of each prompt merged into one."""
     narrow = inspection.narrow
     of_groups = encode([pl.Series(prompts)], len(prompts))
     several = {
@@ -404,9 +404,9 @@ def _pooled(inspection: Inspection, prompts: Hashes, where: Filter | None) -> In
 
 
 def prompts(rollouts: Rollouts, wanted: Wanted) -> Records:
-    """A row for each group, in the order in which they first appear.
+    """A row for each group, in order of first appearance, with the numbers that conditions use.
 
-    Rows without a reward count nowhere; the numbers are those that conditions speak of.
+    Rows without a reward are not counted.
     """
     codes, first = np.unique(rollouts.codes, return_index=True)
     groups = rollouts.groups[codes]

@@ -1,6 +1,6 @@
 """Which groups are kept, and which of their rows: conditions, shares, the top N, and rows of a group.
 
-Groups and their scores come in, numbers of rows go out; nothing here knows of files.
+Groups and their scores come in, row numbers go out; nothing here knows of files.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Choice:
     """Which groups are kept, and how many of their rows."""
 
     where: Filter | None = None
-    solved_at: float | None = None  # of pass@K; None: the best reward that there is
+    solved_at: float | None = None  # for pass@K; None: the highest reward in the input
     top: int | None = None
-    by: str = "std"  # what --top goes by; -FACT takes the smallest
-    top_p: float | None = None  # the share of the variance inside groups that is kept
+    by: str = "std"  # what --top sorts by; -FACT takes the smallest
+    top_p: float | None = None  # the share of the variance within groups to keep
     limit: int | None = None
     per_group: int | None = None
     pick: Pick = "spread"
@@ -64,21 +64,28 @@ class Choice:
 
     @property
     def names(self) -> list[str]:
-        """The facts of groups that are named."""
+        """The facts of groups that the options name."""
         return [*(self.where.names if self.where else ()), self.by.removeprefix("-").replace("pass@", "pass_at_")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """The rows of the input that are kept, in their order, and the facts of the choice."""
+    """The rows of the input that are kept, in order, and the facts of the choice."""
 
     rows: Index
     lengths: tuple[int, ...]  # rows of each input
     facts: dict[str, Any]
 
+    @property
+    def by_input(self) -> list[Index]:
+        """The rows of each input that are kept, counted from its first row."""
+        starts = np.cumsum([0, *self.lengths[:-1]])
+        parts = np.split(self.rows, np.searchsorted(self.rows, starts[1:]))
+        return [part - start for part, start in zip(parts, starts, strict=True)]
+
 
 def select_rows(inspection: Inspection, choice: Choice) -> Kept:
-    """Keep the groups for which the condition holds, up to a limit of groups, and of rows in each."""
+    """Keep the groups that meet the condition, up to a limit of groups, and of rows in each."""
     narrow, groups = inspection.narrow, inspection.groups
     kept_groups, dropped = choose_groups(inspection, choice)
     codes = narrow.table["group"].to_numpy()
@@ -125,7 +132,7 @@ def select_rows(inspection: Inspection, choice: Choice) -> Kept:
 
 
 def _with_siblings(inspection: Inspection, picked: Mask) -> Mask:
-    """The rows that were picked, and all rows of the same rollouts where rollouts count."""
+    """The picked rows; if rollouts count once, with all rows of their rollouts."""
     if inspection.raw.plan.unit.take == "each":
         return picked
     rollouts = inspection.narrow.table["rollout"].to_numpy()
@@ -153,7 +160,7 @@ def of_rows(inspection: Inspection, places: Index, note: str) -> Inspection:
 
 
 def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
-    """What a condition may speak of: the facts of a group, pass@K and columns of steps where they are named, and its key."""
+    """What conditions can name: the facts of a group, its key, and pass@K and columns of steps if they are named."""
     groups = inspection.groups.with_columns(
         unscorable=pl.col("size") - pl.col("scored"), spread=pl.col("max") - pl.col("min")
     ).with_columns(pl.col("constant", "nearly").cast(pl.Int8))
@@ -172,7 +179,7 @@ def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
 
 
 def _steps(narrow: Narrow, names: Collection[str]) -> list[pl.Series]:
-    """The value of each of these columns of steps in every group; null where its rows have several."""
+    """The value of each of these columns of steps in every group; null if its rows have several."""
     steps = [narrow.carried[name] for name in STEP_LIKE if name in names and name in narrow.carried.columns]
     codes = narrow.table["group"]
     return [
@@ -195,9 +202,9 @@ def _passes(inspection: Inspection, solved_at: float | None, draws: Collection[i
 
 
 def choose_groups(inspection: Inspection, choice: Choice) -> tuple[Mask, list[dict[str, Any]]]:
-    """The groups that are kept, and what each reason has dropped: conditions, --top-p, --top and --limit, in this order."""
+    """The groups to keep, and what each reason has dropped: conditions, --top-p, --top and --limit, in this order."""
     quantities = _quantities(inspection, choice)
-    numbers = np.zeros(len(quantities), dtype=np.int64)  # of each group 0 or the number of the first reason to drop it
+    numbers = np.zeros(len(quantities), dtype=np.int64)  # per group: the number of the first reason to drop it, or 0
     reasons: list[str] = []
 
     def drop(groups: Index | Mask, reason: str) -> None:
@@ -224,7 +231,7 @@ def choose_groups(inspection: Inspection, choice: Choice) -> tuple[Mask, list[di
 
 
 def _descending(quantities: pl.DataFrame, by: str) -> Vector:
-    """Numbers by which groups are sorted, the largest fact (of -FACT the smallest) first and groups without it last."""
+    """Sort keys for groups: the largest fact first (with -FACT the smallest), groups without it last."""
     name = by.removeprefix("-").replace("pass@", "pass_at_")
     if name not in quantities.columns or not quantities[name].dtype.is_numeric():
         numeric = [fact.name for fact in quantities if fact.dtype.is_numeric()]
@@ -234,7 +241,7 @@ def _descending(quantities: pl.DataFrame, by: str) -> Vector:
 
 
 def _beyond_share(quantities: pl.DataFrame, share: float) -> Index:
-    """The groups beyond the fewest that hold a share of all squared distances from a group's mean."""
+    """All groups but the fewest that together have this share of all squared distances from group means."""
     squares = ((quantities["scored"] - 1) * quantities["std"] ** 2).fill_null(0.0).fill_nan(0.0).to_numpy()
     order = np.argsort(-squares, kind="stable")
     total = np.cumsum(squares[order])
@@ -243,7 +250,7 @@ def _beyond_share(quantities: pl.DataFrame, share: float) -> Index:
 
 
 def _holds(quantities: pl.DataFrame, part: Filter) -> Mask:
-    """For which groups a condition holds."""
+    """Which groups meet a condition."""
     for name in part.names:
         if name not in quantities.columns:
             raise _unknown_fact(name, quantities.columns)
@@ -258,7 +265,7 @@ def _holds(quantities: pl.DataFrame, part: Filter) -> Mask:
 
 
 def _unknown_fact(name: str, known: Sequence[str]) -> UnknownName:
-    """The error for a name that is no fact, with the one that may be meant."""
+    """The error for a name that is not a fact, with a suggestion."""
     draws = re.fullmatch(r"p(?:ass)?[_@]?(?:at)?_?(\d+)", name, re.IGNORECASE)
     if draws is not None:
         shown = name.replace("pass_at_", "pass@")
@@ -270,7 +277,7 @@ def _unknown_fact(name: str, known: Sequence[str]) -> UnknownName:
 
 
 def _dropped(inspection: Inspection, numbers: Index, reasons: Sequence[str]) -> list[dict[str, Any]]:
-    """What each reason has dropped, and the first keys of it."""
+    """What each reason has dropped, with the first keys."""
     sizes = facts.rows_of(inspection.groups).to_numpy()
     listed = []
     for number, reason in enumerate(reasons, 1):
@@ -282,7 +289,7 @@ def _dropped(inspection: Inspection, numbers: Index, reasons: Sequence[str]) -> 
 
 
 def pick_rows(codes: Codes, rewards: Vector, most: int, how: Pick, seed: int) -> Mask:
-    """Mark at most `most` rows of each group; rows whose reward is not finite are never among them.
+    """Mark at most `most` rows of each group; never rows whose reward is not finite.
 
     Of equal rewards the earlier row is taken (`spread` takes from both ends). The same seed gives the same rows.
     """
@@ -307,17 +314,17 @@ def pick_rows(codes: Codes, rewards: Vector, most: int, how: Pick, seed: int) ->
 
 
 def _from_the_top(segments: Segments, ordered: Vector, most: int) -> Index:
-    """How many of the kept rows come from the top of each group, the rest from its bottom.
+    """How many of the kept rows come from the top of each group; the rest come from its bottom.
 
-    The largest variance that `most` rows of a group can have is reached at its two ends; every division between them
-    is tried, the even one first.
+    `most` rows of a group have the largest variance if they come from its two ends. Every split between them is tried,
+    the even one first.
     """
     from_top = np.zeros(len(segments.sizes), dtype=np.int64)
     large = np.flatnonzero(segments.sizes > most)
-    if not len(large):  # all rows of all groups are kept, however many may be
+    if not len(large):  # all rows of all groups are kept
         return from_top
     starts, ends = segments.starts[large], segments.starts[large] + segments.sizes[large]
-    away = ordered - segments.spread(ordered[segments.starts])  # an offset that all share costs no digits
+    away = ordered - segments.spread(ordered[segments.starts])  # a shared offset would cost digits
     bottom, top = _running(away, starts, 1, most), _running(away, ends - 1, -1, most)
     best = np.full(len(large), -1.0)
     share = np.full(len(large), most // 2)
@@ -331,7 +338,7 @@ def _from_the_top(segments: Segments, ordered: Vector, most: int) -> Index:
 
 
 def _running(values: Vector, first: Index, step: int, most: int) -> tuple[list[Vector], list[Vector]]:
-    """Sums and sums of squares of the first 0, 1, ... rows from an end of each group."""
+    """Sums, and sums of squares, of the first 0, 1, ... rows from one end of each group."""
     sums, squares = [np.zeros(len(first))], [np.zeros(len(first))]
     for i in range(most):
         value = values[first + step * i]

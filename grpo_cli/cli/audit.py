@@ -19,7 +19,7 @@ def audit(given: dict[str, Any]) -> None:
     gate = Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None
     job = Job.of(given, inputs=given["inputs"], column=given.get("column"), gate=gate)
     try:
-        with progress(given) as phase, workers(given, phase) as tasks:
+        with progress(given) as phase, workers(given) as tasks:
             facts = run(job, phase, tasks)
     except GateError as error:
         show(given, error.facts or {}, view.render)

@@ -26,7 +26,7 @@ def compute(given: dict[str, Any]) -> None:
         show(given, _streamed(job), _summary, aside=True)
         return
     try:
-        with progress(given) as phase, workers(given, phase) as tasks:
+        with progress(given) as phase, workers(given) as tasks:
             done = run(job, phase, tasks)
     except GateError as error:
         if error.facts is not None:

@@ -10,13 +10,12 @@ from grpo_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from grpo_cli.runs.workers import Workers
-    from grpo_cli.write.weave import Phase
 
 _STDOUT: Final = "-"
 
 
-def workers(given: Mapping[str, Any], phase: Phase) -> AbstractContextManager[Workers]:
-    """The workers for --engine; they report progress to `phase`."""
+def workers(given: Mapping[str, Any]) -> AbstractContextManager[Workers]:
+    """The workers that --engine means."""
     refuse_engine(given)
     if given.get("engine") != "ray":
         from grpo_cli.runs.workers import HERE
@@ -24,7 +23,7 @@ def workers(given: Mapping[str, Any], phase: Phase) -> AbstractContextManager[Wo
         return nullcontext(HERE)
     from grpo_cli.runs.on_ray import on_ray
 
-    return on_ray(given.get("ray_address"), phase, verbose=given.get("debug", False))
+    return on_ray(given.get("ray_address"), verbose=given.get("debug", False))
 
 
 def refuse_engine(given: Mapping[str, Any]) -> None:

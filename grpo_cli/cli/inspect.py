@@ -67,7 +67,7 @@ def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
     from grpo_cli.runs.inspect import run, run_parts
 
     job = _job(given, **more)
-    with progress(given) as phase, workers(given, phase) as tasks:
+    with progress(given) as phase, workers(given) as tasks:
         return run(job, phase, tasks) if job.parts is None else run_parts(job, job.parts, phase, tasks)
 
 
@@ -129,7 +129,7 @@ def inspected(given: dict[str, Any], **more: Any) -> Inspection:
     from grpo_cli.runs.inspect import run
 
     job = _job(given, **more)
-    with progress(given) as phase, workers(given, phase) as tasks:
+    with progress(given) as phase, workers(given) as tasks:
         return run(job, phase, tasks)
 
 

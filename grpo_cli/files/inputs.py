@@ -46,10 +46,10 @@ _TURN: Final = 200  # milliseconds of a single wait for a pipe
 class Pin:
     """The state of a file, to notice changes.
 
-    A writer can reset the modification time, but not the ctime.
+    A writer can reset the modification time, but not the ctime. Without the number of the device, which differs between
+    machines that share a file system.
     """
 
-    device: int
     inode: int
     size: int
     mtime_ns: int
@@ -60,7 +60,7 @@ class Pin:
     @classmethod
     def of(cls, stat: os.stat_result) -> Self:
         """The state that the operating system reports."""
-        return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_nlink)
+        return cls(stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_nlink)
 
     def holds(self, stat: os.stat_result) -> bool:
         """Whether a file is still in this state. A further name (hard link) changes its ctime, not its content."""
@@ -159,7 +159,7 @@ class InMemory(Input):
     @classmethod
     def of(cls, data: bytes, name: str = "-", lines_before: int = 0) -> Self:
         """Give bytes a name for messages."""
-        return cls(name, name, Pin(0, 0, len(data), 0, 0, 0), data=data, lines_before=lines_before)
+        return cls(name, name, Pin(0, len(data), 0, 0, 0), data=data, lines_before=lines_before)
 
     def open(self) -> BinaryIO:
         """Open at the first byte."""

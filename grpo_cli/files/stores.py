@@ -87,7 +87,7 @@ class Stored(Input):
     def of(cls, url: str, found: Any) -> Self:
         """Pin an object by the metadata of the store."""
         changed = int(found["last_modified"].timestamp() * 1e9)
-        return cls(shown(url), url, Pin(0, 0, found["size"], changed, 0, 0, found["e_tag"] or ""))
+        return cls(shown(url), url, Pin(0, found["size"], changed, 0, 0, found["e_tag"] or ""))
 
     @property
     def is_local(self) -> bool:

@@ -1,4 +1,4 @@
-"""`add`: columns of a frame, or of a second file, inserted into a file whose other bytes stay."""
+"""`add`: insert columns of a frame or of a second file into a file, and keep all its other bytes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Job:
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
-    """Insert the columns; the facts say which, and into what."""
+    """Insert the columns; return the facts."""
     started = time.perf_counter()
     phase("reading")
     if job.file == STDIN == job.columns:
@@ -100,7 +100,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
 
 
 def _only(name: str) -> Input:
-    """The one input of this name."""
+    """The only input with this name."""
     inputs, _ = find_inputs([name])
     if len(inputs) > 1:
         raise UsageError(f"{name} stands for {len(inputs)} files", "name one of them")
@@ -108,7 +108,7 @@ def _only(name: str) -> Input:
 
 
 def _opened(source: Input, job: Job) -> FileTable:
-    """The file with a row for each rollout, as `compute` reads it; for each record where it has no rewards."""
+    """The file with one row per rollout, as `compute` reads it; one per record if it has no rewards."""
     source = registry.as_text(replace(source, max_line=job.max_line))
     records = FileTable(source, registry.of(source))
     if job.schema == NONE:
@@ -120,7 +120,7 @@ def _opened(source: Input, job: Job) -> FileTable:
 
 
 def _in_another_order(table: FileTable, other: FileTable | None, added: Sequence[str]) -> list[str]:
-    """A warning if an id has values of both files, but not the same row by row."""
+    """A warning if both files have an id column with shared values that differ row by row."""
     if other is None:
         return []
     both = {*table.columns()} & {*other.columns()} - {*added}
@@ -139,7 +139,7 @@ def _in_another_order(table: FileTable, other: FileTable | None, added: Sequence
 
 
 def _typed(texts: pl.Series) -> pl.Series:
-    """Texts as truth values or numbers, where all of them are; whole numbers that would lose digits stay texts."""
+    """Texts as booleans or numbers if all of them are; integers that would lose digits stay texts."""
     there = texts.drop_nulls()
     if there.is_empty():
         return texts
@@ -154,7 +154,7 @@ def _typed(texts: pl.Series) -> pl.Series:
 
 
 def _chosen(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """The columns to add by their new names."""
+    """The columns to add, under their new names."""
     new: dict[str, pl.Series] = {}
     for text in names or frame.columns:
         name, _, other = (text, "", "") if text in frame.columns else text.partition("=")
@@ -169,7 +169,7 @@ def _chosen(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
 
 
 def _addable(series: pl.Series, target: Target) -> pl.Series:
-    """The column in a type that every format can hold; DataError if there is none."""
+    """The column in a type that every format supports; DataError if there is none."""
     dtype = series.dtype
     if isinstance(dtype, (pl.Categorical, pl.Enum)) or dtype == pl.Null:
         return series.cast(pl.String)
@@ -195,7 +195,7 @@ def _words(dtype: Any) -> str:
 
 
 def _lost(frame: pl.DataFrame, target: Target) -> list[str]:
-    """What JSON cannot say."""
+    """Warnings about values that JSON does not have."""
     if not target.format.name.startswith("json"):
         return []
     floats = {series.name: series.explode() if isinstance(series.dtype, pl.List) else series for series in frame}

@@ -1,4 +1,4 @@
-"""`audit` over files: inputs, tables, the formula that made their advantages, and a gate that may fail the run."""
+"""`audit` of files: inputs, tables, the formula that made their advantages, and a gate that can fail the run."""
 
 from __future__ import annotations
 
@@ -22,17 +22,15 @@ from grpo_cli.read.build_table import Parts, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, OverTables, Table, column_names
-from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.values.cells import Field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to audit: the column of advantages (None: found by name), and the plan that is said to have made it.
+    """What to audit: the column of advantages (None: found by name), and the plan that is claimed to have made it.
 
-    `claimed` is the preset that this plan is, if it is one.
-    `shape` is what was done to the rewards, whatever the formula.
+    `claimed` is the name of the plan's preset, if it has one. `shape` is what was done to the rewards before the formula.
     """
 
     inputs: Sequence[str] = ()
@@ -44,12 +42,12 @@ class Job:
     shape: Sequence[ShapeOp] = ()
     gate: Filter | None = None
     by: str = ""  # the column of --plan-by
-    parts: Mapping[str, Job] = field(default_factory=dict)  # what is said of the plan of each of its parts
-    together: Mapping[str, str] = field(default_factory=dict)  # the part of a value that is in one with others
+    parts: Mapping[str, Job] = field(default_factory=dict)  # the claim about each part
+    together: Mapping[str, str] = field(default_factory=dict)  # value -> part, where several values share one
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
-        """What options ask for; `more` are further fields."""
+        """The job of these options; `more` are further fields."""
         parts = {
             name: cls(binding=Binding(**binding_fields(own)), **claim_fields(own))
             for name, own in parts_of(given).items()
@@ -62,18 +60,17 @@ class Job:
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> dict[str, Any]:
-    """The facts of the audit of files that the workers read; a gate error holds them as well."""
+    """Audit the files, which the workers read; return the facts, which a gate error carries as well."""
     phase("reading")
     inputs, _ = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding, over=workers.over_far)
-    workers.begin([table.source for table in tables])
-    return audited(job, tables, phase, Watching(tables, phase) if workers is HERE else workers.over)
+    return audited(job, tables, phase, workers.begin(tables, phase))
 
 
 def audited(
     job: Job, tables: Sequence[Table], phase: Callable[..., None] = lambda *_: None, over: OverTables = map
 ) -> dict[str, Any]:
-    """The facts of these tables, which `over` reads, when the gate lets them pass."""
+    """The facts of these tables, which `over` reads, if the gate lets them pass."""
     if job.by:
         return _of_parts(job, tables, phase, over)
     column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0])
@@ -91,7 +88,7 @@ def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Callable[...,
 
 
 def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> dict[str, Any]:
-    """The facts of each part; without plans the formula of every value is looked for."""
+    """The facts of each part; without claims, the formula of every value is searched for."""
     jobs, plans, column = job.parts or {OTHERS: job}, {}, ""
     for name, one in jobs.items():
         column, binding = what_is_read(column_names(tables), one.binding, job.column, tables[0])
@@ -118,7 +115,7 @@ def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], ove
 
 
 def _logged(table: Table, name: str) -> pl.Series:
-    """The advantage of every row; of a list with one entry a token, the one value that is not masked."""
+    """The advantage of every row; of a list with an entry per token, the one value of its unmasked tokens."""
     try:
         return table.scan([Field(name, "number")]).frame[name].cast(pl.Float64)
     except DataError:

@@ -1,4 +1,4 @@
-"""`compare` over files: inputs, tables, the advantages of every plan, and files with one column for each of them."""
+"""`compare` of files: inputs, tables, the advantages of every plan, and files with a column for each plan."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ from grpo_cli.write.weave import Computed, write
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Plans by their names, the first being what the others are measured against, and where their columns go.
+    """Plans by name, of which the first is the reference, and where their columns go.
 
-    The column of the output is what the names of the columns begin with; without an output nothing is written.
+    The column of the output is the prefix of the new columns. Without an output nothing is written.
     """
 
     inputs: Sequence[str] = ()
     plans: Mapping[str, Plan]
-    rollouts: Mapping[str, Counting] = field(default_factory=dict)  # how plans count rows of one rollout; else each
+    rollouts: Mapping[str, Counting] = field(
+        default_factory=dict
+    )  # how plans count rows of one rollout; default: each row
     rewards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of each plan, where they differ
     binding: Binding = field(default_factory=Binding)
     output: Output | None = None
 
 
 def run(job: Job) -> dict[str, Any]:
-    """The facts of the comparison, and what was written."""
+    """Compare, write if there is an output, and return the facts."""
     inputs, _ = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding)
     if job.output is None:
@@ -68,7 +70,7 @@ def run(job: Job) -> dict[str, Any]:
 
 
 def compared(job: Job, tables: Sequence[Table]) -> Comparison:
-    """Read once what the plans need, and compute them."""
+    """Read what all plans need, once, and compute each plan."""
     plans, binding = job.plans, job.binding
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", "give --preset or --method twice, or rewards with --vs-reward")
@@ -76,10 +78,10 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     for plan in plans.values():
         roles |= apply_schema(tables, binding, plan).binding.roles
     binding = replace(binding, roles=roles)
-    columns_of_roles(binding, *plans.values())  # all that is missing is said at once
+    columns_of_roles(binding, *plans.values())  # one error names all missing columns
     most = max(plans.values(), key=lambda plan: plan.uses_batch)
     ways: dict[str, Counting] = {name: job.rollouts.get(name, "each") for name in plans}
-    if binding.rollouts != "none":  # what one of them does not say, the file has to show
+    if binding.rollouts != "none":  # a plan that does not say it takes it from the file
         way: Counting = "once"
         if way not in ways.values():
             way = next((one for one in ways.values() if one != "each"), "each")

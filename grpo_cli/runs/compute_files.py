@@ -1,7 +1,7 @@
-"""`compute` over files: names, inputs, tables, rows with groups, advantages, facts, files.
+"""`compute` of files: names, inputs, tables, rows with groups, advantages, facts, files.
 
-Every file is read twice, narrow and then whole. It is pinned before the first reading and checked before
-its advantages are woven in, so they can never land on other rows than those they were computed from.
+Every file is read twice: first the few columns that matter, then the whole. It is pinned before the first reading and
+checked before its advantages are inserted, so they can only land on the rows that they were computed from.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
-from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.facts import GATES, gates, summarize
 from grpo_cli.write.outputs import (
@@ -50,25 +49,27 @@ from grpo_cli.write.outputs import (
     refuse_token_lists,
 )
 from grpo_cli.write.refill import refill
-from grpo_cli.write.resume import Ledger, identity
+from grpo_cli.write.resume import NAME, Ledger, identity
 from grpo_cli.write.token_lists import TokenColumns, token_facts, tokens_of_rows
 from grpo_cli.write.weave import Computed, Phase, write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One run over files: what to read, what to compute, what to write."""
+    """What to read, what to compute, and what to write."""
 
     inputs: Sequence[str] = ()
     plan: Plan
     binding: Binding = field(default_factory=Binding)
-    parts: Parts | None = None  # of --plan-by, whose plans are computed in the place of the plan
+    parts: Parts | None = None  # of --plan-by, whose plans replace `plan`
     output: Output = field(default_factory=Output)
     gate: Filter | None = None
     summary: Path | None = None
     dry_run: bool = False
-    silent: bool = False  # facts are shown to nobody, and computed for a gate only
-    origins: Mapping[str, Any] = field(default_factory=dict)  # the preset of each plan, and as "" that of all rows
+    silent: bool = False  # nobody sees the facts: they are computed for a gate only
+    origins: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # the preset of each part's plan; "": of the plan for all rows
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
@@ -94,7 +95,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """The result of a run; `facts` is all of it as plain data (of a silent run only what was written).
+    """The result of a run; `facts` is the result as plain data (of a silent run only what was written).
 
     A run without --plan-by has a single part.
     """
@@ -111,22 +112,20 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     phase("reading")
     tables, skipped, ledger, targets = _prepare(job, workers)
     folders = {target.path.absolute().parent for target in targets if target.path is not None}
-    workers.begin([table.source for table in tables], folders)
+    stages = workers.begin(tables, phase, folders)
     warn = not job.silent or job.gate is not None
-    watching = Watching(tables, phase)
-    over = watching if workers is HERE else workers.over
     try:
         of_files: tuple[str, ...] = ()
         if job.parts is None:
-            narrows = [build_table.read(tables, job.binding, job.plan, warn=warn, over=over)]
+            narrows = [build_table.read(tables, job.binding, job.plan, warn=warn, over=stages)]
         else:
-            narrows, of_files = build_table.read_parts(tables, job.parts, warn=warn, over=over)
+            narrows, of_files = build_table.read_parts(tables, job.parts, warn=warn, over=stages)
     except DataError:
-        refuse_changed(tables)  # what is wrong with a file that changes meanwhile is that it changes
+        refuse_changed(tables)  # a file that changes during the run gets this error, not one about its content
         raise
     refuse_read_columns({name for narrow in narrows for name in narrow.request.chosen.read_names}, output)
 
-    phase("computing")
+    stages.phase("computing")
     parts = [_computed(job, narrow) for narrow in narrows]
     facts: dict[str, Any] = {}
     if not job.silent or job.gate is not None:
@@ -136,26 +135,24 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
         if job.gate is not None:
             job.gate.check(gates, facts, Written())
 
+    facts["kept_outputs"] = 0 if ledger is None else sum(map(ledger.holds, targets))
     if targets:
-        if workers is HERE:
-            tables, phase = watching.writing(tables), watching.phase
-        notes = write(output, parts, tables, targets, ledger, phase, workers.write)
+        notes = write(output, parts, tables, targets, ledger, stages.phase, stages.write)
         facts["warnings"] = [*facts.get("warnings", ()), *notes]
-    facts["kept_outputs"] = 0 if ledger is None else ledger.kept
     facts["outputs"] = [target.name for target in targets]
     facts["seconds"] = round(time.perf_counter() - started, 3)
     return Done(facts=facts, parts=parts)
 
 
 def _computed(job: Job, narrow: Narrow) -> Computed:
-    """The advantages of rows that are computed together, which may all be written."""
+    """The advantages of rows that are computed together, and which of these rows are written."""
     output, scored = job.output, scored_unless_refused(narrow, intermediate=job.dry_run)
     tokens = None if output.tokens is None else tokens_of_rows(narrow, scored, output.tokens)
     return Computed(narrow, scored, _output_rows(scored, output), tokens=tokens)
 
 
 def scored_unless_refused(narrow: Narrow, *, intermediate: bool = False) -> Scored:
-    """The advantages by the plan of these rows, which may stop for a row without a reward, or for a group with one."""
+    """The advantages of these rows; the plan may refuse a row without a reward, or a group with one row."""
     plan = narrow.plan
     scored = score(plan, narrow.table, intermediate=intermediate)
     refuse_unscorable(plan, scored.rows[".scorable"], narrow)
@@ -165,9 +162,9 @@ def scored_unless_refused(narrow: Narrow, *, intermediate: bool = False) -> Scor
 
 
 def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], Ledger | None, list[Target]]:
-    """The files of the run, those that were passed over, notes of an earlier run with --resume, and where outputs go.
+    """The input files, warnings about skipped ones, the notes of an earlier run with --resume, and the outputs.
 
-    Whatever can refuse the run before its files are read does it here.
+    Everything that can be refused before rows are read is refused here.
     """
     output = job.output
     inputs, skipped = find_inputs(job.inputs, output.to if is_folder(output.to) else None)
@@ -187,17 +184,16 @@ def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], Le
 
 
 def _ledger(job: Job, tables: Sequence[FileTable]) -> Ledger | None:
-    """What an earlier run with --resume has left in the output directory; None where the run keeps no notes."""
+    """The notes of an earlier run with --resume in the output directory; None if this run keeps no notes."""
     if not job.output.resume or job.output.in_place or not is_folder(job.output.to):
         return None
-    ledger = Ledger(Path(str(job.output.to)), identity(job.plan, job.binding, job.parts, job.output, tables))
-    refuse_path(ledger.path, identities(tables), force=True, makes_folders=True)
-    ledger.read()
-    return ledger
+    folder = Path(str(job.output.to))
+    refuse_path(folder / NAME, identities(tables), force=True, makes_folders=True)
+    return Ledger.of(folder, identity(job.plan, job.binding, job.parts, job.output, tables))
 
 
 def _refuse_duplicates(job: Job, tables: Sequence[FileTable]) -> None:
-    """Copies of surviving groups mean something only where groups were dropped, in one file."""
+    """Refuse --duplicate unless groups are dropped, in one file: otherwise its copies mean nothing."""
     if job.parts is not None:
         raise UsageError("--duplicate refills the rows of one plan, and --plan-by has several", "leave out one of them")
     if job.plan.groups.zero_variance != "drop":
@@ -216,7 +212,7 @@ def _output_rows(scored: Scored, output: Output) -> RowNumbers | None:
 
 
 def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[str]) -> dict[str, Any]:
-    """The summary with what there is to say of the run before anything is written; plans read these roles."""
+    """The summary and warnings before anything is written; `read` are the roles that plans read."""
     narrow, scored, output = part.narrow, part.scored, job.output
     summary, kept = summarize(scored, narrow), int(scored.rows[".kept"].sum())
     warnings = [
@@ -256,7 +252,7 @@ def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[st
 
 
 def _of_parts(parts: Parts, each: Sequence[dict[str, Any]], warnings: Sequence[str]) -> dict[str, Any]:
-    """The facts of a run with --plan-by: those of each part, and of all together what is not of a part."""
+    """The facts of a run with --plan-by: those of each part, and those that all parts share."""
     shared = ("version", "inputs", "advantage_column", "more_columns", "outputs")
     return {
         **{name: each[0][name] for name in shared},

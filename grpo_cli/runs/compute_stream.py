@@ -1,8 +1,8 @@
-"""`compute --stream`: a pipe whose groups arrive one after the other, each leaving as soon as it is complete.
+"""`compute --stream`: groups arrive through a pipe one after the other, and each is written as soon as it is complete.
 
-Memory is one group (or one batch, with `--batch-by`), the few megabytes that came in together, and a 16-byte digest of
-every key seen: a key that comes back after its group has left would have had another advantage, so it is an error with
-its line.
+In memory are one group (or one batch, with `--batch-by`), the few megabytes that arrived together, and a 16-byte digest
+of every key so far. A key that comes back after its group was written would have changed its advantages: that is an
+error with the line.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from grpo_cli.write.token_lists import tokens_of_rows
 
 
 def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
-    """Copy lines from `source` to `sink`, each with its advantage; return the facts of all of them."""
+    """Copy lines from `source` to `sink`, each with its advantage; return the facts."""
     started = time.perf_counter()
     _refuse(job)
     if job.summary is not None:
@@ -65,7 +65,7 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
 
 
 def _refuse(job: Job) -> None:
-    """Refuse what a stream cannot do, before the first row."""
+    """Refuse what a stream cannot do, before the first row is read."""
     plan, binding = job.plan, job.binding
     whole = "leave out --stream"
     refusals = (
@@ -106,7 +106,7 @@ def _refuse(job: Job) -> None:
 
 
 def _boundary(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns whose change ends a block, and those of the group where a block is a batch (otherwise none)."""
+    """The columns whose change ends a block, and the columns of the group if a block is a batch (otherwise none)."""
     binding = job.binding
     within = [binding.group_within] if binding.group_within not in {None, "input"} else []
     group = tuple(name for name in (*binding.group, *within) if name)
@@ -120,8 +120,8 @@ def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
     if not len(registry.lines().row_starts(block.data)):
         sink.write(block.data)
         return
-    held = block.held()
-    (table,) = refuse_columns([FileTable(held, registry.lines())], job.output)
+    source = block.as_input()
+    (table,) = refuse_columns([FileTable(source, registry.lines())], job.output)
     binding = replace(job.binding, singletons_meant=True, schema=NONE, compare_prompts=False)
     narrow = build_table.read([table], binding, job.plan, checks=CHECKS_OF_STREAM)
     refuse_read_columns(narrow.request.chosen.read_names, job.output)
@@ -135,7 +135,7 @@ def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
     tokens = None if job.output.tokens is None else tokens_of_rows(narrow, scored, job.output.tokens)
     columns = added(scored, job.output, tokens=tokens).filter(scored.frame[".kept"])
     weaving = Weaving(added=columns, take=take, replace=job.output.replace, metadata={})
-    table.format.weave(held, narrow.scans[0].index, sink, weaving)
+    table.format.weave(source, narrow.scans[0].index, sink, weaving)
     sink.flush()
     counted = Tally.of(scored, narrow, group_facts(scored))
     counted.reward = Numbers.of(scored.rows[".reward"])
@@ -145,7 +145,7 @@ def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Send users to a run without --stream for what only that one does."""
+    """Point users to a run without --stream for what needs one."""
     try:
         yield
     except DataError as error:
@@ -170,21 +170,21 @@ class Block:
     data: bytes
     before: int
 
-    def held(self) -> Input:
-        """The lines as an input that can be read twice."""
+    def as_input(self) -> Input:
+        """The lines as an input, which can be read twice."""
         return InMemory.of(self.data, STDOUT, self.before)
 
 
 def blocks(
     source: BinaryIO, ends: tuple[str, ...], groups: tuple[str, ...], size: int | None, max_line: int
 ) -> Iterator[Block]:
-    """Blocks of whole groups, as soon as each is complete: a change of `ends` (or `size` rows) ends one."""
+    """Blocks of whole groups, each as soon as it is complete: a change of `ends`, or `size` rows, ends a block."""
     pending = _Pending(ends, groups, size)
     for data in _whole_lines(source, max_line):
         if cut := pending.add(data):
             yield pending.release(cut)
-    if pending.held:
-        yield pending.release(pending.held)
+    if pending.waiting:
+        yield pending.release(pending.waiting)
 
 
 def _whole_lines(source: BinaryIO, max_line: int) -> Iterator[bytes]:
@@ -208,7 +208,7 @@ def _whole_lines(source: BinaryIO, max_line: int) -> Iterator[bytes]:
 
 
 class _Run(NamedTuple):
-    """Rows that follow each other and have one key: where their first line begins, and digests of the key."""
+    """Consecutive rows with the same key: where their first line begins, and digests of the key."""
 
     start: int
     end: bytes  # of the columns whose change ends a block
@@ -217,13 +217,13 @@ class _Run(NamedTuple):
 
 @dataclass(slots=True)
 class _Pending:
-    """Lines whose block may go on: a change of its key, or enough rows, ends it."""
+    """Lines of blocks that are not complete yet: a change of the key, or enough rows, completes one."""
 
     ends: tuple[str, ...]  # the columns whose change ends a block
     groups: tuple[str, ...]  # those of the group, where a block is a batch
     size: int | None
     parts: list[bytes] = field(default_factory=list)
-    held: int = 0  # bytes of them
+    waiting: int = 0  # bytes in them
     rows: int = 0
     runs: list[_Run] = field(default_factory=list)
     left: set[bytes] = field(default_factory=set)
@@ -232,12 +232,12 @@ class _Pending:
     gone: int = 0  # lines
 
     def add(self, data: bytes) -> int:
-        """Take in what has arrived; returns how many of the waiting bytes belong to blocks that have ended."""
-        starts = registry.lines().row_starts(data) + self.held
+        """Add what has arrived; return how many of the waiting bytes belong to complete blocks."""
+        starts = registry.lines().row_starts(data) + self.waiting
         if self.ends and len(starts):
             self._add_runs(Block(data, self.arrived), starts)
         self.parts.append(data)
-        self.held += len(data)
+        self.waiting += len(data)
         self.rows += len(starts)
         self.arrived += data.count(b"\n")
         if self.ends:
@@ -249,12 +249,12 @@ class _Pending:
         if left == self.rows:
             return 0
         self.rows = left
-        return int(starts[-left]) if left else self.held
+        return int(starts[-left]) if left else self.waiting
 
     def _add_runs(self, block: Block, starts: Ints) -> None:
         names = dict.fromkeys((*self.ends, *self.groups))
         with _explained():
-            frame = registry.lines().scan(block.held(), [Field(name, "key") for name in names]).frame
+            frame = registry.lines().scan(block.as_input(), [Field(name, "key") for name in names]).frame
         changed = reduce(or_, (key.ne_missing(key.shift()) for key in frame))
         first = np.union1d([0], changed.arg_true())
         texts = {key.name: canonical(key.gather(first)).fill_null("null").to_list() for key in frame}
@@ -264,7 +264,7 @@ class _Pending:
                 self.runs.append(run)
 
     def release(self, cut: int) -> Block:
-        """Let the first bytes go; a key that was here before has come back too late."""
+        """Remove and return the first bytes; a key that was released before is an error."""
         data = b"".join(self.parts)
         block = Block(data[:cut], self.gone)
         last = b""
@@ -281,13 +281,13 @@ class _Pending:
             self.left.add(run.end)
             last = run.end
         self.gone = self.arrived - data.count(b"\n", cut)
-        self.parts, self.held = [data[cut:]], len(data) - cut
+        self.parts, self.waiting = [data[cut:]], len(data) - cut
         self.runs = [run._replace(start=run.start - cut) for run in self.runs[count:]]
         return block
 
 
 def _digests(keys: Sequence[list[str]], count: int) -> list[bytes]:
-    """Each key, of one text or several, in 16 bytes."""
+    """16 bytes for each key, which has one text or several."""
     if not keys:
         return [b""] * count
     return [hashlib.blake2b("\0".join(key).encode(), digest_size=16).digest() for key in zip(*keys, strict=True)]

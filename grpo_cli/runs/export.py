@@ -1,4 +1,4 @@
-"""`export` over files: inputs, tables, rows with groups and advantages, the rows of a kind, their texts, one new file."""
+"""`export` of files: inputs, tables, rows with groups and advantages, the rows of a kind, their texts, one new file."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from grpo_cli.write.weave import sink
 
 Columns = TextColumns | TokenColumns
 VERSION: Final = 1
-PIECE_BYTES: Final = 8 << 20  # this many bytes of texts are taken from the disk at once
+PIECE_BYTES: Final = 8 << 20  # bytes of texts that are read at once
 PIECE_ROWS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to read, what to make of it, and where to write that."""
+    """What to read, what to make of it, and where to write the result."""
 
     inputs: Sequence[str] = ()
     wanted: Wanted
@@ -62,7 +62,7 @@ class Job:
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
-    """Write the records; the facts say which rows are in none of them, and why."""
+    """Write the records; return the facts, which say how many rows were left out, and why."""
     started = time.perf_counter()
     wanted, kind = job.wanted, KINDS[job.wanted.to]
     phase("reading")
@@ -147,12 +147,12 @@ def records(job: Job) -> tuple[pl.DataFrame, dict[str, Any]]:
 
 
 def _columns(tables: Sequence[FileTable], job: Job) -> Columns:
-    """The columns that the texts, or the tokens, are in."""
+    """The columns of the texts, or of the tokens."""
     schema = tables[0].schema
     rows = f"{schema.rows}." if schema is not None and schema.rows else ""
 
     def inside(name: str | None) -> str:
-        """A column of the objects that are the rows; it may be named by its full path, as the reward is."""
+        """The name of a column inside the objects that are rows; users may give its full path, as for the reward."""
         return (name or "").removeprefix(rows)
 
     wanted = job.wanted
@@ -165,7 +165,7 @@ def _columns(tables: Sequence[FileTable], job: Job) -> Columns:
         return texts
     length = job.binding.roles.get("length", "")
     if length == "equal" or (wanted.mask and "length" in job.plan.needs):
-        length = ""  # the plan reads it, and it says nothing of the tokens
+        length = ""  # the plan reads it, and it does not count tokens
     columns = TokenColumns(
         tokens=inside(wanted.tokens),
         mask=inside(wanted.mask),
@@ -184,10 +184,10 @@ def _rollouts(
     *,
     all_rows: bool,
 ) -> tuple[Rollouts, list[dict[str, Any]]]:
-    """The rows of these groups that have what the kind reads; what is left out for the lack of it.
+    """The rows of these groups that have what the kind reads, and why other rows are left out.
 
-    Of a rollout with several rows that counts once it is the row that it counts with, or all rows with its reward.
-    Where prompts are exported, `without_prompt` has the first rows of groups without one: all that is read of a row.
+    If a rollout of several rows counts once, this is its row with the reward; with `all_rows` all of them, with its reward.
+    For an export of prompts, `without_prompt` has the first rows of the groups that have none.
     """
     narrow = inspection.narrow
     codes = narrow.table["group"].to_numpy().astype(np.int64)
@@ -199,7 +199,7 @@ def _rollouts(
     rewards = (of_rollout if all_rows else reward).fill_null(float("nan")).to_numpy()
 
     def only(kept: np.ndarray[tuple[int], np.dtype[np.bool_]], reason: str) -> Index:
-        """The rows without those that are left out for this reason."""
+        """The rows that are kept; the others are noted with the reason."""
         if not kept.all():
             left_out.append({"reason": reason, "rows": int((~kept).sum())})
         return rows[kept]
@@ -240,7 +240,7 @@ def _rollouts(
 
 
 def _names(columns: Columns, rows: Mapping[str, Index]) -> list[str]:
-    """The columns of text that a record has."""
+    """The text columns of a record."""
     if isinstance(columns, TokenColumns):
         return [*columns.names, "advantages"]
     if "response" in rows:
@@ -249,7 +249,7 @@ def _names(columns: Columns, rows: Mapping[str, Index]) -> list[str]:
 
 
 def _pieces(narrow: Narrow, columns: Columns, records: Records) -> Iterator[pl.DataFrame]:
-    """The JSON texts of the records, some at a time."""
+    """The JSON texts of the records, in frames of some records each."""
     rows = records.rows
     if isinstance(columns, TokenColumns):
         yield from _token_lists(narrow, columns, rows["tokens"], records.columns["advantage"])
@@ -278,7 +278,7 @@ def _pieces(narrow: Narrow, columns: Columns, records: Records) -> Iterator[pl.D
 
 
 def _counted(pieces: Iterator[pl.DataFrame], records: int, watching: Watching) -> Iterator[pl.DataFrame]:
-    """The pieces; each that the next one is asked for is written."""
+    """The pieces; each counts as written when the next is requested."""
     done = 0
     for piece in pieces:
         yield piece
@@ -296,12 +296,12 @@ def _token_lists(narrow: Narrow, columns: TokenColumns, rows: Index, advantages:
 
 
 def _places(narrow: Narrow, rows: Index) -> Callable[[int], str]:
-    """File and row of each of these rows, for errors."""
+    """The place (file and row) of each of these rows, for errors."""
     return lambda at: narrow.place(int(rows[at]))
 
 
 def _pairs(narrow: Narrow, columns: TextColumns, chosen: Index, rejected: Index) -> Iterator[pl.DataFrame]:
-    """The texts of pairs, whose rows may be anywhere in the files: kept on the disk, and taken from there."""
+    """The texts of pairs, whose rows may be anywhere in the files, so the texts are first copied to a store on disk."""
     with TextStore(narrow, np.union1d(chosen, rejected), columns.names) as store:
         ends = np.cumsum(store.size(chosen) + store.size(rejected))
         start = 0

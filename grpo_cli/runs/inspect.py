@@ -1,4 +1,4 @@
-"""`inspect` and `report` over files: inputs, tables, rows with groups, and what is known of them."""
+"""`inspect` and `report` of files: inputs, tables, rows with groups, and facts about them."""
 
 from __future__ import annotations
 
@@ -15,30 +15,29 @@ from grpo_cli.options.resolve import binding_fields, parts_fields, plan_of, refu
 from grpo_cli.read.build_table import Parts, read, read_parts
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
-from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
 from grpo_cli.write.outputs import identities, refuse_path
 
-# Texts are most of a file: up to this size reading them costs nothing that anybody would notice.
+# Texts are most of a file. Up to this size, reading them takes no noticeable time.
 CHEAP: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Which files to look at, and what to show of them."""
+    """Which files to inspect, and what to show of them."""
 
     inputs: Sequence[str] = ()
     plan: Plan = field(default_factory=Plan)
     binding: Binding = field(default_factory=Binding)
     parts: Parts | None = None  # of --plan-by, whose plans are computed instead of the plan
     view: View = field(default_factory=View)
-    where: Filter | None = None  # the groups that are looked at
-    report: Path | None = None  # where the caller writes a report, refused before anything is read
-    force: bool = False  # a report that exists may be replaced
+    where: Filter | None = None  # only these groups
+    report: Path | None = None  # the caller writes it; the path is checked before anything is read
+    force: bool = False  # an existing report may be replaced
     other: Other | None = None  # where another reward of the same rollouts is
-    whole: bool = True  # the facts of an inspection are wanted beside those of two rewards
+    whole: bool = True  # with `other`: also the facts of an inspection without it
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
@@ -68,14 +67,14 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers
 
 
 def run_parts(job: Job, parts: Parts, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Parted:
-    """The same for each part of the rows, by its own plan."""
+    """Inspect each part of the rows with its own plan."""
     opened = _opened(job, phase, workers)
     parted = parts_of(opened.tables, parts, opened.view, where=job.where, over=opened.over)
     return replace(parted, facts=opened.with_files(parted.facts))
 
 
 class _Opened(NamedTuple):
-    """The files of a run, those with another reward, those that were passed over, what to look at, and who reads it."""
+    """The files, those with another reward, warnings about skipped ones, what to look at, and who reads the files."""
 
     tables: Sequence[FileTable]
     others: Sequence[FileTable]
@@ -84,7 +83,7 @@ class _Opened(NamedTuple):
     over: OverTables
 
     def with_files(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """The facts with the names of the files, which are still those that were read."""
+        """The facts with the names of the files; a file that has changed since is an error."""
         refuse_changed([*self.tables, *self.others])
         return {
             **facts,
@@ -100,15 +99,14 @@ def _opened(job: Job, phase: Callable[..., None], workers: Workers) -> _Opened:
     if job.report is not None:
         refuse_path(job.report, identities(tables), force=job.force)
     others = _others(job, workers)
-    workers.begin([table.source for table in (*tables, *others)])
-    over = Watching([*tables, *others], phase) if workers is HERE else workers.over
+    over = workers.begin([*tables, *others], phase)
     view = with_duplicates(job.view, size_of(tables))
     view = view if job.where is None else replace(view, named=job.where.names)
     return _Opened(tables, others, skipped, view, over)
 
 
 def _others(job: Job, workers: Workers) -> list[FileTable]:
-    """The tables with the other reward; none where it is in a column of the same files."""
+    """The tables with the other reward; none if it is a column of the same files."""
     if job.other is None or not job.other.inputs:
         return []
     inputs, _ = find_inputs(job.other.inputs)
@@ -123,7 +121,7 @@ def _others(job: Job, workers: Workers) -> list[FileTable]:
 def scored(
     tables: Sequence[Table], binding: Binding, plan: Plan, view: View, *, warn: bool = True, over: OverTables = map
 ) -> Inspection:
-    """Read what the plan and the view need, which `over` does, and score it; there are no facts yet."""
+    """Let `over` read what the plan and the view need, and score it; there are no facts yet."""
     binding, plan, columns = what_is_read(column_names(tables), binding, plan, view)
     narrow = read(tables, binding, plan, warn=warn, over=over)
     return score_groups(narrow, narrow.plan, columns)
@@ -132,7 +130,7 @@ def scored(
 def looked_at(
     job: Job, tables: Sequence[Table], others: Sequence[Table], view: View, *, over: OverTables = map
 ) -> Inspection:
-    """What a job wants to know of these tables, and of others with another reward where it is not in a column."""
+    """Inspect these tables; `others` have the other reward, unless it is a column of these."""
     two: dict[str, Any] = {}
     if job.other is None:
         inspection = scored(tables, job.binding, job.plan, view, over=over)
@@ -152,7 +150,7 @@ def looked_at(
 def parts_of(
     tables: Sequence[Table], parts: Parts, view: View, *, where: Filter | None = None, over: OverTables = map
 ) -> Parted:
-    """Read what all plans and the view need, and look at each part; those without a group that is meant are left out."""
+    """Read what all plans and the view need, and inspect each part; parts in which no group meets `where` are left out."""
     names, columns = column_names(tables), {}
     plans: dict[str, tuple[Plan, Binding]] = {}
     for name, (plan, binding) in parts.plans.items():
@@ -173,5 +171,5 @@ def parts_of(
 
 
 def with_duplicates(view: View, size: float) -> View:
-    """The view with a decision whether texts are compared: what it says, else whether their bytes are few enough to read."""
+    """The view with a decision on comparing texts: its own, or else yes if the files are small."""
     return replace(view, duplicates=size <= CHEAP) if view.duplicates is None else view

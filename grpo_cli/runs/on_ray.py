@@ -1,22 +1,24 @@
-"""A run whose files are read and written by tasks on a Ray cluster; between the two this process computes, as in any run.
+"""A run whose files are read and written by tasks on a Ray cluster. In between, this process computes as in any run.
 
-reading    a task for some files, or for a section of a large one: their narrow columns, each text once
+reading    a task reads some files, or a section of a large one: their narrow columns, each text once
 computing  in this process
-writing    a task for some files: the new columns are put in
+writing    a task adds the new columns to some files
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from itertools import groupby
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, TypeVar
 
 from grpo_cli.errors import DataError, Written
-from grpo_cli.files.inputs import Input, Section
+from grpo_cli.files.inputs import Section
 from grpo_cli.formats.interface import Scanned
+from grpo_cli.read.columns import ReadColumns
 from grpo_cli.read.memory import Growth
 from grpo_cli.read.tables import FileTable, Found, Table
 from grpo_cli.runs.ray_cluster import Cluster, connected
@@ -26,42 +28,25 @@ from grpo_cli.write.weave import Phase, Writing
 
 Item = TypeVar("Item")
 
-ROWS: Final = 250_000  # of a task at least, but for the last one
-MOST: Final = 4_000  # tasks: with more rows each of them has more
-_BYTES: Final = 256  # of a row of a file that does not say how many rows it has
+ROWS: Final = 250_000  # in a task at least, except the last one
+MOST: Final = 4_000  # tasks; with more rows, each task has more of them
+_BYTES: Final = 256  # per row, in a file that does not say how many rows it has
 
 
-@runtime_checkable
-class OnSections(Protocol):
-    """Work that may be done on sections of a file instead of the whole, and how its results are put together."""
-
-    def joined(self, table: FileTable, parts: Sequence[Any]) -> Any:
-        """What the work would have found in the whole file."""
-
-
-@dataclass(slots=True)
+@dataclass
 class OnRay:
-    """Workers of a run: tasks on a cluster that is connected to, or started, when the run has found its files."""
+    """Workers on a cluster."""
 
-    address: str | None = None
-    verbose: bool = False
-    phase: Phase = lambda *_: None
+    address: str | None
+    verbose: bool
+    exit: ExitStack
     rows: int = ROWS
     most: int = MOST
-    _exit: ExitStack = field(default_factory=ExitStack)
-    _cluster: Cluster | None = None
 
-    @property
+    @cached_property
     def cluster(self) -> Cluster:
-        """The cluster, connected to by now."""
-        if self._cluster is None:
-            self._cluster = self._exit.enter_context(connected(self.address, verbose=self.verbose))
-        return self._cluster
-
-    def begin(self, sources: Sequence[Input], folders: Iterable[Path] = ()) -> None:
-        """Refuse files that some machine does not see as this one does, and folders that are not shared."""
-        shared = {source.path: source.pin for source in sources if source.is_local and source.fd is None}
-        self.cluster.refuse_unseen(shared, folders)
+        """The cluster. Ray starts slowly, so this waits until the run has found its files."""
+        return self.exit.enter_context(connected(self.address, verbose=self.verbose))
 
     def over_far(self, work: Callable[[Table], Found], tables: Iterable[Table]) -> Iterator[Found]:
         """Do a little work on each table: in tasks where it is in a store."""
@@ -72,90 +57,98 @@ class OnRay:
             else:
                 yield from map(work, some)
 
-    def over(self, work: Callable[[Table], Found], tables: Iterable[Table]) -> Iterator[Found]:
-        """Do the work on each table, in tasks.
+    def begin(self, tables: Sequence[FileTable], phase: Phase, folders: Iterable[Path] = (), /) -> Tasks:
+        """Refuse files that some machine does not see as this one does, and folders that are not shared."""
+        shared = {
+            table.source.path: table.source.pin for table in tables if table.source.is_local and not _is_own(table)
+        }
+        self.cluster.refuse_unseen(shared, folders)
+        return Tasks(self.cluster, phase, self.rows, self.most)
 
-        A file that only this process has (a pipe, rows taken out of another container) is read here.
-        """
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """The stages of a run, in tasks of at least so many rows; `phase` is told how many tasks are done."""
+
+    cluster: Cluster
+    phase: Phase
+    rows: int
+    most: int
+
+    def __call__(self, work: Callable[[Table], Any], tables: Iterable[Table], /) -> Iterator[Any]:
+        """Do the work on each table. Files that only this process has are read here, such as a pipe or a converted file."""
         tables = list(tables)
         least = max(self.rows, sum(_rows_of(table) for table in tables if isinstance(table, FileTable)) // self.most)
         pieces = [_pieces(table, least, work) for table in tables]
-        sent = [piece for some in pieces for piece in some]
-        tasks = list(_together(sent, _rows_of, least))
-        growth = Growth(sum(piece.source.pin.size for piece in sent))
-        work_there = self.cluster.put(work)
-
-        def results() -> Iterator[Any]:
-            calls = ((work_there, task) for task in tasks)
-            for at, (task, done) in enumerate(zip(tasks, self.cluster.run(work_on, calls), strict=True), 1):
-                for piece, found in zip(task, map(unpacked, done), strict=True):
-                    if isinstance(found, Scanned):
-                        growth.add(piece.source.pin.size, found.frame)
-                    yield found
-                self.phase("reading", at, len(tasks))
-
-        found = results()
+        results = self._read(work, list(chain.from_iterable(pieces)), least)
         for table, some in zip(tables, pieces, strict=True):
-            if not isinstance(table, FileTable) or not some:
+            found = list(islice(results, len(some)))
+            if not found:
                 yield work(table)
-                continue
-            parts = [next(found) for _ in some]
-            if isinstance(work, OnSections) and isinstance(some[0].source, Section):
-                yield work.joined(table, parts)
+            elif len(found) > 1 and isinstance(work, ReadColumns) and isinstance(table, FileTable):
+                yield work.joined(table, found)
             else:
-                yield parts[0]
+                yield from found
 
-    def write(self, output: Output, targets: Sequence[Target], writings: Iterator[Writing], phase: Phase) -> list[str]:
-        """Write outputs in tasks; those of files that only this process has are written here."""
-        own, notes, written = list[Writing](), list[str](), 0
+    def _read(self, work: Callable[[Table], Any], pieces: Sequence[FileTable], least: int) -> Iterator[Any]:
+        """What the work finds in each piece."""
+        growth = Growth(sum(piece.source.pin.size for piece in pieces))
+        tasks = list(_together(pieces, _rows_of, least))
+        work_there = self.cluster.put(work)
+        results = self.cluster.run(work_on, ((work_there, task) for task in tasks))
+        for done, (task, packed) in enumerate(zip(tasks, results, strict=True), 1):
+            for piece, found in zip(task, map(unpacked, packed), strict=True):
+                if isinstance(found, Scanned):
+                    growth.add(piece.source.pin.size, found.frame)
+                yield found
+            self.phase("reading", done, len(tasks))
 
-        def sent() -> Iterator[Writing]:
+    def write(self, output: Output, targets: Sequence[Target], writings: Iterator[Writing]) -> list[str]:
+        """Write outputs in tasks, and then those of files that only this process has."""
+        own, written, notes = list[Writing](), 0, list[str]()
+
+        def shared() -> Iterator[Writing]:
             for writing in writings:
                 if _is_own(writing.table):
                     own.append(writing)
                 else:
                     yield writing
 
-        def groups() -> Iterator[list[Writing]]:
-            for group in _together(sent(), lambda writing: len(writing.weaving.added), self.rows):
-                sizes.append(len(group))
-                yield group
-
-        sizes = list[int]()
+        tasks = _together(shared(), lambda writing: len(writing.weaving.added), self.rows)
         try:
-            for at, more in enumerate(self.cluster.run(write_files, ((output, group) for group in groups()))):
-                written += sizes[at]
-                notes += more
-                phase("writing", written, len(targets))
-            return [*notes, *write_files(output, own)]
+            for done in self.cluster.run(write_files, ((output, task) for task in tasks)):
+                written += len(done)
+                notes += chain.from_iterable(done)
+                self.phase("writing", written, len(targets))
+            return [*notes, *chain.from_iterable(write_files(output, own))]
         except DataError as error:
             if error.written is not None and len(targets) > 1:
-                error.written = Written(None)  # those that were written beside it may have come to their end
+                error.written = Written(None)  # other tasks may have finished theirs
             raise
 
 
 @contextmanager
-def on_ray(address: str | None, phase: Phase, *, verbose: bool = False) -> Iterator[OnRay]:
-    """Workers on a cluster, which is left when the run is over."""
+def on_ray(address: str | None, *, verbose: bool = False) -> Iterator[OnRay]:
+    """Workers on a cluster, which is left at the end."""
     with ExitStack() as stack:
-        yield OnRay(address, verbose, phase, _exit=stack)
+        yield OnRay(address, verbose, stack)
 
 
 def _is_own(table: Table) -> bool:
-    """Whether only this process has what is read."""
+    """Whether only this process has the file."""
     return not isinstance(table, FileTable) or table.source.fd is not None
 
 
 def _rows_of(table: FileTable) -> int:
-    """How many rows a file has, or about how many."""
+    """The number of rows of a file, or an estimate."""
     return table.row_count() or table.source.pin.size // _BYTES
 
 
 def _pieces(table: Table, least: int, work: Callable[[Table], Any]) -> list[FileTable]:
-    """The file, or the sections of a large one, as tasks are given them; nothing of a file that only this process has."""
+    """What tasks read of a table: the file, or sections of a large one; nothing if only this process has it."""
     if not isinstance(table, FileTable) or _is_own(table):
         return []
-    if isinstance(work, OnSections) and _rows_of(table) > least:
+    if isinstance(work, ReadColumns) and _rows_of(table) > least:
         cuts = table.format.sections(table.source, least * _BYTES)
         if len(cuts) > 1:
             return [table.of_source(Section.between(table.source, *cut)) for cut in cuts]
@@ -163,7 +156,7 @@ def _pieces(table: Table, least: int, work: Callable[[Table], Any]) -> list[File
 
 
 def _together(items: Iterable[Item], size: Callable[[Item], int], least: int) -> Iterator[list[Item]]:
-    """Items that follow each other, as many as have this size together."""
+    """Consecutive items in groups of at least this size, except the last group."""
     group, total = list[Item](), 0
     for item in items:
         group.append(item)

@@ -10,15 +10,17 @@ from typing import Any, Final
 
 from grpo_cli.files.inputs import Input
 from grpo_cli.read.tables import FileTable, Table
+from grpo_cli.write.outputs import Output, Target
+from grpo_cli.write.weave import Writing, in_turn
 
 ALL: Final = 100  # per cent
-READ: Final = 70  # that reading is of the work; grouping, computing and writing are the rest
+READ: Final = 70  # per cent of the work is reading; the rest is grouping, computing and writing
 
 
 class Watching:
-    """`map` over tables that says how many per cent are done: by bytes within files that are read from one end to the other.
+    """Reads and writes in this process, and tells `phase` the percentage that is done.
 
-    What is written counts the same way: `writing` gives the tables to write from, and `phase` is told how many files are done.
+    Called as a `map` over tables. Files that are read from start to end count byte by byte.
     """
 
     def __init__(self, tables: Sequence[FileTable], phase: Callable[..., None]) -> None:
@@ -38,22 +40,26 @@ class Watching:
                 self._before += table.source.pin.size
         self._phase("grouping and computing", READ, ALL)
 
-    def writing(self, tables: Sequence[FileTable]) -> list[FileTable]:
-        """The tables, of which each byte that is read from now on is written."""
-        each = zip(tables, self._starts, strict=False)
-        return [_watched(table, partial(self._written, start)) for table, start in each]
+    def writing(self, at: int, table: FileTable) -> FileTable:
+        """The table at this position; each byte that is read of it from now on counts as written."""
+        return _watched(table, partial(self._written, self._starts[at]))
 
-    def phase(self, text: str, files: int = 0, _: int | None = None) -> None:
-        """So many files are done; a phase of another name takes as long as it takes."""
+    def write(self, output: Output, targets: Sequence[Target], writings: Iterator[Writing]) -> list[str]:
+        """Write one output after the other; return notes for the user."""
+        watched = (replace(one, table=self.writing(one.before, one.table)) for one in writings)
+        return in_turn(output, targets, watched, self.phase)
+
+    def phase(self, text: str, files: int = 0, _: int | None = None, /) -> None:
+        """`files` are written; other phases have no percentage."""
         if text != "writing":
             self._phase(text)
             return
         self._written(self._starts[files], 0)
-        if not files:  # it begins, wherever reading has ended
+        if not files:  # writing begins, wherever reading has ended
             self._phase(text, self._shown, ALL)
 
     def wrote(self, share: float) -> None:
-        """Say that this share of all that is written is done."""
+        """Say that a share of the writing is done."""
         self._say("writing", READ + int((ALL - READ) * min(share, 1.0)))
 
     def _read(self, at: int) -> None:
@@ -69,7 +75,7 @@ class Watching:
 
 
 def _watched(table: FileTable, said: Callable[[int], None]) -> FileTable:
-    """The table of a file that says how far it is read; as it was where it is no plain file."""
+    """The table, which tells `said` how far it has been read; unchanged unless it is a plain file."""
     if type(table.source) is not Input or table.source.fd is not None:
         return table
     return table.of_source(replace(table.source, said=said))

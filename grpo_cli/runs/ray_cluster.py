@@ -1,6 +1,6 @@
-"""Ray itself: connected to or started, quiet, and given tasks whose errors come back as this tool's own.
+"""Ray itself: connect to it or start it, keep it quiet, and run tasks whose errors come back as errors of this tool.
 
-Scheduling, retries, spilling to disk and the making anew of what a lost machine held are Ray's.
+Ray does the scheduling, the retries, the spilling to disk and the recomputing of what a lost machine had.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from grpo_cli.files.inputs import Pin
 Found = TypeVar("Found")
 
 LOCAL: Final = "local"
-_AHEAD: Final = 2  # tasks for each processor that are handed to Ray at a time
-_LONGEST: Final = 20  # characters of a folder below which the path of a socket is not too long for the system
-_SEEN: Final = 1000  # files that every machine is asked for
-# Nothing is reported to anybody; no warning of devices. On one machine Ray listens where only this machine reaches it,
-# for those who have a token that is in no file.
+_AHEAD: Final = 2  # tasks per processor that Ray has at a time
+_LONGEST: Final = 20  # characters of a folder; below a longer one, the paths of sockets are too long for the system
+_SEEN: Final = 1000  # files that every machine looks for
+# No usage reports, and no warnings about devices. On a single machine Ray listens on loopback only, and needs a token
+# that is in no file.
 _QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 _ALONE: Final = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token", "POLARS_MAX_THREADS": "1"}
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Machines that are given tasks; `is_here` if this machine is all of them."""
+    """Machines that run tasks; `is_here` if this is the only one."""
 
     ray: Any
     is_here: bool = False
 
     @property
     def processors(self) -> int:
-        """How many there are now."""
+        """The number of processors now."""
         return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
     def put(self, value: Any) -> Any:
-        """A reference to a value that many tasks take."""
+        """A reference to a value that many tasks use."""
         return self.ray.put(value)
 
     def run(self, work: Callable[..., Found], calls: Iterable[Sequence[Any]]) -> Iterator[Found]:
-        """Call a function with each of the arguments somewhere; give what it returns, in order.
+        """Call a function on the cluster with each of the arguments; return the results in order.
 
-        The first call that fails raises its error when all calls before it are done.
+        A call that fails raises its error when all calls before it have finished.
         """
         task = self.ray.remote(work)
         waiting = deque[Any]()
@@ -87,7 +87,7 @@ class Cluster:
             ) from error
 
     def refuse_unseen(self, pins: dict[str, Pin], folders: Iterable[Path]) -> None:
-        """Refuse files that some machine does not see as this one does, and output folders that are not shared."""
+        """Refuse files that some machine does not see as this one does, and output folders that machines do not share."""
         if self.is_here:
             return
         nodes = [node for node in self.ray.nodes() if node["Alive"]]
@@ -114,7 +114,7 @@ class Cluster:
 
 
 def unseen(pins: dict[str, tuple[int, int]], marks: Sequence[str], version: str) -> str:
-    """What this machine lacks, in words; nothing where it sees all of it."""
+    """What this machine lacks, in words; empty if nothing."""
     if version != __version__:
         return f"grpo-adv is {__version__} here, and {version} where the run was started"
     for name, (size, changed) in pins.items():
@@ -130,7 +130,7 @@ def unseen(pins: dict[str, tuple[int, int]], marks: Sequence[str], version: str)
 
 @contextmanager
 def _marked(folders: Iterable[Path]) -> Iterator[list[str]]:
-    """Files without content in these folders, or in those above them that exist, until all machines have looked."""
+    """Empty files in these folders, or in their nearest parents that exist, until all machines have looked."""
     marks = list[str]()
     try:
         there = {next(parent for parent in (folder, *folder.parents) if parent.is_dir()) for folder in folders}
@@ -148,20 +148,22 @@ def _marked(folders: Iterable[Path]) -> Iterator[list[str]]:
 
 @contextmanager
 def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster]:
-    """A cluster at an address, or one of this machine alone that ends with the run."""
+    """A cluster at an address, or one on this machine that ends with the run."""
     address = address or os.environ.get("RAY_ADDRESS") or LOCAL
-    # Ray takes some of these when it is imported.
+    # Ray reads some of these when it is imported.
     settings = _QUIET | ({} if verbose else {"RAY_BACKEND_LOG_LEVEL": "fatal"})
     settings |= _ALONE | {"RAY_AUTH_TOKEN": secrets.token_hex(32)} if address == LOCAL else {}
-    os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    quiet = nullcontext if verbose else _without_stderr
     try:
-        with nullcontext() if verbose else _without_stderr():
+        with quiet():
             import ray
     except ImportError:
         from grpo_cli.files.installation import missing_extra
 
         raise missing_extra("--engine ray needs the package ray", "ray") from None
-    if ray.is_initialized():  # by whoever calls this from Python
+    if ray.is_initialized():  # by the Python program that calls this
         yield Cluster(ray)
         return
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -178,16 +180,16 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
         }
     try:
         try:
-            with nullcontext() if verbose else _without_stderr():
+            with quiet():
                 ray.init(**options, log_to_driver=verbose, logging_level=logging.DEBUG if verbose else logging.CRITICAL)
-        except Exception as error:  # Ray raises errors of many kinds here
+        except Exception as error:  # Ray raises many kinds of errors here
             raise DataError(
                 f"Ray cannot be {'started' if scratch else 'reached'}: {_line(error)}",
                 "--ray-address takes auto, local or HOST:PORT; --debug shows more",
             ) from error
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        # What Ray says of lost machines and tasks that it runs again goes to standard output, where data may go.
+        # Ray prints messages about lost machines and repeated tasks to standard output, which may be used for data.
         ray._private.worker._worker_logs_enabled = verbose  # noqa: SLF001 - there is no other switch
         with redirect_stdout(sys.stderr):
             yield Cluster(ray, is_here=scratch is not None)
@@ -199,7 +201,7 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
 
 @contextmanager
 def _without_stderr() -> Iterator[None]:
-    """Let nobody see what is written to standard error, below Python as well: that it is told to be quiet, for example."""
+    """Discard what is written to standard error, also below Python: for example that a server cannot be reached yet."""
     try:
         kept = os.dup(2)
     except OSError:  # it is closed
@@ -215,5 +217,5 @@ def _without_stderr() -> Iterator[None]:
 
 
 def _line(error: BaseException) -> str:
-    """The first line of what an error says."""
+    """The first line of an error's message."""
     return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -1,104 +1,68 @@
-"""What tasks on other machines do with files, as plain functions that know nothing of what calls them.
+"""What tasks on other machines do with files, as plain functions that know nothing of Ray.
 
-`work_on` does some work on files, or on sections of them, and returns what it found in few bytes: of a column of texts
-each text once. `write_files` adds columns to files. Each gives the same for the same arguments, wherever and however
-often it is run.
+They give the same result for the same arguments, wherever and however often they run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.atomic import directories_synced
-from grpo_cli.files.inputs import Input, Section
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.tables import FileTable, Table
 from grpo_cli.write.outputs import Output
 from grpo_cli.write.weave import Writing, write_one
 
-_REPEATED: Final = 2  # rows that have a text, on average: below that the texts are sent as they are
-
-
-class _Texts(NamedTuple):
-    """A column of texts: each of them once, and which of them every row has."""
-
-    codes: np.ndarray
-    texts: pl.Series
-
-
-class _Packed(NamedTuple):
-    """What reading found, and its columns beside it."""
-
-    rest: Scanned
-    columns: list[pl.Series | _Texts]
+_REPEATED: Final = 2  # rows with the same text, on average; below that, texts are sent as they are
 
 
 def work_on(work: Callable[[Table], Any], tables: Sequence[FileTable]) -> list[Any]:
     """What the work finds in each of some files or sections, packed."""
     done = []
-    for table in map(here, tables):
+    for table in tables:
         table.source.check()
         done.append(packed(work(table)))
         table.source.check()
     return done
 
 
-def write_files(output: Output, writings: Sequence[Writing]) -> list[str]:
-    """Write the outputs of some files, one after the other; returns what there is to say of them."""
-    notes = list[str]()
+def write_files(output: Output, writings: Sequence[Writing]) -> list[Sequence[str]]:
+    """Write the outputs of some files, one after the other; return the notes for the user of each."""
     with directories_synced() as folders:
-        for writing in writings:
-            notes += write_one(output, replace(writing, table=here(writing.table)), folders, retried=True)
-    return notes
+        return [write_one(output, writing, folders, retried=True) for writing in writings]
 
 
-def here(table: FileTable) -> FileTable:
-    """The table as this machine sees its file: a shared file system has another device number on each of them."""
-    source = table.source
-    whole = source.whole if isinstance(source, Section) and source.whole is not None else source
-    if not whole.is_local:
-        return table
-    try:
-        device = Input.at(whole.path).pin.device
-    except DataError:
-        raise InputChanged.between_readings(source.name) from None
-    whole = replace(whole, pin=replace(whole.pin, device=device))
-    return table.of_source(replace(source, whole=whole) if isinstance(source, Section) else whole)
+class Packed(NamedTuple):
+    """What was read, with numbers in the place of texts that repeat, and these texts by column."""
 
-
-# --- on the way ------------------------------------------------------------------------------------------------
+    scanned: Scanned
+    texts: Mapping[str, pl.Series]
 
 
 def packed(found: Any) -> Any:
-    """Columns with each of their texts once; anything else as it is."""
+    """Columns that were read, with each text once; anything else as it is."""
     if not isinstance(found, Scanned):
         return found
-    return _Packed(found.with_frame(pl.DataFrame()), [_packed(column) for column in found.frame])
+    columns, texts = list[pl.Series](), dict[str, pl.Series]()
+    for column in found.frame:
+        coded = encode([column], len(column)) if column.dtype == pl.String else None
+        if coded is None or _REPEATED * coded.size > len(column):
+            columns.append(column)
+        else:
+            columns.append(coded.codes.shrink_dtype().alias(column.name))
+            texts[column.name] = column.gather(coded.first)
+    return Packed(found.with_frame(pl.DataFrame(columns)), texts)
 
 
 def unpacked(found: Any) -> Any:
     """What was packed."""
-    if not isinstance(found, _Packed):
+    if not isinstance(found, Packed):
         return found
-    return found.rest.with_frame(pl.DataFrame([_unpacked(column) for column in found.columns]))
-
-
-def _packed(column: pl.Series) -> pl.Series | _Texts:
-    if column.dtype != pl.String:
-        return column
-    coded = encode([column], len(column))
-    if _REPEATED * coded.size > len(column):
-        return column
-    codes = coded.codes.to_numpy()
-    return _Texts(codes.astype(np.min_scalar_type(coded.size)), column.gather(coded.first))
-
-
-def _unpacked(column: pl.Series | _Texts) -> pl.Series:
-    return column if isinstance(column, pl.Series) else column.texts.gather(pl.Series(column.codes))
+    frame = found.scanned.frame
+    return found.scanned.with_frame(
+        frame.with_columns(texts.gather(frame[name]) for name, texts in found.texts.items())
+    )

@@ -1,4 +1,4 @@
-"""`inspect --rescored`: the same rollouts with another reward, of other files or of another column."""
+"""`inspect --rescored`: the same rollouts with another reward, from other files or from another column."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from grpo_cli.stats.verdicts import percent
 
 PROMPTS: Final = 8  # prompts whose rollouts are compared
 COMPARED: Final = 512  # rows of them, at most
-FEW: Final = 0.5  # of the rows of the smaller input: fewer pairs are a reason to ask
+FEW: Final = 0.5  # of the rows of the smaller input; a warning if fewer are paired
 ROW: Final = f"{OLD}row"  # the row of the other input among the carried columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """Where the other reward is: in these inputs, or without any in another column of the same ones."""
+    """Where the other reward is: in these inputs or, without any, in another column of the same inputs."""
 
     inputs: Sequence[str] = ()
     plan: Plan = field(default_factory=Plan)
@@ -49,7 +49,7 @@ class Other:
 
 
 def carrying(tables: Sequence[Table], others: Sequence[Table], other: Other, binding: Binding) -> Binding:
-    """The binding that carries along what `two_rewards` needs: the ids of rollouts, or the column of the other reward."""
+    """The binding that also reads what `two_rewards` needs: the ids of rollouts, or the column of the other reward."""
     if others:
         return _carrying_ids(binding, ids_of(tables, others, binding)[0])
     return replace(binding, carried=dict.fromkeys(other.binding.rewards, "number"))
@@ -62,9 +62,9 @@ def _carrying_ids(binding: Binding, ids: Sequence[str]) -> Binding:
 def two_rewards(
     now: Inspection, others: Sequence[Table], other: Other, *, where: Filter | None = None, over: OverTables = map
 ) -> tuple[Inspection, dict[str, Any]]:
-    """The inspection of the rollouts that have both rewards, and the facts of these.
+    """The inspection of the rollouts that have both rewards, and the facts about both.
 
-    Without `others` the other reward is a column that the inspection carries along.
+    Without `others` the other reward is a carried column of the inspection.
     """
     names, paired, before, unused = other.binding.rewards, None, None, list[str]()
     if not others:
@@ -100,7 +100,7 @@ def two_rewards(
 
 
 def _text_of_both(now: Inspection, others: Sequence[Table]) -> str:
-    """The column of the response that the other tables have, too; or nothing."""
+    """The response column if the other tables have it as well; otherwise empty."""
     text = now.columns.get("text", "")
     return text if all({text, text.split(".")[0]} & {*table.columns()} for table in others) else ""
 
@@ -114,7 +114,7 @@ def _read(now: Inspection, others: Sequence[Table], other: Other, over: OverTabl
 
 
 def _with_old(now: Inspection, rewards: Sequence[pl.Series], *more: pl.Series) -> Inspection:
-    """The inspection whose rows carry the columns of the other reward along."""
+    """The inspection with the other reward as carried columns."""
     columns = [reward.alias(f"{OLD}{k}") for k, reward in enumerate(rewards)]
     narrow = now.narrow
     return replace(now, narrow=replace(narrow, carried=pl.DataFrame([*narrow.carried.get_columns(), *columns, *more])))
@@ -130,7 +130,7 @@ def _paired(pairs: Pairs, now: Narrow, before: Narrow) -> dict[str, Any]:
 
 
 def _few(paired: dict[str, Any]) -> list[str]:
-    """The warning where most rollouts of each input are not in the other."""
+    """A warning if most rollouts of each input are not in the other."""
     fewest = paired["rows"] + min(paired["only"].values())
     if paired["rows"] >= FEW * fewest:
         return []
@@ -139,7 +139,7 @@ def _few(paired: dict[str, Any]) -> list[str]:
 
 
 def _refuse_other_texts(now: Inspection, before: Narrow, facts: dict[str, Any], by: Sequence[str]) -> None:
-    """Refuse numbers of samples that are the same for other rollouts: their texts differ."""
+    """Refuse rows that were paired by an id such as a sample number, but are other rollouts: their texts differ."""
     text = _text_of_both(now, before.tables)
     if not text:
         return
@@ -154,7 +154,7 @@ def _refuse_other_texts(now: Inspection, before: Narrow, facts: dict[str, Any], 
 
 
 def same_rollouts(now: Inspection, before: Inspection, names: Sequence[str]) -> bool:
-    """Whether the rollouts of some prompts have the same texts in both: then their rewards may differ, but not the policy."""
+    """Whether the rollouts of some prompts have the same texts in both: then only the rewards can differ, not the policy."""
     text = now.columns.get("text")
     if text is None or before.columns.get("text") != text:
         return False

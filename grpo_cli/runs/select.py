@@ -1,4 +1,4 @@
-"""`select` over files: inputs, tables, rows with groups, the groups and rows that are kept, and files with those rows."""
+"""`select` of files: inputs, tables, rows with groups, the groups and rows to keep, and files with those rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import numpy as np
 import polars as pl
 
 from grpo_cli.choosing.groups import Choice, Kept, select_rows
@@ -35,7 +34,7 @@ from grpo_cli.write.weave import make_folders, one_of_several, sink
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to read, what to keep of it, and where to write that."""
+    """What to read, what to keep, and where to write it."""
 
     inputs: Sequence[str] = ()
     choice: Choice
@@ -44,7 +43,7 @@ class Job:
     length: str | None = None  # the column of lengths, None: found by name
     output: Output = field(default_factory=Output)
     summary: Path | None = None
-    silent: bool = False  # warnings are shown to nobody
+    silent: bool = False  # nobody sees the warnings
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
@@ -61,7 +60,7 @@ class Job:
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
-    """Write the rows that are kept; the facts say why the others are not."""
+    """Write the rows that are kept; return the facts, which say why others are not."""
     started = time.perf_counter()
     phase("reading")
     inputs, skipped = find_inputs(job.inputs)
@@ -80,7 +79,8 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     refuse_changed(tables)
     make_folders(targets)
     write = _join if joined else _write
-    notes = write(watching.writing(tables), groups.narrow.scans, kept, targets, force=job.output.force)
+    tables = [watching.writing(at, table) for at, table in enumerate(tables)]
+    notes = write(tables, groups.narrow.scans, kept, targets, force=job.output.force)
     return {
         "inputs": [table.name for table in tables],
         **kept.facts,
@@ -100,18 +100,16 @@ def selected(job: Job, tables: Sequence[Table], *, over: OverTables = map) -> tu
 def _write(
     tables: Sequence[FileTable], scans: Sequence[Scanned], kept: Kept, targets: Sequence[Target], *, force: bool
 ) -> list[str]:
-    """Write each input's part of the rows, and return what there is to say of it."""
+    """Write the kept rows of each input to its own output; return notes for the user."""
     notes: list[str] = []
-    start = 0
     with directories_synced() as folders:
-        each = zip(tables, scans, targets, kept.lengths, strict=True)
-        for at, (table, scanned, target, length) in enumerate(each):
-            rows = _rows_between(kept, start, length)
+        each = zip(tables, scans, targets, kept.by_input, kept.lengths, strict=True)
+        for at, (table, scanned, target, rows, length) in enumerate(each):
             same = target.format.same_as(table.format)
             empty = scanned.empty > 0 and not (same and table.format.keeps_empty_records)
             if empty:
                 notes.append(f"{table.name}: records without rollouts are not written")
-            # All rows are the file, unless its texts are elsewhere.
+            # If all rows are kept, the file is copied, unless its texts are elsewhere.
             as_it_is = not empty and not table.source.deferred and is_packed(table.source) == bool(target.packing)
             whole = same and len(rows) == length and as_it_is
             to = replace(target, packing="") if whole else target
@@ -122,24 +120,24 @@ def _write(
                 else:
                     notes += _write_rows(table, scanned.index, target, rows, handle)
                 table.source.check()
-            start += length
     return notes
 
 
 def _join(
     tables: Sequence[FileTable], scans: Sequence[Scanned], kept: Kept, targets: Sequence[Target], *, force: bool
 ) -> list[str]:
-    """Write the rows of all inputs into one file: lines as they stand, or frames with the columns of any of them."""
+    """Write the rows of all inputs into one file: lines as they are, or a frame with the columns of all inputs."""
     (target,) = targets
-    starts = [0, *np.cumsum(kept.lengths)]
-    each = [_rows_between(kept, start, length) for start, length in zip(starts, kept.lengths, strict=False)]
+    notes: list[str] = []
+    each = list(zip(tables, scans, kept.by_input, strict=True))
     with sink(target, force=force) as handle:
         if target.format.same_as(registry.lines()):
-            notes = _join_lines(tables, scans, each, handle)
+            lines = _Lines(handle)
+            for table, scanned, rows in each:
+                lines.end()
+                notes += _write_rows(table, scanned.index, target, rows, cast("BinaryIO", lines))
         else:
-            notes = []
-            each_table = zip(tables, each, strict=True)
-            whole = _one_frame([pl.concat(list(taken(table.source, table.format, rows))) for table, rows in each_table])
+            whole = _one_frame([pl.concat(list(taken(table.source, table.format, rows))) for table, _, rows in each])
             target.format.write_parts(iter([whole]), handle, {})
         refuse_changed(tables)
     return notes
@@ -159,26 +157,8 @@ def _one_frame(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames, how="diagonal_relaxed")
 
 
-def _join_lines(
-    tables: Sequence[FileTable], scans: Sequence[Scanned], each: Sequence[Index], handle: BinaryIO
-) -> list[str]:
-    notes: list[str] = []
-    lines = _Lines(handle)
-    for table, scanned, rows in zip(tables, scans, each, strict=True):
-        lines.end()
-        if table.format.same_as(registry.lines()):
-            nothing = Weaving(added=pl.DataFrame(height=len(rows)), take=rows, replace=False, metadata={})
-            try:
-                notes += table.format.weave(table.source, scanned.index, cast("BinaryIO", lines), nothing)
-                continue
-            except PartOfRecord:
-                notes.append(f"{table.name}: records that lose some of their rows are written as one line per row")
-        registry.lines().write_parts(taken(table.source, table.format, rows), cast("BinaryIO", lines), {})
-    return notes
-
-
 class _Lines(io.RawIOBase):
-    """A sink that knows whether its last line is complete: a file may end without a line end."""
+    """A sink that knows whether its last line is complete: a file may end without a newline."""
 
     def __init__(self, sink: BinaryIO) -> None:
         self.sink, self.last = sink, b"\n"
@@ -193,18 +173,13 @@ class _Lines(io.RawIOBase):
         return size
 
     def end(self) -> None:
-        """Begin a new line."""
+        """End the last line."""
         if self.last != b"\n":
             self.write(b"\n")
 
 
-def _rows_between(kept: Kept, start: int, length: int) -> Index:
-    """The rows of one file that are kept, counted from its first."""
-    return kept.rows[slice(*np.searchsorted(kept.rows, [start, start + length]))] - start
-
-
 def _write_rows(table: FileTable, index: Any, target: Target, rows: Index, handle: BinaryIO) -> Sequence[str]:
-    """Rows as their file has them, or one row each where a record cannot be divided."""
+    """Write rows as their file has them, or a line per row if a record cannot be divided."""
     weaving = Weaving(added=pl.DataFrame(height=len(rows)), take=rows, replace=False, metadata={})
     notes: Sequence[str] = ()
     if target.format.same_as(table.format):

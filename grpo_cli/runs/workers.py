@@ -1,41 +1,46 @@
-"""Who reads and writes the files of a run: this process, or others as well. What is between the two is done here alone."""
+"""Who reads and writes the files of a run: this process, or others as well. This process alone does everything in between."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from grpo_cli.files.inputs import Input
-from grpo_cli.read.tables import OverTables
-from grpo_cli.write.weave import Writer, in_turn
+from grpo_cli.read.tables import FileTable, OverTables
+from grpo_cli.runs.progress import Watching
+from grpo_cli.write.outputs import Output, Target
+from grpo_cli.write.weave import Phase, Writing
+
+
+class Stages(OverTables, Protocol):
+    """The stages of a run that has found its files: it is called to read tables, and it writes outputs."""
+
+    def phase(self, text: str, done: int = 0, total: int | None = None, /) -> None:
+        """Say what is being done now."""
+
+    def write(self, output: Output, targets: Sequence[Target], writings: Iterator[Writing]) -> list[str]:
+        """Write the outputs; return notes for the user."""
 
 
 class Workers(Protocol):
-    """What a run leaves to them: work on tables, and writing."""
-
-    @property
-    def over(self) -> OverTables:
-        """Do the same work on each of some tables."""
+    """Who may work for a run."""
 
     @property
     def over_far(self) -> OverTables:
-        """The same of a little work: only where it has to wait for stores is it worth the way."""
+        """Do a little work on each table: others help only where it has to wait for a store."""
 
-    @property
-    def write(self) -> Writer:
-        """Write outputs."""
+    def begin(self, tables: Sequence[FileTable], phase: Phase, folders: Iterable[Path] = (), /) -> Stages:
+        """The stages of a run on these files, which tell `phase` how far they are.
 
-    def begin(self, sources: Sequence[Input], folders: Iterable[Path] = ()) -> None:
-        """Refuse files that they cannot read and folders that they cannot write, before there is any work."""
+        Files that some worker cannot read, and folders that it cannot write to, are refused.
+        """
 
 
 class _Here:
-    over = over_far = map
-    write = staticmethod(in_turn)
+    over_far = map
 
-    def begin(self, sources: Sequence[Input], folders: Iterable[Path] = ()) -> None:
-        """There is nothing to refuse: the process has found the files itself."""
+    def begin(self, tables: Sequence[FileTable], phase: Phase, _: Iterable[Path] = (), /) -> Stages:
+        return Watching(tables, phase)
 
 
 HERE: Final[Workers] = _Here()

@@ -1,4 +1,4 @@
-"""Which files and columns are written: their names, what is refused, and the new columns, for every driver."""
+"""Which files and columns are written: their names, what is refused, and the new columns, for every kind of run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Output:
     duplicate: bool = False
     seed: int = 0
     long: bool = False  # one row per rollout, whatever the layout of the input
-    tokens: TokenColumns | None = None  # write the advantage for every token that these columns count
+    tokens: TokenColumns | None = None  # write the advantage of every token that these columns count
     word: str = "advantages"  # in the name of an output beside its input
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One output: a path, an object (`url`), or standard output; `packing` is the suffix of what it is packed with, or nothing."""
+    """One output: a path, an object (`url`), or standard output; `packing` is the suffix of its compression, or empty."""
 
     path: Path | None
     format: Format
@@ -105,7 +105,7 @@ def choose_targets(
 
 
 def _refuse_shared(targets: Sequence[Target]) -> None:
-    """Refuse two outputs that are the same: `x.db` and `x.pt` both become `x.jsonl`, and symlinks can lead to one file."""
+    """Refuse two outputs that are one file: `x.db` and `x.pt` both become `x.jsonl`, and symlinks can lead to the same file."""
     seen: dict[str, Target] = {}
     for target in targets:
         other = seen.setdefault(os.path.realpath(target.path) if target.path else target.name, target)
@@ -159,22 +159,22 @@ def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Targe
 
 
 def is_folder(to: str | None) -> bool:
-    """Whether `-o` names a directory: by a slash at its end, or because it is one."""
+    """Whether `-o` names a directory: it ends with a slash, or it is one."""
     return to is not None and (to.endswith("/") or (not is_url(to) and Path(to).is_dir()))
 
 
 def _is_device(to: str) -> bool:
-    """Whether a name is that of /dev/null or the like, which has no suffix."""
+    """Whether a name is a device such as /dev/null, which has no suffix."""
     return not is_url(to) and Path(to).exists() and not Path(to).is_file()
 
 
 def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
-    """The outputs that `-o` names; without it, a file beside each input, and standard output for standard input."""
+    """The outputs that `-o` names; without it, a file beside each input, or standard output for standard input."""
     to = output.to
     if to == STDOUT or (to is None and len(tables) == 1 and tables[0].name == STDOUT):
         if len(tables) > 1:
             raise UsageError(f"{len(tables)} inputs cannot share standard output", "give -o DIRECTORY/")
-        return [Target(None, tables[0].format)]  # plain, also of a packed input: the name of an output decides
+        return [Target(None, tables[0].format)]  # not compressed, even if the input is: the name of an output decides
     if to is None:
         for table in tables:
             if table.source.fd is not None and not (table.left_out or table.source.written_as):
@@ -195,7 +195,7 @@ def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
 
 
 def _readable_name(table: FileTable) -> str:
-    """The name of an input; if its format is read-only, with the suffix of the output's format."""
+    """The name of an input, with the suffix of the output if its format is read-only."""
     suffix = table.source.written_as
     if suffix and Path(table.name).is_dir():
         return f"{Path(table.name)}{suffix}"
@@ -215,7 +215,7 @@ def _name_beside(name: str, word: str) -> str:
 
 
 def _names_in_folder(folder: str, tables: Sequence[FileTable]) -> list[str]:
-    """The names of the inputs below their common parent, in the folder."""
+    """Names in the folder: the paths of the inputs relative to their common parent."""
     if any(table.name == STDOUT for table in tables):
         raise UsageError("the output of standard input needs a name", "give -o FILE")
     places = [_absolute(_readable_name(table)) for table in tables]
@@ -260,7 +260,7 @@ def open_file(descriptor: int) -> Identities:
 
 
 def _refuse_stdout(inputs: Identities) -> None:
-    """With `>> rewards.jsonl` a run would read what it writes."""
+    """Refuse `>> rewards.jsonl`: the run would read what it writes."""
     if open_file(1) & inputs:
         raise UsageError("standard output is an input: it is never overwritten", "send it to another file")
 
@@ -292,12 +292,12 @@ def refuse_path(
         )
     if path.is_dir():
         raise UsageError(f"{path} is a directory", f"give the name of a file with {flag}")
-    if path.is_file() and not force:  # a device has nothing to lose
+    if path.is_file() and not force:  # a device has no content to lose
         raise UsageError(f"{path} exists", f"{hint}add --force to replace it, or give another name with {flag}")
 
 
 def refuse_summary(path: Path, inputs: Identities, outputs: Sequence[Path | None], *, force: bool) -> None:
-    """Check the path of the summary like any output; it may not be one of the `outputs` (None: standard output)."""
+    """Check the path of the summary like any output; it must not be one of the `outputs` (None: standard output)."""
     if str(path) == STDOUT:
         raise UsageError("--summary takes a file", "--json prints the summary")
     real = os.path.realpath(path)
@@ -312,7 +312,7 @@ def refuse_summary(path: Path, inputs: Identities, outputs: Sequence[Path | None
 
 
 def refuse_columns(tables: Sequence[FileTable], output: Output) -> list[FileTable]:
-    """The tables, which now refuse rows that already have an output column: it is never shadowed silently."""
+    """The tables, which now refuse rows that already have an output column, so that none is hidden silently."""
     if not output.column:
         raise UsageError("a column without a name", "give --column a name, or leave it out")
     if output.replace or output.only:
@@ -342,7 +342,7 @@ def added(
     others: Mapping[str, Scored] = MappingProxyType({}),
     tokens: pl.Series | None = None,
 ) -> pl.DataFrame:
-    """The new columns, a row for each row of the narrow table; with `tokens`, the advantages as lists over tokens."""
+    """The new columns, with a row for each row of the narrow table; with `tokens`, advantages are lists over tokens."""
     columns = [_typed(values, output.dtype).alias(name) for name, values in {output.column: scored, **others}.items()]
     if tokens is not None:
         columns[0] = on_tokens(columns[0], tokens)
@@ -354,7 +354,7 @@ def added(
 
 
 def _typed(scored: Scored, dtype: Literal["f64", "f32"]) -> pl.Series:
-    """The advantages as numbers of this type; a value that is too large for it is an error."""
+    """The advantages in this type; a value that is too large for it is an error."""
     exact = scored.rows[".advantage"]
     cast = exact.cast(DTYPES[dtype])
     if dtype == "f32" and (lost := (cast.is_infinite() & exact.is_finite()).fill_null(value=False)).any():
@@ -368,7 +368,7 @@ def _typed(scored: Scored, dtype: Literal["f64", "f32"]) -> pl.Series:
 def metadata(
     parts: Sequence[tuple[Scored, Narrow]], output: Output, others: Mapping[str, Scored] = MappingProxyType({})
 ) -> dict[str, str]:
-    """The Parquet metadata of the new column. No timestamps: the same input gives the same bytes."""
+    """The Parquet metadata of the new column, without timestamps: the same input gives the same bytes."""
     scored, narrow = parts[0]
     by = narrow.request.by
     plans = {one.request.value: of_part.plan.as_dict() for of_part, one in parts}

@@ -23,10 +23,10 @@ _NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 def write_records(
     pieces: Iterator[pl.DataFrame], names: Sequence[str], columns: pl.DataFrame, sink: BinaryIO, format_: Format
 ) -> None:
-    """Write a record for each row: its JSON texts, then the computed `columns`. Texts are in memory piece by piece.
+    """Write a record for each row: its JSON texts, then the computed `columns`. Only one piece of texts is in memory.
 
-    `names` are the columns of the texts. Formats other than JSON lines need the types of all texts, which are
-    therefore first written to a temporary file.
+    `names` are the columns of the texts. Formats other than JSON lines need the types of all texts, so these are first
+    written to a temporary file.
     """
     if format_.same_as(registry.lines()):
         row = 0
@@ -48,9 +48,9 @@ def write_records(
 
 
 def _lines(texts: pl.DataFrame, columns: pl.DataFrame | None = None) -> memoryview:
-    members = [column.fill_null("null") for column in texts]
-    members += [column_texts(column) for column in (() if columns is None else columns)]
+    fields = [column.fill_null("null") for column in texts]
+    fields += [column_texts(column) for column in (() if columns is None else columns)]
     parts: list[str | pl.Series] = []
-    for at, member in enumerate(members):
-        parts += [f"{',' if at else '{'}{json.dumps(member.name)}:", member]
+    for at, field in enumerate(fields):
+        parts += [f"{',' if at else '{'}{json.dumps(field.name)}:", field]
     return joined([*parts, "}\n"])

@@ -1,7 +1,7 @@
-"""Resuming after an interruption: notes in the output directory list finished outputs, and their plan and inputs.
+"""Resuming after an interruption: notes in the output directory list the finished outputs and identify the run.
 
-Groups and batches reach across files, so an output is only good for the whole set of inputs that it was
-computed from: another set, a changed file or another plan redoes everything.
+Groups and batches can span files, so an output is only valid for the set of inputs that it was computed from. With
+another set, a changed file or another plan, everything is computed again.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import json
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
@@ -27,13 +27,13 @@ from grpo_cli.write.outputs import Output, Target
 
 NAME: Final = ".grpo-adv.resume"
 _KEY: Final = re.compile("[0-9a-f]{64}")  # the digest of a run
-_STATE: Final = ("device", "inode", "size", "mtime_ns", "tag")
+_STATE: Final = ("inode", "size", "mtime_ns", "tag")
 
 
 def identity(plan: Plan, binding: Binding, parts: Parts | None, output: Output, tables: Sequence[FileTable]) -> str:
-    """A digest of everything that determines the outputs, wherever the run is started.
+    """A digest of everything that determines the outputs, whatever the working directory.
 
-    Without ctime: another mode, owner or link does not change the content of a file.
+    Without ctime: a new mode, owner or link does not change the content of a file.
     """
     sources = [table.source for table in tables]
     inputs = [
@@ -53,59 +53,55 @@ def identity(plan: Plan, binding: Binding, parts: Parts | None, output: Output, 
 
 
 def _deciding(binding: Binding) -> dict[str, Any]:
-    """What decides of the output: not how long a line may be."""
+    """The parts of a binding that determine the outputs: not how long a line may be."""
     return {**asdict(binding), "max_line": None}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Ledger:
-    """The notes: a first line that identifies the run, then a line per output; `before` are the outputs of other runs.
+    """The notes: a first line that identifies the run, then a line per output; `before` has the outputs of other runs.
 
-    An output that is listed and unchanged was written by this tool: it is kept, or written again, without --force.
+    An output that is listed and unchanged was written by this tool, so it is kept or replaced without --force.
     """
 
     folder: Path
     key: str
-    done: dict[str, Any] = field(default_factory=dict)
-    before: dict[str, Any] = field(default_factory=dict)
-    kept: int = 0
+    done: Mapping[str, Any]
+    before: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, folder: Path, key: str) -> Self:
+        """The notes in a folder for the run with this key."""
+        path, done, before = folder / NAME, dict[str, Any](), dict[str, Any]()
+        try:
+            with open(path, "rb", opener=_opened) as handle:
+                first, *lines = handle.read().decode().splitlines() or [key]
+            if not _KEY.fullmatch(first):
+                raise _foreign(path)
+            # If the run was killed, the last line may be incomplete.
+            for line in (line for line in lines if line.endswith("]")):
+                name, state, *earlier = json.loads(line)
+                (before if earlier or first != key else done)[name] = state
+        except FileNotFoundError:
+            pass
+        except DataError:
+            raise
+        except (ValueError, TypeError, RecursionError):
+            raise _foreign(path) from None
+        return cls(folder, key, done, before)
 
     @property
     def path(self) -> Path:
         """The file of the notes."""
         return self.folder / NAME
 
-    def read(self) -> None:
-        """Read the existing notes, as far as they concern this run."""
-        try:
-            with open(self.path, "rb", opener=_opened) as handle:
-                lines = handle.read().decode().splitlines()
-        except FileNotFoundError:
-            return
-        except UnicodeDecodeError:
-            raise self._foreign() from None
-        if lines and not _KEY.fullmatch(lines[0]):
-            raise self._foreign()
-        # The last line may be cut short, where the run was killed.
-        for line in lines[1:]:
-            if not line.endswith("]"):
-                continue
-            try:
-                name, state, *earlier = json.loads(line)
-                (self.before if earlier or lines[0] != self.key else self.done)[name] = state
-            except (ValueError, TypeError, RecursionError):
-                raise self._foreign() from None
-
-    def _foreign(self) -> DataError:
-        return DataError(f"{self.path}: not notes of --resume", "move it away, or choose another -o DIR/")
-
     def begin(self) -> None:
-        """Begin the notes of this run."""
+        """Write the notes that this run begins with."""
         lines = [json.dumps(line) for line in self.done.items()]
         lines += [json.dumps([*line, "earlier"]) for line in self.before.items() if line[0] not in self.done]
-        with suppress(FileNotFoundError):  # nothing is written through a link or a pipe
+        with suppress(FileNotFoundError):  # never write through a link or a pipe
             if not stat.S_ISREG(self.path.lstat().st_mode):
-                raise self._foreign()
+                raise _foreign(self.path)
         with replacing(self.path, force=True) as handle:
             handle.write("".join(f"{line}\n" for line in (self.key, *lines)).encode())
 
@@ -117,9 +113,7 @@ class Ledger:
     def holds(self, target: Target) -> bool:
         """Whether an output was finished and is unchanged."""
         path = target.path
-        there = path is not None and path.exists() and self.done.get(self._name(path)) == _state(path)
-        self.kept += there
-        return there
+        return path is not None and path.exists() and self.done.get(self._name(path)) == _state(path)
 
     def finished(self, target: Path, temporary: Path) -> None:
         """Note an output that is complete and about to be renamed."""
@@ -128,6 +122,10 @@ class Ledger:
 
     def _name(self, target: Path) -> str:
         return os.path.relpath(target, self.folder)
+
+
+def _foreign(path: Path) -> DataError:
+    return DataError(f"{path}: not notes of --resume", "move it away, or choose another -o DIR/")
 
 
 def _state(target: Path) -> list[int]:

@@ -1,4 +1,4 @@
-"""The tokens of each row that get its advantage: those of the response, given by a token list, a mask or a length."""
+"""Which tokens of a row get its advantage: those of the response, as a token list, a mask or a length says."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from grpo_cli.read.tables import Table
 from grpo_cli.read.texts import json_texts, refuse_same_column
 from grpo_cli.values import token_lists
 
-# The values of a mask where a token does not count: 0, false, and the label that losses ignore.
+# Mask values of tokens that do not count: 0, false, and the label that losses ignore.
 _IGNORED: Final = (0, -100)
 _NO_TOKENS: Final = r"""^"?(\[\s*\]|[-+]?0+(\.0*)?([eE][-+]?\d+)?)"?$"""  # an empty list, or the number 0
-_MOST: Final = 1 << 24  # tokens of a row: their list is a single line, which has to fit into memory
+_MOST: Final = 1 << 24  # tokens in a row: their list is on one line, which has to fit into memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenColumns:
-    """The columns that count tokens; all of `tokens` belong to the response unless another column says otherwise."""
+    """The columns that count tokens; all `tokens` belong to the response unless another column says otherwise."""
 
     tokens: str = ""
     mask: str = ""  # a number for each token: does it belong to the response?
@@ -43,11 +43,11 @@ class TokenColumns:
 
     @property
     def given(self) -> dict[str, str]:
-        """Each column by its part."""
+        """The columns that were named, by option."""
         return {part: name for part, name in asdict(self).items() if name}
 
     def check(self, tables: Sequence[Table]) -> None:
-        """Refuse columns that do not determine the tokens, or determine them twice."""
+        """Refuse columns that do not determine the tokens, or contradict each other."""
         if self.mask and self.length:
             raise UsageError("--mask and --length-column both say which tokens count", "leave one of them out")
         if self.mask and self.prompt_tokens:
@@ -101,7 +101,7 @@ def tokens_of_rows(narrow: Narrow, scored: Scored, columns: TokenColumns) -> pl.
 
 
 def token_facts(columns: TokenColumns, tokens: pl.Series) -> dict[str, Any]:
-    """Facts for the summary: the columns that count tokens, the number of tokens, and how many belong to responses."""
+    """Facts for the summary: the columns, the number of tokens, and how many belong to responses."""
     return {
         "columns": columns.given,
         "tokens": int(tokens.list.len().cast(pl.Int64).sum()),
@@ -116,7 +116,7 @@ def token_advantages(
     place: Callable[[int], str],
     at_once: int = token_lists.AT_ONCE,
 ) -> Iterator[pl.DataFrame]:
-    """The texts with the JSON lists of advantages, in frames of about `at_once` tokens: lists take much memory."""
+    """The texts with JSON lists of advantages, in frames of about `at_once` tokens, since lists take much memory."""
     start = 0
     for tokens in response_tokens(texts, columns, place, at_once):
         some = slice(start, start + len(tokens))
@@ -128,9 +128,9 @@ def token_advantages(
 def response_tokens(
     texts: pl.DataFrame, columns: TokenColumns, place: Callable[[int], str], at_once: int = token_lists.AT_ONCE
 ) -> Iterator[pl.Series]:
-    """For each row, a list that is true for the tokens of the response; in series of about `at_once` tokens.
+    """For each row, a list that is true for the tokens of the response, in series of about `at_once` tokens.
 
-    Lengths of a row that do not match are an error that names the row.
+    Lengths that do not match are an error that names the row.
     """
     counts = {name: _counts(texts[name], name, place) for name in (columns.tokens, columns.prompt_tokens) if name}
     lengths = (
@@ -189,7 +189,7 @@ def _counts(texts: pl.Series, name: str, place: Callable[[int], str]) -> list[in
 
 
 def _unquoted(text: str | None) -> str:
-    """The text of a JSON value that a file keeps as text, as CSV does."""
+    """The text of a JSON value that a file, such as CSV, stores as text."""
     return str(json.loads(text)) if text is not None and text.startswith('"') else text or ""
 
 

@@ -1,4 +1,4 @@
-"""Prompts and responses as trainers read them: both as text, or both as lists of messages; always as JSON texts."""
+"""Prompts and responses as trainers read them: both are text, or both are lists of messages; always as JSON texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIST_IN_TEXT: Final = r'^"(?:\s|\\[nrt])*\[(?:\s|\\[nrt])*\{'
 
 
 def unwrapped(texts: pl.Series) -> pl.Series:
-    """Unwrap messages that a file stores as JSON inside a string; everything else stays as it is."""
+    """Unwrap messages that a file stores as JSON in a string; leave everything else as it is."""
     odd = texts.str.contains(_LIST_IN_TEXT).fill_null(value=False).arg_true()
     return (
         texts.scatter(odd, [_messages_in(text) or text for text in texts.gather(odd).to_list()]) if len(odd) else texts
@@ -46,9 +46,9 @@ def conversations(texts: pl.Series, place: Place) -> pl.Series:
 
 
 def in_one_form(frame: pl.DataFrame) -> pl.DataFrame:
-    """Give the columns of a record the same form: if any is a list of messages, a text beside it becomes a turn.
+    """Give the columns of a record the same form: if any is a list of messages, texts become turns.
 
-    The column `prompt` becomes a turn of the user, any other column a turn of the assistant.
+    `prompt` becomes a turn of the user, any other column a turn of the assistant.
     """
     columns = [unwrapped(series) for series in frame]
     # A single message becomes a list.

@@ -1,7 +1,7 @@
-"""The guarantee as a check: an output without its added columns is the input.
+"""Check the guarantee that an output without its added columns is the input.
 
-JSON lines, CSV records and Parquet column chunks are compared byte by byte; re-encoded Parquet and Arrow files
-value by value. Rows and their order have to be the same; the first difference is reported.
+JSON lines, CSV records and Parquet column chunks are compared byte by byte, re-encoded Parquet and Arrow files value by
+value. Rows and their order must be the same; the first difference is reported.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from grpo_cli.values.cells import Field
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The result: equal by bytes or by values, and without which columns."""
+    """Equal by bytes or by values, without these columns."""
 
     by: str
     added: tuple[str, ...]
 
 
 def verify(output: Path | str, against: Path | str, columns: Sequence[str] = ()) -> Verified:
-    """Compare an output with its input; `columns` were added or replaced (default: the new names)."""
+    """Compare an output with its input, without the `columns` that were added or replaced (default: the new ones)."""
     new, old = (registry.as_text(pinned(name)) for name in (output, against))
     kind, of_old = registry.of(new), registry.of(old)
     if not kind.same_as(of_old):
@@ -52,14 +52,14 @@ def verify(output: Path | str, against: Path | str, columns: Sequence[str] = ())
 
 
 def _compared(kind: Format, new: Input, old: Input, columns: Sequence[str]) -> tuple[Verified, str | None]:
-    """What is found in files of this layout, and the first difference."""
+    """The result for files of this layout, and the first difference."""
     added = _named_columns(kind, new, columns) if columns else _added_columns(kind, new, old)
     by, difference = kind.compared(new, old, added)
     return Verified(by, added), difference
 
 
 def _way_out(kind: Format, new: Input, old: Input, columns: Sequence[str]) -> str:
-    """A likely reason for a difference: files in the wrong order, rows that were left out, or a replaced column."""
+    """A hint for a difference: files in the wrong order, rows that were left out, or a replaced column."""
     names = _columns(kind, new)
     lost = [name for name in _columns(kind, old) if name not in names]
     if lost:
@@ -72,7 +72,7 @@ def _way_out(kind: Format, new: Input, old: Input, columns: Sequence[str]) -> st
 
 
 def _named_columns(kind: Format, new: Input, columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns that were named, which the output has to have."""
+    """The named columns; it is an error if the output lacks one."""
     names = _columns(kind, new)
     for name in columns:
         if names and name not in names:
@@ -93,7 +93,7 @@ def _added_columns(kind: Format, new: Input, old: Input) -> tuple[str, ...]:
 
 
 def _columns(kind: Format, source: Input) -> list[str]:
-    """The names that rollouts have themselves."""
+    """The names of rollouts, without those of the records around them."""
     outer = kind.outer_columns(source)
     return [name for name in kind.columns(source) if name not in outer]
 
@@ -117,7 +117,7 @@ def _as_it_was_read(new: Input, old: Input, kind: Format, columns: frozenset[str
 def _path_of_new(was: Any, now: Any, columns: frozenset[str]) -> str:
     """The path to the first list of objects with new fields, such as `rollouts[]`; empty if there is none.
 
-    New are these columns, or without any those that the objects did not have.
+    New are these columns; if there are none, all fields that the objects did not have.
     """
     if isinstance(was, list) and isinstance(now, list):
         steps = (("[]", *pair) for pair in zip(was, now, strict=False))

@@ -1,6 +1,6 @@
 """Write the new columns into files. To weave is to copy a file byte for byte with the new columns inserted.
 
-Where that is not possible, the file is re-encoded or written in another format.
+If that is not possible, the file is re-encoded or written in another format.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from grpo_cli.values.token_lists import portions, with_lists
 from grpo_cli.write.outputs import Output, Target, added, is_folder, metadata
 from grpo_cli.write.resume import Ledger
 
-Ready = Callable[[Path], None]  # gets the complete file, just before it is renamed
-Phase = Callable[..., None]  # reports what is being done, and how many of how many files are done
+Ready = Callable[[Path], None]  # is called with the complete file just before it is renamed
+Phase = Callable[..., None]  # is told what is being done, and how many of how many files are done
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The results to write, of all rows or of a part: `rows` are rows of the narrow table in output order (None: all of them)."""
+    """Results for all rows or a part of them; `rows` are the rows of the narrow table to write, in order (None: all)."""
 
     narrow: Narrow
     scored: Scored
@@ -47,21 +47,21 @@ class Computed:
 
 
 class _Columns(NamedTuple):
-    """The new columns in the order of the input, and which rows of them are written in which order (None: all of them)."""
+    """The new columns in the order of the input, and the rows to write, in order (None: all)."""
 
     frame: pl.DataFrame
     rows: RowNumbers | None
-    read: RowNumbers | None  # the row of the input of each (None: these are all)
+    read: RowNumbers | None  # the input row of each row (None: the frame has all input rows)
 
     @classmethod
     def of(cls, output: Output, part: Computed) -> _Columns:
-        """Those of a part of the rows."""
+        """The columns of one part."""
         frame = added(part.scored, output, part.others, part.tokens)
         return cls(with_keys_and_rewards(part.narrow, frame) if output.only else frame, part.rows, part.narrow.rows)
 
     @classmethod
     def joined(cls, output: Output, parts: Sequence[Computed]) -> _Columns:
-        """Those of all parts, whose rows are put back in order."""
+        """The columns of all parts, with rows in the order of the input."""
         each = [cls.of(output, part) for part in parts]
         if len(each) == 1:
             return each[0]
@@ -78,7 +78,7 @@ class _Columns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """The results for a file; `before` counts the outputs before it, `ledger` has the notes of --resume."""
+    """The results for one file; `before` counts the outputs before it, `ledger` has the notes of --resume."""
 
     table: FileTable
     target: Target
@@ -89,15 +89,15 @@ class Writing:
 
 
 class Writer(Protocol):
-    """Writes outputs: one after the other in this process (`in_turn`), or in several."""
+    """Writes outputs: one after the other in this process (`in_turn`), or in several processes."""
 
-    def __call__(
-        self, output: Output, targets: Sequence[Target], writings: Iterator[Writing], phase: Phase, /
-    ) -> list[str]:
+    def __call__(self, output: Output, targets: Sequence[Target], writings: Iterator[Writing], /) -> list[str]:
         """Write the targets of these `writings`; return notes for the user."""
 
 
-def in_turn(output: Output, targets: Sequence[Target], writings: Iterator[Writing], phase: Phase) -> list[str]:
+def in_turn(
+    output: Output, targets: Sequence[Target], writings: Iterator[Writing], phase: Phase = lambda *_: None
+) -> list[str]:
     """Write one output after the other."""
     notes = list[str]()
     with directories_synced() as folders:
@@ -120,7 +120,7 @@ def write(
 ) -> list[str]:
     """Write every output that the ledger does not list as finished; return notes for the user.
 
-    The parts have the same tables; each row is in one of them at most.
+    The parts have the same tables; each row is in at most one part.
     """
     narrow = parts[0].narrow
     columns = _Columns.joined(output, parts)
@@ -137,12 +137,12 @@ def write(
         each = zip(tables, targets, narrow.scans, _of_files(output, columns, narrow.lengths), strict=True)
         for at, (table, target, scanned, (part, take)) in enumerate(each):
             if ledger is not None and target.path is not None and ledger.holds(target):
-                remove_abandoned(target.path.parent)  # nothing is written there, which would remove them
+                remove_abandoned(target.path.parent)  # writing there would remove them, but nothing is written
                 continue
             weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)
             yield Writing(table, target, scanned.index, weaving, at, ledger)
 
-    return writer(output, targets, writings(), phase)
+    return writer(output, targets, writings())
 
 
 @contextmanager
@@ -167,7 +167,7 @@ def make_folders(targets: Sequence[Target]) -> None:
 
 
 def with_keys_and_rewards(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame:
-    """--only: the key, the rewards and what was computed."""
+    """The columns of --only: the key, the rewards and what was computed."""
     rewards = [narrow.table[f"reward.{k}"].alias(name) for k, name in enumerate(narrow.reward_names)]
     of_groups = narrow.key.drop(FILE, strict=False)  # the output is of that file
     keys = of_groups[narrow.table["group"]].get_columns() if of_groups.width else []
@@ -178,7 +178,7 @@ def with_keys_and_rewards(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame
 def _of_files(
     output: Output, columns: _Columns, lengths: Sequence[int]
 ) -> Iterator[tuple[pl.DataFrame, RowNumbers | None]]:
-    """For every file, its new columns and the rows that they belong to (None: all rows, in order)."""
+    """For every file, the new columns and the rows that they belong to (None: all rows, in order)."""
     (frame, rows, read), ends = columns, np.cumsum(lengths)
     if rows is None and read is None:
         for length, end in zip(lengths, ends, strict=True):
@@ -195,20 +195,20 @@ def _of_files(
         if output.duplicate:
             part = part.with_columns(pl.Series(f"{output.column}_copy", rows[here]).is_first_distinct().not_())
         taken = source[here] - (int(end) - length)
-        # A file that loses no row keeps its bytes, whatever happens to others.
+        # A file that loses no row keeps its bytes, even if other files lose some.
         yield part, None if np.array_equal(taken, np.arange(length)) else taken
 
 
 def write_one(output: Output, writing: Writing, folders: set[Path], *, retried: bool = False) -> Sequence[str]:
     """Write the output of a file, if the file has not changed since it was read; return notes for the user.
 
-    `retried`: it may have been written by the same work before, see `replacing`.
+    `retried`: an earlier attempt may have written it already, see `replacing`.
     """
     table, target, index, weaving = writing.table, writing.target, writing.index, writing.weaving
     force, ready = output.force or output.in_place, None
     if writing.ledger is not None and target.path is not None:
         force |= writing.ledger.owns(target.path)
-        # Noted just before the file is renamed: a run that is killed in between leaves no unknown output.
+        # Noted just before the file is renamed, so that a killed run never leaves an output that is not in the notes.
         ready = partial(writing.ledger.finished, target.path)
     table.source.check()
     if output.long and not table.format.nested:
@@ -273,7 +273,7 @@ def _standard_output() -> Iterator[BinaryIO]:
 
 
 class _KeepsError:
-    """The same sink, but the system's error is raised at its end: polars loses its number, or swallows it."""
+    """A sink that raises the system's error again at its end: polars loses the error number, or the whole error."""
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink

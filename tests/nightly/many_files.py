@@ -1,4 +1,4 @@
-"""Computes the files that are named, in one process that may crash; prints each name before, and stops at a bad answer."""
+"""Computes the named files in one process, which may crash; prints each name first, and stops at a wrong result."""
 
 from __future__ import annotations
 

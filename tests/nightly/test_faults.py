@@ -1,6 +1,6 @@
-"""Every call that changes a file fails once, is done by half, or is where the process is killed: old files or new ones.
+"""Every call that changes a file fails once, is half done, or is where the process is killed: old files or new ones.
 
-FAULT_POSITIONS is at how many of a command's calls this happens, at most; all of them unless it is given.
+FAULT_POSITIONS is the largest number of calls of a command at which this happens; without it, all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.faults import HALVED, KINDS, Ended, Faults, serving
 
 POSITIONS: Final = int(os.environ.get("FAULT_POSITIONS", "0")) or None
 TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
-NOTES: Final = ".grpo-adv.resume"  # they hold times and inodes, which differ from run to run
+NOTES: Final = ".grpo-adv.resume"  # they have times and inodes, which differ from run to run
 ROWS: Final = [{"prompt_id": f"p{at // 4}", "reward": at % 3, "text": "x" * (at % 50)} for at in range(400)]
 FRAME: Final = pl.DataFrame(ROWS)
 
@@ -45,7 +45,7 @@ def parquet(folder: Path) -> None:
 
 
 def parquet_with_constant_groups(folder: Path) -> None:
-    """Half of the groups have one reward: where they are dropped, the file is written again, in several writes."""
+    """Half of the groups have a single reward: if they are dropped, the file is rewritten, in several writes."""
     constant = pl.when(pl.int_range(pl.len()) // 4 % 2 == 0).then(1).otherwise("reward").alias("reward")
     drawn = np.random.default_rng(5)
     texts = [pl.Series(name, [drawn.bytes(10_000).hex() for _ in ROWS]) for name in ("completion", "thoughts")]
@@ -188,14 +188,14 @@ def same(name: str, found: bytes, wanted: bytes, *, longer: bool) -> bool:
 
 
 def spread(length: int) -> list[int]:
-    """The positions of a sample that has the first and the last ones."""
+    """The positions of a sample, which includes the first and the last."""
     if POSITIONS is None or length <= POSITIONS:
         return [*range(1, length + 1)]
     return sorted({int(at) for at in np.linspace(1, length, POSITIONS).round()})
 
 
 def check(case: Case, place: Path, ended: Ended, before: dict[str, bytes], after: dict[str, bytes]) -> str:
-    """What is wrong with the files that a spoiled run has left, and with what it said; nothing when all is well."""
+    """What is wrong with the files and the message of a spoiled run; empty if nothing is."""
     found, in_place = contents(place), "--in-place" in case.words
     for name, raw in found.items():
         if name in temporary(found) or name.endswith(NOTES):
@@ -216,7 +216,7 @@ def check(case: Case, place: Path, ended: Ended, before: dict[str, bytes], after
 
 
 def repaired(case: Case, place: Path, faults: Faults, after: dict[str, bytes]) -> str:
-    """What is wrong with what the same command does next, when nothing fails any more."""
+    """What is wrong with the next run of the same command, in which nothing fails."""
     words = f"{case.words} -q {case.again}".split()
     ended = faults.run(words, place, stdin=str(place / case.stdin))
     found = contents(place)

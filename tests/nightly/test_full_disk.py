@@ -1,7 +1,7 @@
 """A disk that is really full, at every page and every inode that a command needs: old files or new ones, and one line.
 
-The disk is a memory file system of a mount namespace. FAULT_POSITIONS is at how many fillings each command is tried, at
-most; at all of them unless it is given.
+The disk is a memory file system in a mount namespace. FAULT_POSITIONS is the largest number of fillings that each command
+is tried with; without it, all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MANY: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Disk:
-    """The server of runs in the namespace, the command that enters it, and the disk as it is reached from outside."""
+    """The server of runs in the namespace, the command that enters it, and the path of the disk from outside."""
 
     faults: Faults
     enter: list[str]
@@ -46,7 +46,7 @@ class Disk:
 
 @contextmanager
 def mounted(where: Path) -> Iterator[int]:
-    """The process that holds a namespace with a small disk at this place."""
+    """A process with a namespace that has a small disk at this place."""
     script = f'mount -t tmpfs -o size={ROOMY},nr_inodes={MANY} none "$0" && echo mounted && exec cat'
     with subprocess.Popen(
         ["unshare", "-rm", "sh", "-c", script, where], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -70,7 +70,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
             yield Disk(faults, enter, Path(f"/proc/{holder}/root{where}"), where)
 
 
-# The large one needs thousands of pages, and the pages of the others say the same.
+# The large one needs thousands of pages, and those of the others show the same.
 @pytest.mark.parametrize(
     "case", [case for case in WRITING if case.made is not large], ids=lambda case: f"{case.words} {case.made.__name__}"
 )

@@ -1,6 +1,6 @@
-"""Runs on Ray itself: every method on one small cluster, tasks and machines that are killed, and what a user sees.
+"""Runs on Ray itself: every method on one small cluster, workers that are killed, and what a user sees.
 
-It takes the extra `ray`. All that is started listens on loopback alone, with a token; one test starts two raylets.
+Needs the extra `ray`. Everything that is started listens on loopback only, with a token.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.skipif(not INSTALLED, reason="the extra ray is not installed"),
     pytest.mark.filterwarnings("ignore"),  # Ray's own
 ]
-# Whoever starts the tool has none of what the tests have set, and here a home that cannot be written.
+# A user has none of the variables that the tests set; here the home directory cannot be written either.
 AS_ALONE = {"HOME": "/nonexistent", "RAY_ADDRESS": "", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 BINARY = {"bnpo", "vr-cond", "maxrl", "spo"}
 
@@ -46,9 +46,7 @@ def _cluster() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_cluster")
-@pytest.mark.parametrize(
-    "method", [name for name in ESTIMATORS if name != "expression"]
-)  # that is a formula of the user's
+@pytest.mark.parametrize("method", [name for name in ESTIMATORS if name != "expression"])  # it needs a formula
 def test_every_method_gives_the_same_on_ray(method: str, tmp_path: Path) -> None:
     folder = ray_runs.shards(tmp_path / "in", ray_runs.rows(binary=method in BINARY))
     batch = Plan.of({"estimator.name": method}).uses_batch
@@ -161,7 +159,7 @@ def test_a_run_that_is_interrupted_leaves_no_process_and_listened_on_loopback(nu
 
 
 def family(top: int) -> dict[int, str]:
-    """The processes below one, and their command lines."""
+    """The descendants of a process, and their command lines."""
     parents, names = dict[int, int](), dict[int, str]()
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

@@ -1,4 +1,4 @@
-"""Machines of a Ray cluster that are lost while a run goes on: all of them are raylets on this one."""
+"""Nodes of a Ray cluster that are lost during a run: all of them are raylets on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ def test_a_machine_that_is_lost_changes_nothing(stage: str, suffix: str, tmp_pat
                 lost.append((done, total or 0))
                 cluster.remove_node(more[0], allow_graceful=False)
 
-        workers.phase = lose
         compute_files.run(job(folder, group_within="input", output=f"{tmp_path}/tasks/"), lose, workers)
     assert lost
     assert lost[0][0] < lost[0][1]

@@ -1,6 +1,6 @@
-"""Signals at random moments of every kind of run: old files or new ones, the status says which, and the next run cleans up.
+"""Signals at random moments of every kind of run: old files or new ones, the status says which; the next run cleans up.
 
-SIGNALS is how many each command gets; 200 unless it is given. SIGNALS_SEED draws other moments.
+SIGNALS is the number for each command, 200 by default. SIGNALS_SEED chooses other moments.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Ended:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files but the notes of --resume; of a summary without how long the run took."""
+    """All files except the notes of --resume; summaries without the time that the run took."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".grpo-adv.resume"]
     return {str(path.relative_to(folder)): SECONDS.sub(b"", path.read_bytes()) for path in files}
 
@@ -74,12 +74,12 @@ def signalled(words: Sequence[str], place: Path, number: int, seconds: float) ->
 
 
 def wrong(ended: Ended, number: int, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str:
-    """What is wrong with how a run has ended; nothing when all is well."""
+    """What is wrong with how a run ended; empty if nothing is."""
     kept = {name: raw for name, raw in ended.files.items() if not TEMPORARY.fullmatch(name.rpartition("/")[2])}
     if ended.status not in {0, 128 + number, -number}:  # the last where our own code has not begun
         return f"status {ended.status}: {ended.said}"
     if "Traceback" in ended.said or "Exception" in ended.said:
-        # Of Python's own beginnings: nothing of ours is loaded yet.
+        # From the start of Python: nothing of ours is loaded yet.
         return "" if kept == before and "grpo_cli/" not in ended.said else ended.said
     if ended.status == 0 and kept != after:
         return "all is said to be done, and it is not"

@@ -1,4 +1,4 @@
-"""Tasks of tests: they kill the process that does them, once, or see other files than there are."""
+"""Tasks for tests: they kill their process once, or see other files than there are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grpo_cli.runs.ray_cluster import unseen
 
 
 def once(marker: Path, work: Callable[..., Any]) -> Callable[..., Any]:
-    """The task of a stage; the first process that does it is killed, and takes the marker along."""
+    """The task of a stage; the first process that runs it removes the marker and is killed."""
 
     def dying(*arguments: Any) -> Any:
         found = work(*arguments)
@@ -27,5 +27,5 @@ def once(marker: Path, work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def blind(pins: dict[str, tuple[int, int]], marks: Sequence[str], version: str) -> str:
-    """What a machine says that has a file of another size in the place of each."""
+    """The answer of a machine on which each file has another size."""
     return unseen({name: (size + 1, changed) for name, (size, changed) in pins.items()}, marks, version)

@@ -1,6 +1,6 @@
-"""Runs of the command in which one call that changes a file fails, or kills the process: `faults.c` holds the calls.
+"""Runs of the command in which one call that changes a file fails or kills the process: `faults.c` wraps these calls.
 
-Started as a script this is the server that the tests speak to: it has loaded the libraries, and forks for each run.
+Run as a script, this is the server for the tests: it loads the libraries once, and forks for each run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HALVED: Final = {
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: the negative number of the signal that killed it, or its exit status."""
+    """How a run ended: its exit status, or the negative number of the signal that killed it."""
 
     status: int
     err: str
@@ -55,7 +55,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Faults:
-    """The server; `scratch` is where it keeps what its runs say."""
+    """The server; it keeps the output of its runs in `scratch`."""
 
     server: subprocess.Popen[str]
     scratch: Path
@@ -63,7 +63,7 @@ class Faults:
     def run(
         self, words: Sequence[str], cwd: Path, kind: str = "count", position: int = 0, stdin: str = "/dev/null"
     ) -> Ended:
-        """Run a command in a process of its own, and spoil the call at this position, counted from 1."""
+        """Run a command in its own process, and spoil the call at this position (1 is the first)."""
         order = {"words": words, "cwd": str(cwd), "kind": kind, "position": position, "stdin": stdin}
         assert self.server.stdin is not None
         assert self.server.stdout is not None
@@ -72,13 +72,13 @@ class Faults:
         return Ended(status, (self.scratch / "err").read_text())
 
     def calls(self) -> list[str]:
-        """The names of the calls that change files, of the last run of the kind `count`."""
+        """The names of the calls that changed files in the last run of the kind `count`."""
         return (self.scratch / "calls").read_text().split()
 
 
 @contextmanager
 def serving(scratch: Path, before: Sequence[str] = ()) -> Iterator[Faults]:
-    """Compile the shim and start the server below it; `before` is a command that starts it elsewhere."""
+    """Compile the shim and start the server under it; `before` is a command that starts it elsewhere."""
     shim = scratch / "faults.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", shim, ROOT / "tests/support/faults.c", "-ldl"], check=True)
     environment = {**os.environ, "LD_PRELOAD": str(shim), "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,4 +1,4 @@
-"""Runs whose files tasks read and write beside runs of one process, and the files that both read."""
+"""Runs whose files are read and written by tasks, compared with runs in one process, and files for both."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = 100
 class Process:
     """A cluster that is this process: arguments and results are pickled, as on their way between machines."""
 
-    tasks: list[Callable[..., Any]]  # that were done
+    tasks: list[Callable[..., Any]]  # that have run
     processors = 2
 
     def put(self, value: Any) -> Any:
@@ -47,7 +47,7 @@ class Process:
 
 
 def without_ray(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
-    """Let runs on Ray do their tasks in this process; returns a list that they are added to."""
+    """Run the tasks of runs on Ray in this process; return a list to which each task is added."""
     tasks = list[Any]()
 
     @contextmanager
@@ -60,7 +60,7 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
 
 @cache
 def rows(count: int = 600, groups: int = 75, *, binary: bool = False, seed: int = 0) -> pl.DataFrame:
-    """Rows in any order, with all that some method reads; rollouts of three rows lie inside of their group."""
+    """Rows in random order, with every column that some method reads; a rollout has several rows of one group."""
     draw = random.Random(seed)  # noqa: S311 - any rows do
     of = [draw.randrange(groups) for _ in range(count)]
     values = (0.0, 1.0) if binary else (0.0, 0.25, 0.5, 1.0, 0.1, 0.7)
@@ -105,7 +105,7 @@ def options_of(method: str) -> dict[str, Any]:
 
 
 def both(tmp_path: Path, source: Path, *, rows: int = ROWS, **options: Any) -> Mapping[str, Any]:
-    """Compute with one process and with tasks of so many rows; compare outputs and summaries, and return the latter's."""
+    """Compute in one process and with tasks of so many rows; compare outputs and facts, and return the facts."""
     local = compute_files.run(_job(source, tmp_path / "local", options)).facts
     with on_tasks(rows) as workers:
         by_tasks = compute_files.run(_job(source, tmp_path / "tasks", options), workers=workers).facts
@@ -139,7 +139,7 @@ def both_audited(job: audit.Job, *, rows: int = ROWS) -> dict[str, Any]:
 
 
 def errors(tmp_path: Path, source: Path, *, rows: int = ROWS, **options: Any) -> GrpoError:
-    """What one process says of files that it refuses; a run with tasks says the same, and neither writes."""
+    """The error of one process, which a run with tasks raises as well; neither writes anything."""
     with pytest.raises(GrpoError) as local:
         compute_files.run(_job(source, tmp_path / "local", options))
     with on_tasks(rows) as workers, pytest.raises(GrpoError) as by_tasks:
@@ -152,8 +152,8 @@ def errors(tmp_path: Path, source: Path, *, rows: int = ROWS, **options: Any) ->
 
 @contextmanager
 def on_tasks(rows: int = ROWS) -> Iterator[OnRay]:
-    """Workers whose tasks have so many rows at least."""
-    with on_ray.on_ray(None, lambda *_: None) as workers:
+    """Workers whose tasks have at least so many rows."""
+    with on_ray.on_ray(None) as workers:
         workers.rows = rows
         yield workers
 
@@ -164,7 +164,7 @@ def _job(source: Path, to: Path, options: Mapping[str, Any]) -> Job:
 
 
 def same_files(one: Path, other: Path) -> None:
-    """The same names and bytes in both folders."""
+    """Compare names and bytes in both folders."""
     found = [
         {
             str(path.relative_to(top)): path.read_bytes()
@@ -178,7 +178,7 @@ def same_files(one: Path, other: Path) -> None:
 
 
 def same_facts(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    """All facts but times and paths."""
+    """Compare all facts except times and paths."""
     differ = {"seconds", "outputs"}
     assert {name: fact for name, fact in one.items() if name not in differ} == {
         name: fact for name, fact in other.items() if name not in differ

@@ -1,4 +1,4 @@
-"""Small Ray clusters for tests: on loopback alone, with a token, and gone when the test is."""
+"""Small Ray clusters for tests: on loopback only, with a token, and stopped at the end of the test."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# Not imported to find out: what Ray listens on, and for whom, is settled when it is.
+# Without importing Ray, which settles at import what it listens on, and for whom.
 INSTALLED = importlib.util.find_spec("ray") is not None
 STORE = 200 << 20
 ALONE = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_AUTH_MODE": "token", "POLARS_MAX_THREADS": "1",
-    # A machine that does not answer is lost after seconds.
+    # A machine that does not answer counts as lost after seconds.
     "RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "5",
 }  # fmt: skip
 
 
 @contextmanager
 def raylets(count: int) -> Iterator[Any]:
-    """Machines with a processor each, all of them this one; gives the cluster, and those beside the first."""
+    """Nodes with a processor each, all on this machine; gives the cluster, and all nodes except the first."""
     os.environ.update(ALONE)
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     import ray

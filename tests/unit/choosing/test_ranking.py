@@ -51,7 +51,7 @@ def test_without_a_fact_the_spread_decides_and_a_group_without_one_is_last() -> 
     st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=5), min_size=1, max_size=7),
     st.sampled_from([0.1, 0.5, 0.9, 0.99, 1.0]),
 )
-def test_the_fewest_groups_that_hold_a_share_of_the_variance_are_kept(groups: list[list[float]], share: float) -> None:
+def test_the_fewest_groups_with_a_share_of_the_variance_are_kept(groups: list[list[float]], share: float) -> None:
     squares = [sum((r - fmean(one)) ** 2 for r in one) for one in groups]
     left = kept(groups, top_p=share)
     held = sum(squares[k] for k in left)
@@ -64,7 +64,7 @@ def test_the_fewest_groups_that_hold_a_share_of_the_variance_are_kept(groups: li
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 @pytest.mark.parametrize("bar", [None, 1.0])
-def test_pass_at_k_is_how_often_draws_of_the_group_have_a_solved_row(k: int, bar: float | None) -> None:
+def test_pass_at_k_is_the_share_of_samples_of_k_rows_with_a_solved_one(k: int, bar: float | None) -> None:
     best = max(max(one) for one in GROUPS) if bar is None else bar
     known = [pass_at(one, k, best) for one in GROUPS]
     options = {} if bar is None else {"solved_at": bar}
@@ -92,12 +92,12 @@ def test_conditions_come_first_then_the_share_then_the_ranking_then_the_limit() 
         ({}, "nothing says what to keep"),
     ],
 )
-def test_what_means_nothing_is_refused(options: dict[str, Any], message: str) -> None:
+def test_meaningless_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         grpo_cli.select(table(GROUPS), **options)
 
 
-def test_a_fact_that_there_is_not_is_named_with_those_that_there_are() -> None:
+def test_an_unknown_fact_is_an_error_that_suggests_a_known_one() -> None:
     with pytest.raises(UnknownName, match="no fact of a group named 'sdt'; did you mean 'std'"):
         grpo_cli.select(table(GROUPS), top=1, by="sdt")
 

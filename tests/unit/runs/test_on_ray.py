@@ -1,4 +1,4 @@
-"""Runs whose files are read and written by tasks, all of which this process does, against runs of one process."""
+"""Runs with tasks, all of them in this process, compared with runs without."""
 
 from __future__ import annotations
 
@@ -91,9 +91,8 @@ def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
     for at, key in enumerate(keys):
         rewards = pl.Series([0.1, 0.4, 0.9, 0.3][: len(key)], dtype=pl.Float64)
         pl.DataFrame({"prompt_id": key, "reward": rewards}).write_parquet(folder / f"{at}.parquet")
-    several: list[dict[str, Any]] = [{}, {"only": True}]
-    for more in several:
-        ray_runs.both(tmp_path / str(bool(more)), folder, group="prompt_id", singleton="zero", **more)
+    for only in (False, True):
+        ray_runs.both(tmp_path / str(only), folder, group="prompt_id", singleton="zero", only=only)
 
 
 @pytest.mark.parametrize(
@@ -234,10 +233,9 @@ def test_a_file_that_changes_meanwhile_is_refused(stage: str, tmp_path: Path, fo
             path.write_bytes(path.read_bytes())
 
     words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
-    with ray_runs.on_tasks(rows=1) as workers:
-        workers.phase = change
-        with pytest.raises(InputChanged, match=r"shard_4\.parquet: the file changed"):
-            compute_files.run(words, change, workers=workers)
+    changed = r"shard_4\.parquet: the file changed"
+    with ray_runs.on_tasks(rows=1) as workers, pytest.raises(InputChanged, match=changed):
+        compute_files.run(words, change, workers)
     assert not (tmp_path / "out" / "shard_4.parquet").exists()
 
 
@@ -293,11 +291,16 @@ def test_files_share_a_task_where_they_are_small_or_too_many(
     rows: int, most: int, tasks: range, tmp_path: Path
 ) -> None:
     folder = ray_runs.shards(tmp_path / "in", ray_runs.rows(600), files=30)
-    done = list[tuple[int, int]]()
+    totals = list[int]()
+
+    def phase(name: str, _: int = 0, total: int = 0) -> None:
+        totals.extend([total] if name == "reading" else [])
+
     with ray_runs.on_tasks(rows=rows) as workers:
-        workers.phase, workers.most = lambda _, *counts: done.append(counts), most
-        compute_files.run(job(folder, group="prompt_id", group_within="input", dry_run=True), workers=workers)
-    assert done[-1][1] in tasks
+        workers.most = most
+        words = job(folder, group="prompt_id", group_within="input", dry_run=True)
+        compute_files.run(words, phase, workers)
+    assert totals[-1] in tasks
 
 
 def test_a_run_stops_while_it_reads_when_the_memory_will_not_do(

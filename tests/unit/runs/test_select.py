@@ -80,7 +80,7 @@ def test_the_groups_that_stay_are_those_for_which_the_condition_holds(tmp_path: 
     assert sum(one["rows"] for one in facts["dropped"]) == len(ROWS) - len(rows)
 
 
-def test_each_group_goes_for_the_first_reason_that_it_gives(tmp_path: Path) -> None:
+def test_each_group_is_dropped_for_the_first_reason_that_applies(tmp_path: Path) -> None:
     _, facts = selected(tmp_path, where="0.1 <= mean <= 0.9 and std > 0.5", limit=1)
     shown = [(one["reason"], one["groups"], one["rows"], one["keys"]) for one in facts["dropped"]]
     assert shown == [
@@ -91,7 +91,7 @@ def test_each_group_goes_for_the_first_reason_that_it_gives(tmp_path: Path) -> N
     assert (facts["zero_variance_share"], facts["kept_zero_variance_share"]) == (0.5, 0.0)
 
 
-def test_a_limit_keeps_the_first_groups_and_a_seed_draws_them(tmp_path: Path) -> None:
+def test_a_limit_keeps_the_first_groups_or_with_a_seed_a_random_sample(tmp_path: Path) -> None:
     assert keys(selected(tmp_path, limit=2)[0]) == ["half", "never"]
     drawn = {tuple(keys(selected(tmp_path, limit=2, seed=seed, force=True)[0])) for seed in range(12)}
     assert len(drawn) > 3
@@ -187,7 +187,7 @@ def test_a_line_of_json_keeps_every_byte(tmp_path: Path) -> None:
     assert (tmp_path / "out.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf") == b"".join(lines[2:4])
 
 
-def test_where_all_stays_the_file_is_the_same(tmp_path: Path) -> None:
+def test_if_all_rows_are_kept_the_file_is_the_same(tmp_path: Path) -> None:
     for name, data in (
         ("in.jsonl", ODD),
         ("in.csv", b'prompt_id,"reward"\r\na, 1.0\r\n'),
@@ -240,12 +240,12 @@ def test_shards_stay_shards_and_one_may_be_left_empty(tmp_path: Path) -> None:
     assert (sizes, facts["kept_rows"]) == ([4, 0, 4], 8)
 
 
-def test_nothing_left_is_said(tmp_path: Path) -> None:
+def test_a_warning_says_that_no_row_is_left(tmp_path: Path) -> None:
     rows, facts = selected(tmp_path, where="mean > 7")
     assert (rows, facts["warnings"]) == ([], ["no row is left"])
 
 
-def test_without_a_name_it_stands_beside_the_input_and_is_no_input_itself(tmp_path: Path) -> None:
+def test_without_a_name_the_output_is_beside_the_input_and_is_not_read_as_one(tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", ROWS)
     facts = jobs.selected(source, limit=1)
     assert facts["outputs"] == [str(tmp_path / "in.selected.jsonl")]
@@ -254,7 +254,7 @@ def test_without_a_name_it_stands_beside_the_input_and_is_no_input_itself(tmp_pa
     assert any("skipped 1 files" in warning for warning in again["warnings"])
 
 
-def test_what_means_nothing_is_refused(tmp_path: Path) -> None:
+def test_meaningless_options_are_refused(tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", ROWS)
     for options, facts in (
         ({}, "nothing says what to keep"),
@@ -350,7 +350,7 @@ JOINED = [
 
 
 @pytest.mark.parametrize("to", ["-", "one.jsonl", "one.jsonl.gz"])
-def test_the_lines_of_a_folder_go_into_one_file_as_they_stand(to: str, tmp_path: Path) -> None:
+def test_the_lines_of_a_folder_go_into_one_file_unchanged(to: str, tmp_path: Path) -> None:
     place = _folder(tmp_path)
     done = adv("select", "run", "--where", "std > 0", "-o", to, "-q", cwd=place)
     assert (done.status, done.err) == (0, "")

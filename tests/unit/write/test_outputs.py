@@ -83,7 +83,7 @@ def tree(top: Path) -> dict[str, bytes]:
         ("deep/er/x.ndjson", "deep/er/x.advantages.ndjson"),
     ],
 )
-def test_without_a_name_the_output_stands_beside_the_input(name: str, wanted: str, here: Path) -> None:
+def test_without_a_name_the_output_is_written_beside_the_input(name: str, wanted: str, here: Path) -> None:
     assert outputs(write(Path(name), ROWS)) == [wanted]
     assert [row["advantage"] for row in rows_of(here / wanted)][2:] == [0.0, 0.0]
 
@@ -113,7 +113,7 @@ def test_into_a_directory_the_tree_below_the_common_parent_is_kept(here: Path) -
     assert outputs(*paths[:2], output="flat/") == ["flat/1/a.jsonl", "flat/2/a.jsonl"]
 
 
-def test_several_files_stand_each_beside_its_own_and_keep_their_rows(here: Path) -> None:
+def test_each_of_several_files_gets_an_output_beside_it_with_its_rows(here: Path) -> None:
     a = write(Path("a.jsonl"), ROWS[:3])
     b = write(Path("b.jsonl"), [{"prompt_id": "b", "reward": 1.0}, {"prompt_id": "c", "reward": 1.0}])
     assert outputs(a, b, group_within="input", method="dr-grpo") == ["a.advantages.jsonl", "b.advantages.jsonl"]
@@ -142,7 +142,7 @@ def test_a_name_without_a_known_suffix_is_refused(to: str, source: Path, here: P
     assert set(tree(here)) == {"in.jsonl"}
 
 
-def test_standard_input_stands_alone(source: Path) -> None:
+def test_standard_input_is_the_only_input(source: Path) -> None:
     with pytest.raises(UsageError, match="standard input cannot be read together"):
         compute("-", source)
 
@@ -162,7 +162,7 @@ def test_an_output_that_exists_is_refused_without_force(options: dict[str, Any],
     assert len(rows_of(Path("in.advantages.jsonl"))) == 4
 
 
-def test_of_several_outputs_one_that_exists_stops_all(here: Path) -> None:
+def test_one_of_several_outputs_that_exists_stops_the_run(here: Path) -> None:
     paths = [write(Path(f"{name}.jsonl"), [{**row, "prompt_id": name} for row in ROWS]) for name in "ab"]
     write(Path("b.advantages.jsonl"), [])
     with pytest.raises(UsageError, match=r"b\.advantages\.jsonl exists"):
@@ -256,7 +256,7 @@ def test_the_columns_of_facts_must_be_free_too(source: Path) -> None:
     assert outputs(path) == ["f.advantages.jsonl"]
 
 
-def test_in_any_of_several_files(source: Path) -> None:
+def test_a_column_that_exists_in_any_of_several_files_is_an_error(source: Path) -> None:
     other = write(Path("b.jsonl"), [{"prompt_id": "z", "reward": 1, "advantage": 1}])
     with pytest.raises(DataError, match=r"b\.jsonl already has a column"):
         compute(source, other)

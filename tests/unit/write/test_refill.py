@@ -1,4 +1,4 @@
-"""What fills the places of groups that were left out."""
+"""Copies of surviving groups in the place of dropped ones."""
 
 from __future__ import annotations
 
@@ -18,24 +18,20 @@ def _mask(*kept: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return np.array(kept, dtype=np.bool_)
 
 
-def test_nothing_lost_gives_the_rows_as_they_are() -> None:
-    assert refill(_codes(0, 0, 1, 1), _mask(1, 1, 1, 1), 0).tolist() == [0, 1, 2, 3]
-
-
-def test_a_lost_group_is_replaced_by_the_only_survivor() -> None:
-    assert refill(_codes(0, 0, 1, 1, 1), _mask(0, 0, 1, 1, 1), 0).tolist() == [2, 3, 4, 2, 3, 4]
-
-
-def test_one_survivor_is_copied_once_for_each_lost_group() -> None:
-    assert refill(_codes(0, 1, 2, 2, 3), _mask(0, 0, 1, 1, 0), 0).tolist() == [2, 3] + [2, 3] * 3
-
-
-def test_groups_need_not_be_contiguous() -> None:
-    assert refill(_codes(0, 1, 0, 1), _mask(1, 0, 1, 0), 0).tolist() == [0, 2, 0, 2]
-
-
-def test_a_group_that_lost_some_rows_survives_and_only_its_kept_rows_are_copied() -> None:
-    assert refill(_codes(0, 0, 0, 1), _mask(1, 0, 1, 0), 0).tolist() == [0, 2, 0, 2]
+@pytest.mark.parametrize(
+    ("codes", "kept", "wanted"),
+    [
+        ((0, 0, 1, 1), (1, 1, 1, 1), [0, 1, 2, 3]),  # nothing is lost
+        ((0, 0, 1, 1, 1), (0, 0, 1, 1, 1), [2, 3, 4, 2, 3, 4]),
+        ((0, 1, 2, 2, 3), (0, 0, 1, 1, 0), [2, 3] + [2, 3] * 3),  # a copy for each lost group
+        ((0, 1, 0, 1), (1, 0, 1, 0), [0, 2, 0, 2]),  # the rows of a group lie apart
+        ((0, 0, 0, 1), (1, 0, 1, 0), [0, 2, 0, 2]),  # the survivor has lost a row
+    ],
+)
+def test_lost_groups_are_replaced_by_the_only_survivor(
+    codes: tuple[int, ...], kept: tuple[int, ...], wanted: list[int]
+) -> None:
+    assert refill(_codes(*codes), _mask(*kept), 0).tolist() == wanted
 
 
 @pytest.mark.parametrize("codes", [(), (0, 0, 1)])
@@ -45,7 +41,7 @@ def test_nothing_kept_gives_nothing(codes: tuple[int, ...]) -> None:
     assert rows.dtype == np.int64
 
 
-def test_another_seed_draws_other_groups_and_the_same_seed_the_same() -> None:
+def test_another_seed_samples_other_groups_and_the_same_seed_the_same() -> None:
     codes = np.arange(100, dtype=np.uint32)
     kept = codes % 2 == 0
     assert refill(codes, kept, 1).tolist() == refill(codes, kept, 1).tolist()

@@ -127,7 +127,7 @@ def test_the_identity_of_a_run_on_objects_does_not_depend_on_where_it_is_started
     assert identity_of("s3://bucket/x.jsonl", "a") == here
 
 
-def test_a_file_that_somebody_holds_is_not_rewritten_in_place(files: list[Path]) -> None:
+def test_a_file_that_another_process_has_locked_is_not_rewritten_in_place(files: list[Path]) -> None:
     before = files[0].read_bytes()
     with files[0].open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
@@ -178,7 +178,7 @@ def test_the_ledger_is_lines_of_json_behind_a_digest(files: list[Path], place: P
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling", "pipe"])
-def test_what_has_the_name_of_the_notes_and_is_no_file_stops_the_run(kind: str, files: list[Path], place: Path) -> None:
+def test_notes_that_are_not_a_regular_file_stop_the_run(kind: str, files: list[Path], place: Path) -> None:
     (place / "out").mkdir()
     (place / "mine.txt").write_text("mine")
     notes = place / "out" / NAME

@@ -42,7 +42,7 @@ def test_what_compute_wrote_is_the_input_plus_its_columns(suffix: str, place: Pa
 
 @pytest.mark.parametrize("replace", [True, False])
 @pytest.mark.parametrize("suffix", [*SUFFIXES, "json"])
-def test_what_writes_files_is_not_asked_whether_they_are_right(
+def test_what_writes_files_is_not_what_verifies_them(
     suffix: str,
     replace: bool,  # noqa: FBT001 - given by name
     place: Path,
@@ -98,7 +98,7 @@ def test_a_replaced_column_has_to_be_named(suffix: str, place: Path) -> None:
         verify(second, first)
 
 
-def test_a_name_that_late_lines_of_the_input_hold_is_no_new_one(tmp_path: Path) -> None:
+def test_a_name_that_only_late_lines_of_the_input_have_is_not_new(tmp_path: Path) -> None:
     rows = [{"prompt_id": at // 4, "reward": at % 4 == 0, **({"late": 1} if at > 2000 else {})} for at in range(2400)]
     data = "".join(json.dumps(row) + "\n" for row in rows).encode()
     (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(data))
@@ -126,7 +126,7 @@ def test_a_missing_line_and_one_too_many_are_found(place: Path) -> None:
         verify(place / "long.jsonl", place / "rewards.jsonl")
 
 
-def test_a_line_without_the_new_member_is_found(place: Path) -> None:
+def test_a_line_without_the_new_field_is_found(place: Path) -> None:
     source, out = place / "rewards.jsonl", place / "out.jsonl"
     compute(source, output=str(out))
     lines = source.read_text().splitlines(keepends=True)[:2] + out.read_text().splitlines(keepends=True)[2:]
@@ -199,7 +199,7 @@ def test_two_formats_are_not_compared(place: Path) -> None:
         verify(place / "rewards.jsonl", place / "rewards.parquet")
 
 
-def test_the_first_member_that_differs_is_named(place: Path) -> None:
+def test_the_first_field_that_differs_is_named(place: Path) -> None:
     source, out = place / "rewards.jsonl", place / "out.jsonl"
     compute(source, output=str(out))
     text = out.read_text()
