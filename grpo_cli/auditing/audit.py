@@ -406,12 +406,14 @@ def _disagreements(narrow: Narrow, computed: Vector, logged: Vector, wrong: Mask
     """The first groups that disagree: key, place and both values of their first row that does."""
     rows = np.flatnonzero(wrong)
     codes, first, counts = np.unique(narrow.table["group"].to_numpy()[rows], return_index=True, return_counts=True)
+    listed = np.argsort(first)[:LISTED]
+    at = rows[first[listed]]
     return [
         {
-            "key": narrow.label(int(codes[i])), "place": narrow.place(int(rows[first[i]])), "rows": int(counts[i]),
-            "expected": plain(float(computed[rows[first[i]]])), "logged": plain(float(logged[rows[first[i]]])),
+            "key": narrow.label(int(codes[i])), "place": place, "rows": int(counts[i]),
+            "expected": plain(float(computed[row])), "logged": plain(float(logged[row])),
         }
-        for i in np.argsort(first)[:LISTED]
+        for i, row, place in zip(listed, at, narrow.places(at.tolist()), strict=True)
     ]  # fmt: skip
 
 

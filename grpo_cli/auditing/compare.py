@@ -125,14 +125,14 @@ def _rms(values: Vector) -> float | None:
 def _largest(rows: Index, x: Vector, y: Vector, narrow: Narrow, base: Scored) -> list[dict[str, Any]]:
     """The rows that change most: group, place, reward and both advantages."""
     change = np.abs(y - x)
-    top = np.argsort(-change, kind="stable")[:LARGEST]
-    codes = narrow.table["group"]
+    top = [at for at in np.argsort(-change, kind="stable")[:LARGEST].tolist() if change[at] > 0]
+    changed, codes = rows[top].tolist(), narrow.table["group"]
     return [
         {
-            "key": narrow.label(int(codes[int(rows[at])])), "place": narrow.place(int(rows[at])),
-            "reward": base.rows["reward.0"][int(rows[at])], "first": float(x[at]), "other": float(y[at]),
+            "key": narrow.label(int(codes[row])), "place": place,
+            "reward": base.rows["reward.0"][row], "first": float(x[at]), "other": float(y[at]),
         }
-        for at in map(int, top) if change[at] > 0
+        for at, row, place in zip(top, changed, narrow.places(changed), strict=True)
     ]  # fmt: skip
 
 

@@ -112,9 +112,13 @@ class Format(ABC):
         """Those of `columns` in objects around the rollouts, where new columns never go."""
         return frozenset()
 
-    def place(self, source: Input, row: int, left_out: Sequence[int] = ()) -> str:
-        """A row (0 is the first) in messages; `left_out` are numbers of lines that `source` no longer has."""
-        return f"{source.name} row {row + 1}"
+    def places(self, source: Input, rows: Sequence[int], left_out: Sequence[int] = ()) -> list[str]:
+        """Rows (0 is the first) in messages; `left_out` are numbers of lines that `source` no longer has."""
+        return [f"{source.name} row {row + 1}" for row in rows]
+
+    def place(self, source: Input, row: int) -> str:
+        """A row in messages."""
+        return self.places(source, [row])[0]
 
     def row_count(self, source: Input) -> int | None:
         """The number of rows of the file; None if only a scan would tell."""

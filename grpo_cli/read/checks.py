@@ -312,8 +312,10 @@ def one_part_each(groups: Groups) -> None:
     code, other = coded.codes[rows[0]], rows[0]
     first = int(coded.first[code])
     more = [row for row in (coded.codes == code).arg_true().to_list() if row not in {first, other}]
+    some = [first, other, *more][:SHOWN]
     shown = ", ".join(
-        f"{columns.place(row)}: {cut(plain(str(values[row])), SHOWN_VALUE)}" for row in [first, other, *more][:SHOWN]
+        f"{place}: {cut(plain(str(values[row])), SHOWN_VALUE)}"
+        for row, place in zip(some, columns.places(some), strict=True)
     )
     such = f" ({len(rows):,} such groups)" if len(rows) > 1 else ""
     key = ",".join((by, *groups.rule.key))

@@ -271,7 +271,7 @@ def _several(codes: tuple[Index, Index], unclear: Index, sides: tuple[Narrow, Na
     for code in unclear[:EXAMPLES].tolist():
         rows = [np.flatnonzero(side == code) for side in codes]
         places = [
-            f"{len(here)} rows, {' and '.join(side.place(int(row)) for row in here[:2])}" if len(here) > 1 else side.place(int(here[0]))
+            f"{len(here)} rows, {' and '.join(side.places(here[:2].tolist()))}" if len(here) > 1 else side.place(int(here[0]))
             for side, here in zip(sides, rows, strict=True) if len(here)
         ]  # fmt: skip
         side, here = next((side, here) for side, here in zip(sides, rows, strict=True) if len(here))

@@ -140,12 +140,12 @@ def unequal_siblings(groups: Groups) -> None:
         return
     columns, codes = groups.columns, groups.rollouts.codes
     shown = []
-    for code in several[:SHOWN].tolist():
-        rows = (codes == code).arg_true()
+    each = [(codes == code).arg_true() for code in several[:SHOWN].tolist()]
+    for rows, place in zip(each, columns.places([int(rows[0]) for rows in each]), strict=True):
         values = [
             " + ".join(f"{one[row]:g}" if one[row] is not None else "null" for one in rewards) for row in rows[:4]
         ]
-        shown.append(f"{columns.place(int(rows[0]))}: {', '.join(values)}{', ...' if len(rows) > len(values) else ''}")
+        shown.append(f"{place}: {', '.join(values)}{', ...' if len(rows) > len(values) else ''}")
     many = "1 rollout has" if len(several) == 1 else f"{len(several):,} rollouts have"
     raise DataError(
         f"{many} rows with unequal rewards ({_shown(groups)}): {'; '.join(shown)}",

@@ -72,6 +72,9 @@ class Table(Protocol):
     def place(self, row: int) -> str:
         """A row in messages."""
 
+    def places(self, rows: Sequence[int]) -> list[str]:
+        """Rows in messages."""
+
 
 class OverTables(Protocol):
     """Apply a task to each table, in order: `map`, or the same in other processes.
@@ -104,8 +107,12 @@ class FileTable:
         return self._height
 
     def place(self, row: int) -> str:
-        """A row (0 = the first) in messages: in a file of lines, by its line."""
-        return self.format.place(self.source, row, self.left_out)
+        """A row in messages."""
+        return self.places([row])[0]
+
+    def places(self, rows: Sequence[int]) -> list[str]:
+        """Rows (0 = the first) in messages: in a file of lines, by their lines, for which the file is read once."""
+        return self.format.places(self.source, rows, self.left_out)
 
     @cached_property
     def _height(self) -> int | None:
@@ -247,7 +254,11 @@ class FrameTable:
 
     def place(self, row: int) -> str:
         """A row in messages."""
-        return f"{self.name} row {row + 1}"
+        return self.places([row])[0]
+
+    def places(self, rows: Sequence[int]) -> list[str]:
+        """Rows in messages."""
+        return [f"{self.name} row {row + 1}" for row in rows]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,8 +285,15 @@ class Located:
 
     def place(self, row: int) -> str:
         """File and row, counted from 1."""
-        file, inside = self.within(row)
-        return self.tables[file].place(inside)
+        return self.places([row])[0]
+
+    def places(self, rows: Sequence[int]) -> list[str]:
+        """The same of several rows; each file is read at most once for them."""
+        spots, found = [self.within(row) for row in rows], dict[tuple[int, int], str]()
+        for file in {file for file, _ in spots}:
+            here = [spot for spot in spots if spot[0] == file]
+            found |= zip(here, self.tables[file].places([inside for _, inside in here]), strict=True)
+        return [found[spot] for spot in spots]
 
     def within(self, row: int) -> tuple[int, int]:
         """The number of the file, and of the row in it (0 = the first)."""

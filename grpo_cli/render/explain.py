@@ -103,7 +103,7 @@ def worked_example(plan: Plan, scored: Scored, narrow: Narrow) -> Example:
     code = int((moving if len(moving) else frame)["group"][0])
     group = frame.with_row_index(".row").filter(pl.col("group") == code)
     rows = group[".row"].head(SHOWN).to_list()
-    spots = [(narrow.spot(row)[0], narrow.place(row)) for row in rows]
+    spots = [(narrow.spot(row)[0], place) for row, place in zip(rows, narrow.places(rows), strict=True)]
     first_places = [(file, place.removeprefix(file).removeprefix(":").removeprefix(" row ")) for file, place in spots]
     return _example_of(plan, frame, group, narrow, first_places)
 

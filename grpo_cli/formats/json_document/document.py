@@ -163,11 +163,11 @@ class Documents(Format):
     def _place(self, source: Input, row: int, lines: Sequence[int]) -> str:
         return f"{source.name}:{lines[row]}" if self.lined else f"{source.name} row {row + 1}"
 
-    def place(self, source: Input, row: int, left_out: Sequence[int] = ()) -> str:
+    def places(self, source: Input, rows: Sequence[int], left_out: Sequence[int] = ()) -> list[str]:
         if not self.lined:
-            return f"{source.name} row {row + 1}"
-        lines = (document.line for document in self.texts(source) for _ in document.rows)
-        return f"{source.name}:{next(islice(lines, row, None), row + 1)}"
+            return super().places(source, rows)
+        lines = [document.line for document in self.texts(source) for _ in document.rows]
+        return [self._place(source, row, lines) for row in rows]
 
     def rows(
         self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool

@@ -136,12 +136,13 @@ class Lists(Format):
             flat += value if isinstance(value, list) else [value] * size
         return cells.key_series(name, flat)
 
-    def place(self, source: Input, row: int, left_out: Sequence[int] = ()) -> str:
-        """A rollout in messages: by its record, and its number in the record."""
-        sizes = self._known(source, None).sizes
-        record = int(np.searchsorted(np.cumsum(sizes), row, side="right"))
-        inside = row - int(sizes[:record].sum())
-        return f"{self.base.place(source, record, left_out)}, rollout {inside + 1}"
+    def places(self, source: Input, rows: Sequence[int], left_out: Sequence[int] = ()) -> list[str]:
+        """Rollouts in messages: by their record, and their number in the record."""
+        ends = np.cumsum(self._known(source, None).sizes)
+        records = np.searchsorted(ends, rows, side="right").tolist()
+        inside = [row - int(ends[record - 1] if record else 0) for row, record in zip(rows, records, strict=True)]
+        wheres = self.base.places(source, records, left_out)
+        return [f"{where}, rollout {at + 1}" for where, at in zip(wheres, inside, strict=True)]
 
     def _known(self, source: Input, index: _Records | None) -> _Records:
         """The facts that the scan found; without a scan the file is read for them."""

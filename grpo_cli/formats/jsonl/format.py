@@ -18,7 +18,7 @@ from grpo_cli.files.inputs import Input, spooled
 from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, again, blocks, end_of_line, raw_lines
 from grpo_cli.formats.interface import Compared, Format, Scanned, Weaving
 from grpo_cli.formats.jsonl.compare import first_difference
-from grpo_cli.formats.jsonl.lines import is_blank, line_of, number_at, parsed, row_starts, rows
+from grpo_cli.formats.jsonl.lines import is_blank, line_numbers, number_at, parsed, row_starts, rows
 from grpo_cli.formats.jsonl.members import has_one_spelling
 from grpo_cli.formats.jsonl.reading import PIECE, ColumnPart, Piece, Reader
 from grpo_cli.formats.jsonl.weaving import weave
@@ -122,11 +122,11 @@ class Jsonl(Format):
 
         return typed.parts_like_first(source, self.block_size, inner_texts=self.inner_texts)
 
-    def place(self, source: Input, row: int, left_out: Sequence[int] = ()) -> str:
-        line = line_of(source, row)
+    def places(self, source: Input, rows: Sequence[int], left_out: Sequence[int] = ()) -> list[str]:
+        lines = line_numbers(source, rows)
         for gone in left_out:
-            line += gone <= line
-        return f"{source.name}:{line}"
+            lines = [line + (gone <= line) for line in lines]
+        return [f"{source.name}:{line}" for line in lines]
 
     def sections(self, source: Input, size: int) -> Sequence[tuple[int, int]]:
         """Sections of whole lines; a compressed file is a single section."""

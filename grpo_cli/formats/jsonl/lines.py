@@ -15,7 +15,7 @@ import numpy as np
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.blocks import BOM, blocks, raw_lines
+from grpo_cli.formats.blocks import BOM, blocks
 from grpo_cli.values.json_text import DECODER
 from grpo_cli.values.slices import Ints
 
@@ -86,14 +86,20 @@ def number_at(source: Input, offset: int) -> int:
     return number
 
 
-def line_of(source: Input, row: int) -> int:
-    """The number of the line of a row (0 = the first), for messages: blank lines are not rows."""
-    seen = -1
-    for number, line in enumerate(raw_lines(source), 1):
-        seen += not is_blank(line)
-        if seen == row:
-            return source.lines_before + number
-    return source.lines_before + row + 1
+def line_numbers(source: Input, rows: Iterable[int]) -> list[int]:
+    """The number of the line of each of these rows (0 = the first), for messages: blank lines are not rows."""
+    rows, found = list(rows), dict[int, int]()
+    missing, height, lines = sorted({*rows}), 0, source.lines_before
+    for block in blocks(source) if rows else ():
+        data = block.read()
+        starts = row_starts(data)
+        here = [row for row in missing if row < height + len(starts)]
+        found |= {row: lines + 1 + data.count(b"\n", 0, int(starts[row - height])) for row in here}
+        missing = missing[len(here) :]
+        if not missing:
+            break
+        height, lines = height + len(starts), lines + data.count(b"\n")
+    return [found.get(row, source.lines_before + row + 1) for row in rows]
 
 
 # --- the exact reading ------------------------------------------------------------------------------------------

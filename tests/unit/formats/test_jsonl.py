@@ -96,6 +96,18 @@ def test_an_error_far_inside_the_file_has_the_number_of_its_line() -> None:
             dataclasses.replace(LINES, block_size=1 << 18).scan(in_memory(data), [Field("reward", "number")])
 
 
+def test_places_of_several_rows_are_found_in_one_reading() -> None:
+    """Blank lines are no rows; the file has several blocks, and the rows come in any order, also twice."""
+    some, opened = [7 * at % 400_000 for at in range(0, 400_000, 9_001)], list[int]()
+    data = b"".join((b"\n \r\n" if at % 1000 == 3 else b"") + b'{"a":12}\n' for at in range(400_000))
+    numbers = [number for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
+    source = in_memory(data, "x.jsonl")
+    with mock.patch.object(blocks, "_opened_at", opening(opened)):
+        found = LINES.places(source, [*some, 0, some[0]])
+    assert found == [f"x.jsonl:{numbers[row]}" for row in (*some, 0, some[0])]
+    assert len(opened) == len({*opened}) > 1
+
+
 def test_what_is_no_json_is_shown_before_a_word_that_stands_earlier() -> None:
     data = b'{"reward":"good"}\n' * 100 + b"{oops}\n"
     assert "in:101: not JSON" in outcome(data)[0]
