@@ -207,7 +207,7 @@ def _no_plan(parts: Parts, without: Mapping[str, int], unused: Sequence[str]) ->
 def _refuse_absent(whole: Columns, request: Request) -> None:
     """Refuse a column that a plan with rows needs, and that no file has."""
     names = {name for table in whole.tables for name in table.columns()}
-    for name in {read.name for read in request.chosen.fields} - request.chosen.optional:
+    for name in {read.name for read in request.fields} - request.optional:
         if whole.values[name].dtype == pl.Null and not {name, name.partition(".")[0]} & names:
             raise absent(name, whole.tables[0].name, whole.tables[0].columns())
 
@@ -215,5 +215,5 @@ def _refuse_absent(whole: Columns, request: Request) -> None:
 def _part(whole: Columns, value: str, rows: Index, name: str) -> Columns:
     """The columns of some rows that the request of their plan asks for."""
     request = whole.request.parts[name]
-    values = {read.name: whole.values[read.name].gather(rows) for read in request.chosen.fields}
+    values = {read.name: whole.values[read.name].gather(rows) for read in request.fields}
     return replace(whole, request=replace(request, by=whole.request.by, value=value), values=values, rows=rows)

@@ -51,13 +51,13 @@ def check(groups: Groups, checks: Sequence[Check]) -> tuple[str, ...]:
 
 def ids_beside_a_text(groups: Groups) -> None:
     """A text is the key only if no id beside it repeats differently: equal texts may be different prompts."""
-    columns, chosen = groups.columns, groups.columns.request.chosen
-    for name in chosen.rivals:
+    columns, request = groups.columns, groups.columns.request
+    for name in request.for_checks.ids:
         by_id = encode([columns.values[name]], columns.height)
         if by_id.size < columns.height and not by_id.codes.equals(
-            encode([columns.values[name] for name in chosen.group], columns.height).codes
+            encode([columns.values[name] for name in request.key], columns.height).codes
         ):
-            names = ", ".join((*chosen.group, name))
+            names = ", ".join((*request.key, name))
             raise DataError(f"several columns could be the group key: {names}", "choose with --group NAME")
 
 
@@ -134,16 +134,16 @@ def _merge_error(columns: Columns, what: str, rows: Sequence[int], cures: str) -
 
 def comparable_steps(columns: Columns) -> list[str]:
     """Step-like columns that separate training steps; a `step` that varies inside rollouts counts their own steps."""
-    chosen = columns.request.chosen
-    rollout = chosen.roles.get("rollout")
+    request = columns.request
+    rollout = request.roles.get("rollout")
     varying = [
         name
-        for name in chosen.steps
+        for name in request.for_checks.steps
         if columns.values[name].n_unique() > 1 and (name not in DRAW_LIKE or _tells_draws_apart(columns, name))
     ]
     if rollout is None or OWN_STEP not in varying:
         return varying
-    coded = encode([columns.values[name] for name in (*chosen.group, rollout)], columns.height)
+    coded = encode([columns.values[name] for name in (*request.key, rollout)], columns.height)
     own = spanning(coded, columns.values[OWN_STEP])
     return [name for name in varying if name != OWN_STEP or not own]
 
@@ -154,7 +154,7 @@ def _tells_draws_apart(columns: Columns, name: str) -> bool:
     Otherwise it numbers the rows of a draw, or says when each was written. A time may also be that of a part of a draw:
     it counts only if other groups are between the parts of one.
     """
-    coded = encode([columns.values[key] for key in columns.request.chosen.group if key != name], columns.height)
+    coded = encode([columns.values[key] for key in columns.request.key if key != name], columns.height)
     if name == TIME and coded.together:
         return False
     (_, before), (size, after) = map(usual, (coded, within(coded, [columns.values[name]])))
@@ -175,7 +175,7 @@ def several_prompts(groups: Groups) -> Sequence[str]:
 def several_draws(groups: Groups) -> Sequence[str]:
     """Warn of groups that may be several draws of a prompt, by their sizes, their order or the logged advantages."""
     columns, rule = groups.columns, groups.rule
-    request, schema = columns.request, columns.request.filled.schema
+    request, schema = columns.request, columns.request.schema
     if not request.warn or groups.mixed is not None or not rule.key or rule.size is not None or groups.cut_size:
         return ()
     if groups.rollouts is not None and groups.rollouts.size < columns.height:
@@ -197,7 +197,7 @@ def several_draws(groups: Groups) -> Sequence[str]:
                 return []
             if kind == "sample" and (size := size_by_samples(groups.coded, numbers)):
                 suspicion = Suspicion(f"{suspicion.reason}, and {name} restarts after {size}", size, is_proven=True)
-    return [suspicion.words(request.chosen.group, lie.sizes, named=bool(request.binding.group))]
+    return [suspicion.words(request.key, lie.sizes, named=bool(request.binding.group))]
 
 
 # --- blocks and sizes --------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def other_sizes(groups: Groups) -> None:
 def only_singletons(groups: Groups) -> None:
     """Refuse a key whose groups all have a single row, if the plan compares the rows of a group."""
     request = groups.columns.request
-    plan, key_words, group = request.plan, request.filled.key_words, request.chosen.group
+    plan, key_words, group = request.plan, request.filled.key_words, request.key
     compares = plan.estimator.min_group > 1 and plan.baseline_level == "group" and plan.alone == Alone()
     if not compares or request.binding.singletons_meant or groups.coded.size != _units(groups):
         return
@@ -329,7 +329,7 @@ def one_part_each(groups: Groups) -> None:
 def huge_rewards(groups: Groups) -> None:
     """Refuse rewards whose squares overflow: all advantages of their groups would be 0 or NaN."""
     columns = groups.columns
-    for name in columns.request.chosen.rewards:
+    for name in columns.request.rewards:
         column = columns.values[name]
         ends: list[Any] = [column.min(), column.max()]
         if max((abs(end) for end in ends if end is not None), default=0.0) > LARGEST:
@@ -345,7 +345,7 @@ def huge_rewards(groups: Groups) -> None:
 def unusable_values(groups: Groups) -> None:
     """Refuse an extra column of the plan that lacks a number in some row."""
     columns = groups.columns
-    for role, name in columns.request.chosen.roles.items():
+    for role, name in columns.request.roles.items():
         own = role == "rollout" and name in columns.request.filled.rollouts  # a row without an id is a rollout
         for what, wrong in (
             () if own or (role == "length" and name == "equal") else _unusable(columns.values[name], role)
@@ -369,11 +369,11 @@ def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
 
 def repeated_samples(groups: Groups) -> Sequence[str]:
     """Warn of groups that repeat a sample: rollouts may have been written twice."""
-    columns, chosen = groups.columns, groups.columns.request.chosen
-    if chosen.sample is None or chosen.sample in chosen.group:
+    columns, sample = groups.columns, groups.columns.request.for_checks.sample
+    if not sample or sample in columns.request.key:
         return ()
-    twice = repeats(groups.coded, columns.values[chosen.sample])
-    words = f"{twice:,} rows repeat a {chosen.sample} inside their group: rollouts may have been written twice"
+    twice = repeats(groups.coded, columns.values[sample])
+    words = f"{twice:,} rows repeat a {sample} inside their group: rollouts may have been written twice"
     return (words,) if twice else ()
 
 

@@ -15,7 +15,7 @@ from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.hints import absent_column
 from grpo_cli.read.known_names import REWARD_TIERS, STEPS
 from grpo_cli.read.memory import refuse_beyond_memory
-from grpo_cli.read.request import Request, choose, choose_columns, united
+from grpo_cli.read.request import Request, choose, choose_among, united
 from grpo_cli.read.tables import SHOWN, Binding, FileTable, Located, OverTables, Table, label
 from grpo_cli.values.cells import Field, as_number, canonical, joined_keys
 from grpo_cli.values.paths import Absent, absent
@@ -37,11 +37,11 @@ class Columns(Located):
     @cached_property
     def declared_unscorable(self) -> pl.Series | None:
         """The rows that have no reward according to the schema; None if the schema declares no such rows."""
-        return self.request.filled.declared_unscorable(self.values, self.request.chosen.rewards)
+        return self.request.filled.declared_unscorable(self.values, self.request.rewards)
 
     def rewards(self) -> list[pl.Series]:
         """The reward columns, null where the schema says that a row has no reward."""
-        rewards, unscorable = [self.values[name] for name in self.request.chosen.rewards], self.declared_unscorable
+        rewards, unscorable = [self.values[name] for name in self.request.rewards], self.declared_unscorable
         if unscorable is None or not unscorable.any():
             return rewards
         return pl.select(pl.when(~unscorable).then(reward).alias(reward.name) for reward in rewards).get_columns()
@@ -58,7 +58,7 @@ class Columns(Located):
     def under(self, binding: Binding) -> Columns:
         """The same columns with other flags, which need no further column."""
         old = self.request
-        new = choose(self.tables, binding, old.plan, warn=old.warn, names=old.chosen.names)
+        new = choose(self.tables, binding, old.plan, warn=old.warn, names=old.names)
         return replace(self, request=replace(new, by=old.by, value=old.value))
 
     def read(self, name: str) -> pl.Series:
@@ -72,7 +72,7 @@ class Columns(Located):
 
     def label(self, row: int) -> str:
         """The key of a row in words."""
-        key = pl.DataFrame([self.values[name] for name in self.request.chosen.group])
+        key = pl.DataFrame([self.values[name] for name in self.request.key])
         return label(key, row, row)
 
 
@@ -88,11 +88,11 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
 
     A step-like column that only late lines have separates groups as well: if reading finds it, it is read, too.
     """
-    refuse_beyond_memory(tables, len(request.chosen.fields))
+    refuse_beyond_memory(tables, len(request.fields))
     try:
-        scans = list(over(ReadColumns(request.chosen.fields, request.chosen.optional), tables))
+        scans = list(over(ReadColumns(request.fields, request.optional), tables))
     except Absent as error:
-        flag = next((flag for flag, names in (("--reward", request.chosen.rewards), ("--group", request.chosen.group), ("--plan-by", (request.by,))) if error.column in names), "")  # fmt: skip
+        flag = next((flag for flag, names in (("--reward", request.rewards), ("--group", request.key), ("--plan-by", (request.by,))) if error.column in names), "")  # fmt: skip
         raise (absent_column(error, flag, tables) if flag else error) from None
     frames = [scanned.frame for scanned in scans]
     lengths = tuple(map(len, frames))
@@ -102,37 +102,36 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
     ]
     late = with_late_names(request, [name for table in tables for name in table.columns()])
     if late is not None:
-        fields = [field for field in late.chosen.fields if field not in request.chosen.fields]
+        fields = [field for field in late.fields if field not in request.fields]
         with_some = [at for at, table in enumerate(tables) if {field.name for field in fields} & {*table.columns()}]
-        refuse_beyond_memory(tables, len(late.chosen.fields))
+        refuse_beyond_memory(tables, len(late.fields))
         # A column that all tables have is read with them: a section of a file may have none of the others, but it still has rows.
-        first = next(field for field in request.chosen.fields if field.name not in request.chosen.optional)
-        again = ReadColumns([first, *fields], late.chosen.optional)
+        first = next(field for field in request.fields if field.name not in request.optional)
+        again = ReadColumns([first, *fields], late.optional)
         for at, scanned in zip(with_some, over(again, [tables[at] for at in with_some]), strict=True):
             frames[at] = frames[at].hstack(scanned.frame.drop(first.name))
         request = late
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
-    values = {field.name: joined(_in_each(frames, field.name, lengths)) for field in request.chosen.fields}
+    values = {field.name: joined(_in_each(frames, field.name, lengths)) for field in request.fields}
     # Their frames are in the values.
     scans = [replace(scanned, frame=pl.DataFrame()) for scanned in scans]
     found = Columns(request=request, tables=tables, lengths=lengths, values=values, scans=scans, over=over)
     columns = with_outcomes(found)
     if not (request.binding.rewards or request.parts):  # each part has a reward of its own
-        reward = columns.values[request.chosen.rewards[0]]
+        reward = columns.values[request.rewards[0]]
         refuse_empty_reward(tables, reward.name, reward.null_count(), columns.height, over)
     return columns
 
 
 def with_late_names(request: Request, names: Iterable[str]) -> Request | None:
     """The request with the names that reading found; None if there is nothing more to read."""
-    late = [name for name in dict.fromkeys(names) if name not in request.chosen.names]
+    late = [name for name in dict.fromkeys(names) if name not in request.names]
     if not {*STEPS} & {*late}:
         return None
     if request.parts:
         return united({name: with_late_names(part, names) or part for name, part in request.parts.items()}, request.by)
-    known, named = [*request.chosen.names, *late], request.rule.named_columns
-    return replace(request, chosen=choose_columns(request.filled, request.plan, known, named, warn=request.warn))
+    return choose_among([*request.names, *late], request.filled, request.flags, request.plan, warn=request.warn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +210,7 @@ def with_outcomes(columns: Columns) -> Columns:
     if not outcomes:
         return columns
     unused = dict.fromkeys(outcomes)
-    counted = {name: _counted(columns, name, outcomes, unused) for name in columns.request.chosen.rewards}
+    counted = {name: _counted(columns, name, outcomes, unused) for name in columns.request.rewards}
     return replace(columns, values={**columns.values, **counted}, unused=tuple(unused))
 
 

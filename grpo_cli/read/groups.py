@@ -43,12 +43,12 @@ class Groups:
 
     def prompts_of(self, coded: Coded) -> Mixed | None:
         """The same for another grouping of these rows."""
-        chosen, columns = self.columns.request.chosen, self.columns
+        columns, texts = self.columns, self.columns.request.for_checks
         if columns.rows is not None:  # all other rows have the number behind that of the last group
             codes = np.full(sum(columns.lengths), coded.size, np.uint32)
             codes[columns.rows] = coded.codes.to_numpy()
             coded = Coded(pl.Series(codes), coded.first)
-        return mixed_prompts(columns, coded, chosen.prompts, chosen.others)
+        return mixed_prompts(columns, coded, texts.prompts, texts.other_texts)
 
 
 def group(columns: Columns, rule: Rule, known: Coded | None = None) -> Groups:

@@ -42,15 +42,13 @@ class Narrow(Located):
         """The rows of these groups, without dropped groups."""
         columns, request = groups.columns, groups.columns.request
         rewards = [reward.alias(f"reward.{k}") for k, reward in enumerate(columns.rewards())]
-        roles = [_role(groups, role, name) for role, name in request.chosen.roles.items()]
+        roles = [_role(groups, role, name) for role, name in request.roles.items()]
         table = pl.DataFrame(
             [groups.coded.codes.alias("group"), groups.batches.codes.alias("batch"), *rewards, *roles]
         ).with_columns(
-            pl.lit(ROLES[role].default).alias(role)
-            for role in ("input_length", "turns")
-            if role not in request.chosen.roles
+            pl.lit(ROLES[role].default).alias(role) for role in ("input_length", "turns") if role not in request.roles
         )
-        key = pl.DataFrame([columns.values[name] for name in request.chosen.group])
+        key = pl.DataFrame([columns.values[name] for name in request.key])
         carried = pl.DataFrame([columns.values[name] for name in request.binding.carried])
         size = groups.cut_size
         cut = f"groups are cut into blocks of {size} rows: the logged advantages of each add up to 0"
@@ -72,8 +70,8 @@ class Narrow(Located):
                 *request.filled.notes,
                 *([] if size is None else [cut]),
                 *rollout_note(groups),
-                request.chosen.note,
-                f"reward = {' + '.join(request.chosen.rewards)}",
+                request.note,
+                f"reward = {' + '.join(request.rewards)}",
             ),
             warnings=warnings,
         )
@@ -105,17 +103,17 @@ class Narrow(Located):
     @property
     def group_names(self) -> tuple[str, ...]:
         """The columns of the key."""
-        return self.request.chosen.group
+        return self.request.key
 
     @property
     def reward_names(self) -> tuple[str, ...]:
         """The columns of the rewards, in the order of `reward.0`, `reward.1`, ..."""
-        return self.request.chosen.rewards
+        return self.request.rewards
 
     @property
     def roles(self) -> Mapping[str, str]:
         """The column of each extra quantity."""
-        return self.request.chosen.roles
+        return self.request.roles
 
     @property
     def key_words(self) -> tuple[str, ...]:
@@ -130,7 +128,7 @@ class Narrow(Located):
     @property
     def schema(self) -> str | None:
         """The title of the schema."""
-        return None if self.request.filled.schema is None else self.request.filled.schema.title
+        return None if self.request.schema is None else self.request.schema.title
 
     @property
     def outcomes(self) -> Mapping[str, float]:

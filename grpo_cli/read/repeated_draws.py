@@ -190,13 +190,13 @@ def _whole(counts: Counter[int], last: int) -> Counter[int]:
 
 def numberings(columns: Columns) -> dict[str, Numbering]:
     """Columns that number rollouts, samples or judges; those of several rows a rollout show that blocks are no draws."""
-    schema, chosen = columns.request.filled.schema, columns.request.chosen
-    given = [*((chosen.roles["rollout"],) if "rollout" in chosen.roles else ()), *(schema.rollout if schema else ())]
+    request, schema = columns.request, columns.request.schema
+    given = [*(name for role, name in request.roles.items() if role == "rollout"), *(schema.rollout if schema else ())]
     kinds: dict[str, Numbering] = {
         **dict.fromkeys(JUDGES, "judge"), **dict.fromkeys([*ROLLOUT_IDS, "rollout", "episode"], "rollout"), **dict.fromkeys(SAMPLE_IDS, "sample"),
         **dict.fromkeys(given, "sample"),
     }  # fmt: skip
-    return {name: kind for name, kind in kinds.items() if name in chosen.names and name not in chosen.group}
+    return {name: kind for name, kind in kinds.items() if name in request.names and name not in request.key}
 
 
 def is_several_rows_a_rollout(coded: Coded, size: int, column: pl.Series, kind: Numbering) -> bool:

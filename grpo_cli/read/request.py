@@ -29,6 +29,7 @@ from grpo_cli.read.known_names import (
 )
 from grpo_cli.read.prompt_check import other_texts, prompt_columns
 from grpo_cli.read.tables import Binding, FileTable, Table, column_names
+from grpo_cli.schemas.table import Schema
 from grpo_cli.values.cells import Field, Kind
 from grpo_cli.values.paths import PARENT
 
@@ -70,38 +71,37 @@ class Rule:
         return [name for name in (*within, *self.batch_parts) if name != "file"]
 
 
-class Chosen(NamedTuple):
-    """The columns to read, and the part of each."""
+class ForChecks(NamedTuple):
+    """Columns that only the checks look at, as far as the files have them."""
 
-    group: tuple[str, ...]
-    rewards: tuple[str, ...]
-    roles: Mapping[str, str]
-    steps: Sequence[str]  # step-like names
-    sample: str | None  # the column that numbers the samples of a group
-    rivals: Sequence[str]  # ids that may be the key where only a text was found
-    fields: Sequence[Field]
-    optional: set[str]  # not named by the user: a file may lack them
-    prompts: tuple[str, ...]  # texts that show whether a group is a single prompt
-    others: tuple[str, ...]  # texts that may be prompts, if no column has the name of a prompt
-    rollouts: Sequence[str]  # names of rollout ids, where neither a flag nor a schema names one
-    note: str  # how the key was found
-    names: Sequence[str]  # the names to choose from
+    steps: Sequence[str]  # of training or sampling: a key with several values of them may be several groups
+    sample: str  # the number of a sample in its group, which repeats where rows were written twice; "" if there is none
+    ids: Sequence[str]  # they may be the key where only a text was found by name
+    rollouts: Sequence[str]  # ids of rollouts that neither a flag nor the schema names: rows may be parts of them
+    prompts: Sequence[str]  # texts that differ inside a group that merges several prompts
+    other_texts: Sequence[str]  # texts that may be prompts, if no column has the name of a prompt
 
     @property
-    def read_names(self) -> set[str]:
-        """The columns that the arithmetic reads."""
-        return {*self.group, *self.rewards, *self.roles.values()}
+    def columns(self) -> list[str]:
+        """The columns to read; of the texts only a few rows are fetched, by the check."""
+        return [*self.steps, *filter(None, [self.sample]), *self.ids, *self.rollouts]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What is read, and why: named by flags, or found by schema or by name."""
 
     plan: Plan
     flags: Binding  # the flags
     filled: Filled  # the flags as the schema completes them
-    chosen: Chosen
-    rule: Rule
+    names: Sequence[str]  # the names to choose from
+    rule: Rule  # with the columns of the key
+    rewards: tuple[str, ...]
+    roles: Mapping[str, str]  # the column of each extra quantity
+    for_checks: ForChecks
+    fields: Sequence[Field]  # all columns to read
+    optional: set[str]  # not named by the user: a file may lack them
+    note: str  # how the key was found
     warn: bool  # whether suspicious groups are looked for
     by: str = ""  # the column of --plan-by
     value: str = ""  # of it in the rows of this request, if they are a part of all
@@ -113,103 +113,127 @@ class Request:
         return self.filled.binding
 
     @property
+    def schema(self) -> Schema | None:
+        """The schema of the files, if they have one."""
+        return self.filled.schema
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the key."""
+        return self.rule.key
+
+    @property
     def key_words(self) -> str:
         """The key in the words of messages."""
-        return self.filled.key_words or ", ".join(self.chosen.group)
+        return self.filled.key_words or ", ".join(self.key)
+
+    @property
+    def read_names(self) -> set[str]:
+        """The columns that the arithmetic reads."""
+        return {*self.key, *self.rewards, *self.roles.values()}
 
 
 def choose(
-    tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool = True, names: Sequence[str] = ()
+    tables: Sequence[Table], flags: Binding, plan: Plan, *, warn: bool = True, names: Sequence[str] = ()
 ) -> Request:
     """Choose what is read, among `names` (default: the columns of the tables).
 
     Without `warn` suspicious groups are not looked for.
     """
-    filled = apply_schema(tables, binding, plan)
+    filled = apply_schema(tables, flags, plan)
     names = names or column_names(tables)
     if not names:
         raise DataError(f"{tables[0].name}: no rows with a column", "there is nothing to compute from")
-    schema, found, key_is_named = filled.schema, filled.binding, bool(binding.group or binding.group_size)
+    return choose_among(names, filled, flags, plan, warn=warn)
+
+
+def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Plan, *, warn: bool) -> Request:
+    """Choose among the columns of these names: the key, the rewards, what else the plan reads, and what checks look at."""
+    binding, schema = filled.binding, filled.schema
+    key, note, rewards = _named_or_found(filled, names)
+    _check_weights(plan, rewards)
+    roles = columns_of_roles(binding, plan)
+    key_is_named = bool(flags.group or flags.group_size)
     rule = Rule(
+        key=key,
         key_is_named=key_is_named,
-        within=found.group_within,
-        size=found.group_size,
-        partial=found.partial,
-        batch_by=found.batch_by,
+        within=binding.group_within,
+        size=binding.group_size,
+        partial=binding.partial,
+        batch_by=binding.batch_by,
         logged_column=schema.advantage if schema is not None and schema.one_size and not key_is_named else "",
     )
-    chosen = choose_columns(filled, plan, names, rule.named_columns, warn=warn)
-    return Request(plan, binding, filled, chosen, replace(rule, key=chosen.group), warn)
+    named = rule.named_columns
+    required = {*key, *rewards, *roles.values(), *named}
+    for_checks = _for_checks(names, filled, rule, rewards, roles, warn=warn)
+    by_name = [*for_checks.columns, *(mark.column for mark in filled.marks), *filled.rollouts]
+    kinds: dict[str, Kind] = dict.fromkeys((*key, *by_name, *named), "key")
+    kinds |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
+    kinds |= dict.fromkeys(rewards, "key" if binding.outcomes else "number")
+    # The logged advantage is read if it says something about the groups.
+    logged: dict[str, Kind] = {filled.logged_column: "number"} if filled.logged_column else {}
+    extra = {name: kind for name, kind in {**binding.carried, **logged}.items() if name not in kinds}
+    derived = {} if schema is None else schema.derive
+    required |= {name for name in filled.rollouts if name in derived or name == PARENT}
+    return Request(
+        plan=plan,
+        flags=flags,
+        filled=filled,
+        names=names,
+        rule=rule,
+        rewards=rewards,
+        roles=roles,
+        for_checks=for_checks,
+        fields=[Field(name, kind) for name, kind in {**kinds, **extra}.items()],
+        optional={*by_name} - required | ({*extra} & {*names}),
+        note=f"group = {filled.key_words}" if filled.key_words else note,
+        warn=warn,
+    )
 
 
 def united(parts: Mapping[str, Request], by: str) -> Request:
     """One request for all that several plans read and the column that divides their rows; what only some of them read may be missing."""
-    first = next(iter(parts.values()))
     kinds: dict[str, Kind] = {by: "key"}
-    for field_ in (field_ for request in parts.values() for field_ in request.chosen.fields):
+    for field_ in (field_ for request in parts.values() for field_ in request.fields):
         if kinds.setdefault(field_.name, field_.kind) == "key":
             kinds[field_.name] = field_.kind
-    for_all = {*kinds} - {by}
-    for request in parts.values():
-        for_all &= {one.name for one in request.chosen.fields} - request.chosen.optional
-    chosen = first.chosen._replace(
-        rewards=tuple(dict.fromkeys(name for request in parts.values() for name in request.chosen.rewards)),
+    for_all = set.intersection(*({read.name for read in one.fields} - one.optional for one in parts.values()))
+    return replace(
+        next(iter(parts.values())),
+        rewards=tuple(dict.fromkeys(name for request in parts.values() for name in request.rewards)),
         fields=[Field(name, kind) for name, kind in kinds.items()],
         optional={*kinds} - for_all - {by},
+        by=by,
+        parts=parts,
     )
-    return replace(first, chosen=chosen, by=by, parts=parts)
 
 
-# --- columns ----------------------------------------------------------------------------------------------------
-
-
-def choose_columns(filled: Filled, plan: Plan, names: Sequence[str], named: Sequence[str], *, warn: bool) -> Chosen:
-    """Choose among the columns of the tables; `named` are those that divide groups and batches by flag.
-
-    Without `warn`, columns that only serve warnings are left out.
-    """
-    binding = filled.binding
-    group, note, rewards = _named_or_found(filled, names)
-    note = f"group = {filled.key_words}" if filled.key_words else note
-    _check_weights(plan, rewards)
-    roles = columns_of_roles(binding, plan)
-    repeats = () if filled.schema is None else filled.schema.repeats
-    steps: list[str] = [name for name in STEPS if name in names and name not in repeats]
-    if TIME in steps and TIME not in (*group, *named) and _differs_in_every_row(filled.tables[0], TIME):
+def _for_checks(
+    names: Sequence[str], filled: Filled, rule: Rule, rewards: Sequence[str], roles: Mapping[str, str], *, warn: bool
+) -> ForChecks:
+    """The columns that only the checks look at; without `warn` those that only serve warnings are left out."""
+    binding, schema, key, named = filled.binding, filled.schema, rule.key, rule.named_columns
+    repeats = () if schema is None else schema.repeats
+    steps = [name for name in STEPS if name in names and name not in repeats]
+    if TIME in steps and TIME not in (*key, *named) and _differs_in_every_row(filled.tables[0], TIME):
         steps.remove(TIME)  # it would be read for nothing
-    sample: str | None = next((name for name in SAMPLE_IDS if name in names), None) if warn else None
-    by_text = not binding.group and len(group) == 1 and group[0] in GROUP_TIERS[-1]
-    rivals = [name for name in ROW_IDS if name in names] if by_text else []
-    is_open = filled.schema is None and "rollout" not in roles and binding.rollouts != "none"
-    rollouts = [name for name in ROLLOUT_IDS if is_open and name in names and name not in {*group, *rewards, *named}]
-    by_name = [
-        *steps,
-        *([sample] if sample else []),
-        *rivals,
-        *rollouts,
-        *(mark.column for mark in filled.marks),
-        *filled.rollouts,
-    ]
-    kinds: dict[str, Kind] = dict.fromkeys((*group, *by_name, *named), "key")
-    kinds |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
-    kinds |= dict.fromkeys(rewards, "key" if binding.outcomes else "number")
-    # Columns that are carried along, and the logged advantage if it says something about the groups.
-    carried: dict[str, Kind] = {**binding.carried, **({filled.logged_column: "number"} if filled.logged_column else {})}
-    extra = {name: kind for name, kind in carried.items() if name not in kinds}
-    made = {} if filled.schema is None else filled.schema.derive
-    always = {name for name in filled.rollouts if name in made or name == PARENT}
-    optional = {*by_name} - {*group, *rewards, *roles.values(), *named, *always} | ({*extra} & {*names})
-    fields = [Field(name, kind) for name, kind in {**kinds, **extra}.items()]
-    # The steps of a rollout may each have a prompt of their own.
-    texts_tell = binding.compare_prompts and "rollout" not in roles and not {*group} & {*made}
-    no_prompts = () if filled.schema is None else filled.schema.no_prompts
-    prompts = prompt_columns([name for name in names if name not in no_prompts], group) if texts_tell else ()
+    sample = next((name for name in SAMPLE_IDS if warn and name in names), "")
+    by_text = not binding.group and len(key) == 1 and key[0] in GROUP_TIERS[-1]
+    ids = [name for name in ROW_IDS if by_text and name in names]
+    is_open = schema is None and "rollout" not in roles and binding.rollouts != "none"
+    rollouts = [name for name in ROLLOUT_IDS if is_open and name in names and name not in {*key, *rewards, *named}]
+    found = ForChecks(steps, sample, ids, rollouts, (), ())
+    derived, no_prompts = ((), ()) if schema is None else (schema.derive, schema.no_prompts)
+    if not binding.compare_prompts or "rollout" in roles or {*key} & {*derived}:
+        return found  # the steps of a rollout may each have a prompt of their own
+    if prompts := prompt_columns([name for name in names if name not in no_prompts], key):
+        return found._replace(prompts=prompts)
     # A key that was named, that a known tool writes, or that is a prompt itself, is trusted without other texts.
-    is_found = texts_tell and warn and not binding.group and bool({*group} & {*GROUP_TIERS[0]})
-    others = other_texts(filled.tables[0], kinds) if is_found and not prompts else ()
-    return Chosen(
-        group, rewards, roles, steps, sample, rivals, fields, optional, prompts, others, rollouts, note, names
-    )
+    if not warn or binding.group or not {*key} & {*GROUP_TIERS[0]}:
+        return found
+    marks = [mark.column for mark in filled.marks]
+    taken = {*key, *rewards, *roles.values(), *named, *found.columns, *marks, *filled.rollouts}
+    return found._replace(other_texts=other_texts(filled.tables[0], taken))
 
 
 def _differs_in_every_row(table: Table, name: str) -> bool:

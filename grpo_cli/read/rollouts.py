@@ -44,7 +44,7 @@ def with_rollouts(groups: Groups) -> Groups:
     Its request has the plan to compute: one that counts each rollout once, unless a preset or a flag says otherwise.
     """
     request = groups.columns.request
-    named, known = request.chosen.roles.get("rollout"), request.filled.rollouts
+    named, known = request.roles.get("rollout"), request.filled.rollouts
     if named is None:
         known = tuple(name for name in known if not (name == ROLLOUT_NUMBER and _is_step(groups)))
     if named is None and not known:
@@ -60,9 +60,10 @@ def with_rollouts(groups: Groups) -> Groups:
     if rollouts.size == len(rollouts.codes):
         return groups
     # Parts of a rollout may have prompts of their own.
-    roles = {**request.chosen.roles, "rollout": known[0]}
-    chosen = request.chosen._replace(roles=roles, prompts=(), others=())
-    request = replace(request, chosen=chosen, plan=counted(request.plan, request.binding.rollouts))
+    roles = {**request.roles, "rollout": known[0]}
+    for_checks = request.for_checks._replace(prompts=(), other_texts=())
+    plan = counted(request.plan, request.binding.rollouts)
+    request = replace(request, roles=roles, for_checks=for_checks, plan=plan)
     return replace(groups, columns=replace(groups.columns, request=request), rollouts=rollouts)
 
 
@@ -117,7 +118,7 @@ def note(groups: Groups) -> list[str]:
 def _shown(groups: Groups) -> str:
     """The ids in the words of messages."""
     filled = groups.columns.request.filled
-    named = groups.columns.request.chosen.roles["rollout"]
+    named = groups.columns.request.roles["rollout"]
     known = filled.rollouts if named in filled.rollouts else (named,)
     return ", else ".join(words(name) if filled.schema is None else filled.schema.words(name) for name in known)
 
@@ -178,7 +179,7 @@ def lone_rollouts(groups: Groups) -> Sequence[str]:
 def turns_in_order(groups: Groups) -> None:
     """Refuse rollouts whose turns do not rise, where what a turn still earns is that of the rows below it."""
     request, columns = groups.columns.request, groups.columns
-    name = request.chosen.roles.get("state")
+    name = request.roles.get("state")
     if groups.rollouts is None or name is None or not request.plan.estimator.rising_state:
         return
     if columns.values[name].dtype.is_nested():
@@ -205,7 +206,7 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
     """
     columns, request = groups.columns, groups.columns.request
     rewards, warnings = columns.rewards(), []
-    for name in request.chosen.rollouts:
+    for name in request.for_checks.rollouts:
         ids = columns.values[name]
         if not _come_back(ids):
             continue

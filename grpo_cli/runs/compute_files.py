@@ -96,7 +96,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     except DataError:
         refuse_changed(tables)  # what is wrong with a file that changes meanwhile is that it changes
         raise
-    refuse_read_columns({name for narrow in narrows for name in narrow.request.chosen.read_names}, output)
+    refuse_read_columns({name for narrow in narrows for name in narrow.request.read_names}, output)
 
     phase("computing")
     parts = [_computed(job, narrow) for narrow in narrows]
