@@ -374,9 +374,9 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
         raise UnknownName.among("fact of a group", sort, known)
     groups = difficulty.comparable(groups).filter(pl.col(sort).is_not_null())
     keys = [groups[name].cast(pl.Float64).to_numpy() for name in (sort, "scored")]
-    places = np.arange(len(groups))
-    most = first_by(places, [-key for key in keys], top)
-    least = first_by(places[::-1], keys, max(min(top, len(groups) - top), 0))[::-1]
+    most = first_by([-key for key in keys], top)
+    from_end = first_by([key[::-1] for key in keys], max(min(top, len(groups) - top), 0))
+    least = len(groups) - 1 - from_end[::-1]
     return {
         "sort": sort,
         "groups": len(groups),
@@ -385,17 +385,8 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
     }
 
 
-def first_by(places: Index, keys: Sequence[Vector], number: int) -> Index:
-    """The first `number` places by these keys, in order, as if all had been sorted: of millions only a few are."""
-    if not keys:
-        return places[:number]
-
-    def in_order(some: Index) -> Index:
-        return some[np.lexsort([key[some] for key in reversed(keys)])]
-
-    if len(places) <= number:
-        return in_order(places)
-    values = keys[0][places]
-    last = np.partition(values, number - 1)[number - 1] if number else -np.inf
-    before, equal = places[values < last], places[values == last]
-    return np.concatenate([in_order(before), first_by(equal, keys[1:], number - len(before))])
+def first_by(keys: Sequence[Vector], number: int) -> Index:
+    """The first `number` places by these keys, in order; polars sorts no more of them than that."""
+    frame = pl.DataFrame([pl.Series(str(at), key) for at, key in enumerate(keys)]).with_row_index("place")
+    first = frame.lazy().sort(pl.exclude("place"), "place").head(number).collect()
+    return first["place"].to_numpy().astype(np.int64)

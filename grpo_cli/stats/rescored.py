@@ -317,7 +317,7 @@ def _largest(now: Inspection, before: Inspection, rows: Rows, change: Vector) ->
         at, size = at[kept], size[kept]
     at_rows = at if isinstance(rows, slice) else rows[at]
     old, new = (kept_advantages(side.scored.rows[[".advantage", ".kept"]][at_rows]) for side in (before, now))
-    first = first_by(np.arange(len(at)), [-size, -np.abs(np.nan_to_num(old) - np.nan_to_num(new))], TOP)
+    first = first_by([-size, -np.abs(np.nan_to_num(old) - np.nan_to_num(new))], TOP)
     top, rewards = at_rows[first], [side.raw.rows[".reward"] for side in (before, now)]
     texts = texts_of(now, "text", top, TEXT)
     codes = now.narrow.table["group"].gather(top).to_list()
