@@ -209,21 +209,24 @@ def with_outcomes(columns: Columns) -> Columns:
     outcomes = columns.request.binding.outcomes
     if not outcomes:
         return columns
-    unused = dict.fromkeys(outcomes)
-    counted = {name: _counted(columns, name, outcomes, unused) for name in columns.request.rewards}
-    return replace(columns, values={**columns.values, **counted}, unused=tuple(unused))
+    counted, used = {}, set[str]()
+    for name in columns.request.rewards:
+        counted[name], named = _counted(columns, name, outcomes)
+        used |= named
+    unused = tuple(text for text in outcomes if text not in used)
+    return replace(columns, values={**columns.values, **counted}, unused=unused)
 
 
-def _counted(columns: Columns, name: str, outcomes: Mapping[str, float], unused: dict[str, None]) -> pl.Series:
-    """A reward column with its texts converted to numbers, and removed from `unused`; an unknown text is an error."""
+def _counted(columns: Columns, name: str, outcomes: Mapping[str, float]) -> tuple[pl.Series, set[str]]:
+    """A reward column with its texts converted to numbers, and the texts of --map that it has; an unknown text is an error."""
     column = columns.values[name]
     texts = canonical(column).str.strip_chars('"') if column.dtype != pl.String else column
     known: dict[str, float | None] = dict(outcomes)
-    numbers = {_float(text): text for text in outcomes}
+    numbers, used = {_float(text): text for text in outcomes}, set[str]()
     for text in texts.drop_nulls().unique(maintain_order=True):
         number = _float(text)
         named = text if text in outcomes or number is None else numbers.get(number, text)  # 1.0 is 1
-        unused.pop(named, None)
+        used.add(named)
         try:
             known[text] = outcomes[named] if named in outcomes else as_number(text)
         except ValueError:
@@ -234,7 +237,7 @@ def _counted(columns: Columns, name: str, outcomes: Mapping[str, float], unused:
                 raise DataError(wrong, cure) from None
             wrong = f"{columns.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
             raise DataError(wrong, f"add what it counts as: --map '{text[:SHOWN]}=NUMBER'") from None
-    return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64).alias(name)
+    return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64).alias(name), used
 
 
 def _float(text: str) -> float | None:

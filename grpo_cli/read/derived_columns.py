@@ -33,19 +33,16 @@ class DerivedColumns:
 
     def scan(self, scan: Scan, fields: Sequence[Field]) -> Scanned:
         """The columns of these fields, including derived ones; `scan` reads the columns of the file."""
-        sources = {field.name: self._source(field) for field in fields}
-        scans = _distinct([source for source in sources.values() if source.name not in OWN])
-        found = [scan(part) for part in scans if part] or [scan([])]
-        frames = [scan.frame for scan in found]
-        columns = []
-        for field in fields:
-            source = sources[field.name]
-            if source.name in OWN:
-                values = pl.repeat(self.path, frames[0].height, dtype=pl.String, eager=True).alias(source.name)
-            else:
-                values = _among(frames, source)
+        sources = [self._source(field) for field in fields]
+        parts = _distinct([source for source in sources if source.name not in OWN])
+        scans = [scan(part) for part in parts]
+        read = {source: found.frame[source.name] for part, found in zip(parts, scans, strict=True) for source in part}
+        height, columns = scans[0].frame.height, []
+        for field, source in zip(fields, sources, strict=True):
+            is_path = source.name in OWN
+            values = pl.repeat(self.path, height, dtype=pl.String, eager=True) if is_path else read[source]
             columns.append(self._column(field, values).alias(field.name))
-        return found[0].with_frame(pl.DataFrame(columns or None, height=frames[0].height), *found)
+        return scans[0].with_frame(pl.DataFrame(columns or None, height=height), *scans)
 
     def _source(self, field: Field) -> Field:
         """The source column of a derived column, or the column itself."""
@@ -170,10 +167,3 @@ def _distinct(fields: Sequence[Field]) -> list[list[Field]]:
         else:
             parts.append({field.name: field.kind})
     return [[Field(name, kind) for name, kind in part.items()] for part in parts]
-
-
-def _among(frames: Sequence[pl.DataFrame], field: Field) -> pl.Series:
-    """The column that was read as the kind of the field."""
-    candidates = [frame[field.name] for frame in frames if field.name in frame.columns]
-    kinds = {"number": pl.Float64, "numbers": pl.List(pl.Float64)}
-    return next((column for column in candidates if column.dtype == kinds.get(field.kind)), candidates[0])

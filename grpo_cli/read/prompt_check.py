@@ -62,6 +62,12 @@ class Mixed(NamedTuple):
     code: int
     prompts: tuple[str, str]
 
+    @classmethod
+    def of(cls, column: str, prompts: Mapping[int, Sequence[str]]) -> Mixed | None:
+        """What the prompts of each group show; None if each group has a single one."""
+        mixed = {code: pair for code, texts in prompts.items() if (pair := _two_prompts(texts)) is not None}
+        return cls(column, len(mixed), len(prompts), *next(iter(mixed.items()))) if mixed else None
+
     def words(self, key: str, label: str) -> str:
         """The message."""
         first, other = _shortened(*self.prompts)
@@ -91,12 +97,10 @@ def mixed_prompts(read: Located, coded: Coded, columns: Sequence[str], others: S
         several = {code: texts for code, texts in prompts.items() if len(texts) > 1}
         if len({text for texts in several.values() for text in texts}) < min(2, len(several)):
             continue  # the same text everywhere says nothing about groups
-        mixed = {code: pair for code, texts in several.items() if (pair := _two_prompts(texts)) is not None}
-        if several and not mixed:
+        mixed = Mixed.of(column, several)
+        if several and mixed is None:
             return None
-        if mixed and worst is None:
-            code, pair = next(iter(mixed.items()))
-            worst = Mixed(column, len(mixed), len(several), code, pair)
+        worst = worst or mixed
     return worst
 
 
@@ -117,9 +121,7 @@ def _mixed_texts(read: Located, coded: Coded, others: Sequence[str]) -> Mixed | 
     of_part = np.searchsorted(ends, places, side="right")
     quick = np.concatenate(
         [
-            np.asarray(rows)[places[of_part == at] - (ends[at] - len(rows))] + start
-            if isinstance(rows, np.ndarray)
-            else places[of_part == at] - (ends[at] - len(rows)) + start
+            _numbers(start, rows, places[of_part == at] - (ends[at] - len(rows)))
             for at, (start, rows) in enumerate(parts)
         ]
     )
@@ -140,10 +142,8 @@ def _mixed_texts(read: Located, coded: Coded, others: Sequence[str]) -> Mixed | 
         prompts: dict[int, list[str]] = {}
         for text, code in group_of.items():
             prompts.setdefault(code, []).append(text)
-        mixed = {code: pair for code, several in prompts.items() if (pair := _two_prompts(several)) is not None}
-        if mixed:
-            code, pair = next(iter(mixed.items()))
-            return Mixed(column, len(mixed), len(prompts), code, pair)
+        if mixed := Mixed.of(column, prompts):
+            return mixed
     return None
 
 
@@ -222,7 +222,7 @@ def _turns(messages: list[Any]) -> Iterator[str]:
             yield text
 
 
-def _two_prompts(texts: list[str]) -> tuple[str, str] | None:
+def _two_prompts(texts: Sequence[str]) -> tuple[str, str] | None:
     """Whether neither text continues the other, as the prompt of a later turn continues that of an earlier turn."""
     longest = max(texts, key=len)
     other = next((text for text in texts if text != longest and not _goes_on(text, longest)), None)
@@ -254,15 +254,18 @@ def _compared_rows(read: Located, coded: Coded) -> Ints:
     for part in codes if not small else ():
         chosen[part[np.linspace(0, max(0, len(part) - 1), min(len(part), groups)).astype(np.int64)]] = True
     here = [np.flatnonzero(chosen[part]) for part in codes]
-    rows = np.concatenate(
-        [(at if isinstance(part, range) else part[at]) + start for (start, part), at in zip(quick, here, strict=True)]
-    )
+    rows = np.concatenate([_numbers(start, part, at) for (start, part), at in zip(quick, here, strict=True)])
     of_rows = np.concatenate([part[at] for part, at in zip(codes, here, strict=True)])
     rows, of_rows = rows[of_rows < coded.size], of_rows[of_rows < coded.size]  # the others are of no group
     if small:
         return rows.astype(np.int64)
     first, last = (np.unique(some, return_index=True)[1] for some in (of_rows, of_rows[::-1]))
     return np.unique([rows[first], rows[::-1][last]])
+
+
+def _numbers(start: int, rows: range | Ints, at: Ints) -> Ints:
+    """The numbers, among the rows of all tables, of these places among the quick rows of a file."""
+    return start + (at if isinstance(rows, range) else rows[at])
 
 
 def _quick_rows(read: Located) -> list[tuple[int, range | Ints]]:
