@@ -18,7 +18,18 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Alone
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.columns import Columns
-from grpo_cli.read.group_keys import SHOWN, Coded, ascending, encode, refuse_missing, sizes, spanning, usual, within
+from grpo_cli.read.group_keys import (
+    SHOWN,
+    Coded,
+    ascending,
+    encode,
+    parts_of_each,
+    refuse_missing,
+    sizes,
+    spanning,
+    usual,
+    within,
+)
 from grpo_cli.read.groups import Groups, is_one_dataset
 from grpo_cli.read.hints import inside_of_record
 from grpo_cli.read.known_names import CONVERSATIONS, DRAW_LIKE, OWN_STEP, PROMPT_TEXTS, TIME
@@ -227,10 +238,7 @@ def other_sizes(groups: Groups) -> None:
         return
     counts, unit = sizes(coded), "row"
     if groups.rollouts is not None and columns.request.plan.unit.take != "each":
-        counts, unit = (
-            np.bincount(coded.codes.gather(groups.rollouts.first).to_numpy(), minlength=coded.size),
-            "rollout",
-        )
+        counts, unit = parts_of_each(coded, groups.rollouts), "rollout"
     wrong = np.flatnonzero((counts != expected) & (True if groups.dropped is None else ~groups.dropped))
     if len(wrong):
         first, count = int(coded.first[int(wrong[0])]), counts[wrong[0]]
@@ -247,9 +255,11 @@ def only_singletons(groups: Groups) -> None:
     request = groups.columns.request
     plan, key_words, group = request.plan, request.filled.key_words, request.key
     compares = plan.estimator.min_group > 1 and plan.baseline_level == "group" and plan.alone == Alone()
-    if not compares or request.binding.singletons_meant or groups.coded.size != _units(groups):
+    by_row = plan.unit.take == "each"
+    rewards = groups.columns.height if by_row or groups.rollouts is None else groups.rollouts.size
+    if not compares or request.binding.singletons_meant or groups.coded.size != rewards:
         return
-    unit = "row" if plan.unit.take == "each" else "rollout"
+    unit = "row" if by_row else "rollout"
     what = f"every group has a single {unit}" if groups.coded.size > 1 else f"there is a single {unit}"
     if {*group} & {*CONVERSATIONS}:
         raise DataError(
@@ -266,14 +276,6 @@ def only_singletons(groups: Groups) -> None:
         f"{what}: {key} may be an id of the rollout, not of the prompt",
         "name the prompt's column with --group, or say --singleton zero if there is one sample a prompt",
     )
-
-
-def _units(groups: Groups) -> int:
-    """The number of rewards to compare: of rows, or of rollouts if each counts once."""
-    columns, request = groups.columns, groups.columns.request
-    if request.plan.unit.take == "each" or groups.rollouts is None:
-        return columns.height
-    return groups.rollouts.size
 
 
 # --- batches -----------------------------------------------------------------------------------------------

@@ -92,7 +92,8 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
     try:
         scans = list(over(ReadColumns(request.fields, request.optional), tables))
     except Absent as error:
-        flag = next((flag for flag, names in (("--reward", request.rewards), ("--group", request.key), ("--plan-by", (request.by,))) if error.column in names), "")  # fmt: skip
+        named = {"--reward": request.rewards, "--group": request.key, "--plan-by": (request.by,)}
+        flag = next((flag for flag, names in named.items() if error.column in names), "")
         raise (absent_column(error, flag, tables) if flag else error) from None
     frames = [scanned.frame for scanned in scans]
     lengths = tuple(map(len, frames))

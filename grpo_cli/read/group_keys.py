@@ -275,6 +275,11 @@ def sizes(coded: Coded) -> Index:
     return np.bincount(coded.codes.to_numpy(), minlength=coded.size)
 
 
+def parts_of_each(coded: Coded, parts: Coded) -> Index:
+    """How many of these parts each group has; every part lies inside one group."""
+    return np.bincount(coded.codes.gather(parts.first).to_numpy(), minlength=coded.size)
+
+
 def usual(coded: Coded) -> tuple[int, float]:
     """The size of most groups, and their share of the groups."""
     counts = np.bincount(sizes(coded))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from grpo_cli.read.group_keys import Coded, blocks, encode, sizes, spanning
+from grpo_cli.read.group_keys import Coded, blocks, encode, parts_of_each, sizes, spanning
 from grpo_cli.read.known_names import JUDGES, ROLLOUT_IDS, SAMPLE_IDS
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def is_several_rows_a_rollout(coded: Coded, size: int, column: pl.Series, kind: 
 def size_by_samples(coded: Coded, samples: pl.Series) -> int | None:
     """The size of a draw, if the numbers of samples restart inside of groups: no block of that many rows repeats any."""
     pairs = encode([coded.codes, samples], len(samples))
-    size = int(np.bincount(coded.codes.gather(pairs.first).to_numpy()).max())
+    size = int(parts_of_each(coded, pairs).max())
     if size < _MANY or size >= sizes(coded).max() or samples.null_count():
         return None
     return size if encode([blocks(coded, size).codes, samples], len(samples)).size == len(samples) else None

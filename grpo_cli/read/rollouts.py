@@ -18,7 +18,7 @@ from grpo_cli.engine.group_stats import Mask, group_extremes
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.errors import DataError
-from grpo_cli.read.group_keys import Coded, encode
+from grpo_cli.read.group_keys import Coded, encode, parts_of_each
 from grpo_cli.read.known_names import ROLLOUT_NUMBER
 from grpo_cli.schemas.table import words
 from grpo_cli.values.cells import canonical
@@ -169,8 +169,7 @@ def lone_rollouts(groups: Groups) -> Sequence[str]:
     """Warn where no group has a second rollout, so that rows of a rollout are compared with each other alone."""
     if groups.rollouts is None or groups.columns.request.plan.unit.take != "each" or groups.coded.size < 2:  # noqa: PLR2004
         return ()
-    of_group = np.bincount(groups.coded.codes.gather(groups.rollouts.first).to_numpy(), minlength=groups.coded.size)
-    if of_group.max() > 1 or groups.rollouts.size == len(groups.coded.codes):
+    if parts_of_each(groups.coded, groups.rollouts).max() > 1 or groups.rollouts.size == len(groups.coded.codes):
         return ()
     what = f"each group holds the rows of one rollout (by {_shown(groups)}), which are compared with each other alone"
     return [f"{what}: name the prompt with --group"]
@@ -213,7 +212,7 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
         rollouts = _coded(groups, ids)
         if rollouts.size == columns.height:
             continue
-        of_group = np.bincount(groups.coded.codes.gather(rollouts.first).to_numpy(), minlength=groups.coded.size)
+        of_group = parts_of_each(groups.coded, rollouts)
         if name == ROLLOUT_NUMBER and (of_group.min() < 2 or encode([ids], columns.height).size < rollouts.size):  # noqa: PLR2004 - a group has two
             continue  # the number of a training step, of a group or of a row inside of it
         if of_group.max() < 2:  # noqa: PLR2004 - nothing to compare: the id of the group
