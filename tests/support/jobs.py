@@ -72,20 +72,19 @@ def look(*inputs: Path | str, **options: Any) -> Seen:
     return compute(*inputs, dry_run=True, **options)
 
 
-def inspect_job(*inputs: Path | str, **options: Any) -> inspect.Job:
+def inspect_job(*inputs: Path | str, by_steps: bool = False, **options: Any) -> inspect.Job:
     facts = given(options)
     return inspect.Job(
         inputs=[str(path) for path in inputs],
         plan=plan_of(facts),
         binding=Binding(**binding_fields(facts)),
-        view=View(**view_fields(facts)),
+        view=View(**view_fields(facts), by_steps=by_steps),
     )
 
 
-def inspected(path: Path, *, by_steps: bool = False, **options: Any) -> Inspection:
+def inspected(path: Path, **options: Any) -> Inspection:
     """What `inspect` knows of a file."""
-    view = View(**view_fields(options), by_steps=by_steps)
-    return inspect.run(inspect.Job(inputs=[str(path)], view=view, binding=Binding(**binding_fields(options))))
+    return inspect.run(inspect_job(path, **options))
 
 
 def selected(path: Path, **options: Any) -> dict[str, Any]:
