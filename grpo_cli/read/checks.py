@@ -421,26 +421,33 @@ def unused_outcomes(groups: Groups) -> Sequence[str]:
 
 
 CHECKS: Final[tuple[Check, ...]] = (
+    # The key: is it the right column, and does every row have one?
     ids_beside_a_text,
     missing_keys,
     one_record,
     empty_keys,
+    # Groups that merge several, or parts of one rollout.
     silent_merge,
     size_of_blocks,
     last_blocks,
     unnamed_rollouts,
     several_prompts,
+    # Batches.
     unclear_batch,
     divided_groups,
+    # Rollouts of several rows.
     unequal_siblings,
     rows_counted,
     lone_rollouts,
     turns_in_order,
+    # Sizes.
     other_sizes,
     only_singletons,
+    # Values of rows.
     huge_rewards,
     unusable_values,
     repeated_samples,
+    # Files, and what only warns.
     broken_lines,
     empty_records,
     several_draws,

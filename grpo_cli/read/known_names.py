@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+# --- the key and the reward -----------------------------------------------------------------------------------
+
 # Tiers are searched in this order; two candidates in a tier are an error that lists them.
 GROUP_TIERS: Final = (
     (
@@ -34,16 +36,21 @@ NO_REWARD: Final = r"^(n|num|extracted|frac)_|(^|_)std$"
 LOG_OF_STEPS: Final = (
     "loss", "learning_rate", "lr", "grad_norm", "reward_std", "frac_reward_zero_std", "entropy", "kl",
 )  # fmt: skip
+
+# --- the prompt of a group ------------------------------------------------------------------------------------
+
 # What a response answers: if it differs inside a group, the id belongs to something larger than a prompt.
 PROMPT_TEXTS: Final = (
     "prompt", "input_prompt", "prompt_text", "prompt_str", "raw_prompt", "user_prompt", "task_prompt", "question", "question_text",
     "query", "problem", "problem_statement", "instruction", "instructions", "goal", "input", "responses_create_params",
     "messages", "conversation", "conversations",
 )  # fmt: skip
+CONVERSATIONS: Final = ("messages", "conversation", "conversations")  # they may hold the response as well as the prompt
 # Parts of names of texts that are not prompts: responses repeat if several judges score each.
 NO_PROMPT: Final = r"respon|complet|output|generat|answer|repl(y|ies)|predict|solution|judg|ration|reason|feedback|critique|traj|trace|action|observ|tool|error|log"
-CONVERSATIONS: Final = ("messages", "conversation", "conversations")  # they may hold the response as well as the prompt
-SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
+
+# --- steps and draws ------------------------------------------------------------------------------------------
+
 STEP_LIKE: Final = (
     "step", "global_step", "training_step", "train_step", "gen_step", "iteration", "iter", "epoch", "run_name",
 )  # fmt: skip
@@ -51,6 +58,11 @@ STEP_LIKE: Final = (
 TIME: Final = "timestamp"
 DRAW_LIKE: Final = ("draw", "batch", "round", TIME)
 STEPS: Final = (*STEP_LIKE, *DRAW_LIKE)
+OWN_STEP: Final = "step"  # the only step-like name that may also count the steps inside a rollout
+
+# --- rollouts, samples and judges -----------------------------------------------------------------------------
+
+SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
 # Ids of rollouts. `uid` and `sample_id` are none: the one is verl's key of a prompt, the other a number that restarts.
 ROLLOUT_NUMBER: Final = "rollout_id"  # also the name of a training step
 ROLLOUT_IDS: Final = ("trajectory_id", "traj_id", "episode_id", "session_id", ROLLOUT_NUMBER)
@@ -66,27 +78,29 @@ JUDGES: Final = (
     "rater_id", "reviewer", "reviewer_id", "annotator", "annotator_id", "verifier", "verifier_id", "criterion",
     "criterion_id", "rubric_id",
 )  # fmt: skip
-OWN_STEP: Final = "step"  # the only step-like name that may also count the steps inside a rollout
-LENGTHS: Final = (
-    "length", "response_length", "completion_length", "output_length", "num_output_tokens", "n_output_tokens",
-    "completion_tokens", "response_tokens", "output_tokens", "num_tokens", "seqlen",
+
+# --- what commands show ---------------------------------------------------------------------------------------
+
+PROMPTS: Final = ("prompt", "question", "problem", "input", "instruction", "prompt_text", "input_prompt")
+RESPONSES: Final = (
+    "completion", "response", "output", "completion_text", "response_text", "output_response", "generation",
+    "llm_completion_raw", "solution",
 )  # fmt: skip
 TEXTS: Final = (
     "completion", "response", "output", "completion_text", "response_text", "output_response", "llm_completion_raw",
     "answer_text", "generation", "text", "content",
 )  # fmt: skip
-RESPONSES: Final = (
-    "completion", "response", "output", "completion_text", "response_text", "output_response", "generation",
-    "llm_completion_raw", "solution",
-)  # fmt: skip
-LIKELY_TEXT: Final = (
-    r"prompt|question|problem|input|instruct|message|convers|completion|response|output|generat|answer|text"
-)
-LIKELY_TOKENS: Final = r"token|mask|_ids|length|_len"
-PROMPTS: Final = ("prompt", "question", "problem", "input", "instruction", "prompt_text", "input_prompt")
-ADVANTAGES: Final = ("advantage", "advantages")
 # Names of what a response is compared with: they stand first among the fields.
 TRUTHS: Final = (
     "answer", "ground_truth", "gold", "target", "solution", "label", "expected", "expected_answer", "reference_answer",
     "final_answer", "correct_answer", "reward_model", "verification_info",
 )  # fmt: skip
+LENGTHS: Final = (
+    "length", "response_length", "completion_length", "output_length", "num_output_tokens", "n_output_tokens",
+    "completion_tokens", "response_tokens", "output_tokens", "num_tokens", "seqlen",
+)  # fmt: skip
+ADVANTAGES: Final = ("advantage", "advantages")
+LIKELY_TEXT: Final = (
+    r"prompt|question|problem|input|instruct|message|convers|completion|response|output|generat|answer|text"
+)
+LIKELY_TOKENS: Final = r"token|mask|_ids|length|_len"

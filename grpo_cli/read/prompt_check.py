@@ -22,7 +22,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats.interface import Index
-from grpo_cli.read.known_names import NO_PROMPT, PROMPT_TEXTS
+from grpo_cli.read.known_names import CONVERSATIONS, NO_PROMPT, PROMPT_TEXTS
 from grpo_cli.read.tables import FileTable, FrameTable, Located, Table, size_of
 from grpo_cli.values.chat import responds
 from grpo_cli.values.paths import Absent
@@ -170,7 +170,7 @@ def _repeats(rows: Ints, texts: Sequence[str], *, whole: bool) -> set[int]:
 def mixed_error(mixed: Mixed, key: str, group: Sequence[str], label: str) -> DataError:
     """The error for a key that was not named and that merges prompts, with both cures."""
     named = ",".join(group)
-    if mixed.column in {"messages", "conversation", "conversations", "responses_create_params"}:
+    if mixed.column in {*CONVERSATIONS, "responses_create_params"}:
         cure = "name the column of the prompt's id with --group"
     else:
         cure = (
