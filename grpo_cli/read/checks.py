@@ -1,7 +1,6 @@
-"""Checks of rows and their groups. A check is a function of the groups that raises, or returns warnings.
+"""Checks of rows and groups. A check is a function that takes the groups and raises an error or returns warnings.
 
-`CHECKS` sets their order: if a file has several errors, that of the first check is raised. Checks that need scored rows
-are at the end.
+`CHECKS` lists them in order: the first error wins. Checks that need scored rows are at the end of this file.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.key_text import cut, plain
 
 Check = Callable[[Groups], Sequence[str] | None]
-SHOWN_VALUE: Final = 40  # characters of a value of --plan-by
-LARGEST: Final = 1e100  # of rewards: up to here sums of squares and cubes, also after weights and shaping, stay finite
+SHOWN_VALUE: Final = 40  # characters of a --plan-by value in a message
+LARGEST: Final = 1e100  # reward: up to here sums of squares and cubes stay finite, even after weights and shaping
 
 
 def check(groups: Groups, checks: Sequence[Check]) -> tuple[str, ...]:
@@ -61,7 +60,7 @@ def check(groups: Groups, checks: Sequence[Check]) -> tuple[str, ...]:
 
 
 def ids_beside_a_text(groups: Groups) -> None:
-    """A text is the key only if no id beside it repeats differently: equal texts may be different prompts."""
+    """Refuse a text as the key if an id beside it groups the rows differently: equal texts may be different prompts."""
     columns, request = groups.columns, groups.columns.request
     for name in request.for_checks.ids:
         by_id = encode([columns.values[name]], columns.height)
@@ -79,7 +78,7 @@ def missing_keys(groups: Groups) -> None:
 
 
 def one_record(groups: Groups) -> None:
-    """Refuse a single row whose key is a list or an object, but no chat: mostly a document with the rows inside."""
+    """Refuse a single row whose key is a list or an object that is no chat: usually a document with the rows inside."""
     columns = groups.columns
     for name in groups.rule.key if columns.height == 1 else ():
         key = columns.values[name]
@@ -94,12 +93,12 @@ def one_record(groups: Groups) -> None:
 
 
 def empty_keys(groups: Groups) -> None:
-    """Refuse a prompt as the key if it is empty in every row: nothing tells prompts apart."""
+    """Refuse a prompt as the key if it is empty in every row."""
     columns, rule = groups.columns, groups.rule
     prompts = [name for name in rule.key if name.partition(".")[0] in PROMPT_TEXTS]
     if rule.key_is_named or not prompts or groups.by_key.size == columns.height:
         return
-    first = groups.by_key.first  # of most files the very first key says that they are not empty
+    first = groups.by_key.first  # in most files the first key is not empty, and settles it
     texts = (canonical(columns.values[name].gather(rows)) for rows in (first.head(1), first) for name in prompts)
     if all(is_empty(text) for column in texts for text in column):
         wrong = f"{', '.join(prompts)} is empty in all {columns.height:,} rows: nothing tells prompts apart"
@@ -111,7 +110,7 @@ def empty_keys(groups: Groups) -> None:
 
 
 def silent_merge(groups: Groups) -> None:
-    """Refuse a key with rows in several steps or files, which may be several prompts, unless a flag decides."""
+    """Refuse a key that occurs in several steps or files, which may be several prompts, unless a flag decides."""
     columns, rule = groups.columns, groups.rule
     if rule.within is not None or not rule.key:
         return
@@ -136,7 +135,7 @@ def silent_merge(groups: Groups) -> None:
 
 
 def _merge_error(columns: Columns, what: str, rows: Sequence[int], cures: str) -> DataError:
-    """The error for keys with rows in several files, steps or batches; `rows` has a row of each key."""
+    """The error for keys that occur in several files, steps or batches; `rows` has a row of each key."""
     shown = ", ".join(columns.label(row) for row in rows[:SHOWN])
     more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
     keys = f"{len(rows)} group keys have" if len(rows) > 1 else "a group key has"
@@ -160,10 +159,10 @@ def comparable_steps(columns: Columns) -> list[str]:
 
 
 def _tells_draws_apart(columns: Columns, name: str) -> bool:
-    """Whether a column makes the sizes of groups at least as uniform as they were, without making single rows of them.
+    """Whether cutting by this column leaves group sizes at least as uniform, and not single rows.
 
-    Otherwise it numbers the rows of a draw, or says when each was written. A time may also be that of a part of a draw:
-    it counts only if other groups are between the parts of one.
+    Otherwise the column numbers the rows of a draw, or says when each was written. A time may also be that of a part of
+    a draw: it counts only if the rows of a group are not consecutive.
     """
     coded = encode([columns.values[key] for key in columns.request.key if key != name], columns.height)
     if name == TIME and coded.together:
@@ -190,17 +189,17 @@ def several_draws(groups: Groups) -> Sequence[str]:
     if not request.warn or groups.mixed is not None or not rule.key or rule.size is not None or groups.cut_size:
         return ()
     if groups.rollouts is not None and groups.rollouts.size < columns.height:
-        return ()  # sizes and order of rows say nothing of draws
-    # The baseline of the logged advantage, if it can be computed from it.
+        return ()  # sizes and order of rows reveal nothing about draws
+    # The baseline of the logged advantages, if they reveal it.
     baseline = None
     if schema is not None and schema.centred and len(request.binding.rewards) == 1:
         logged = columns.logged_advantages(schema.advantage)
         baseline = None if logged is None else columns.rewards()[0] - logged
-    lie = Draws.of(groups.coded, baseline)
-    suspicion = lie.suspicion()
+    draws = Draws.of(groups.coded, baseline)
+    suspicion = draws.suspicion()
     if suspicion is None:
         same = f"all {columns.height:,} rows are one group: is {request.key_words} the same everywhere?"
-        return [f"{same} --group names another key"] if lie.is_one_group else []
+        return [f"{same} --group names another key"] if draws.is_one_group else []
     if not suspicion.is_proven:
         for name, kind in numberings(columns).items():
             numbers = columns.read(name)
@@ -208,14 +207,14 @@ def several_draws(groups: Groups) -> Sequence[str]:
                 return []
             if kind == "sample" and (size := size_by_samples(groups.coded, numbers)):
                 suspicion = Suspicion(f"{suspicion.reason}, and {name} restarts after {size}", size, is_proven=True)
-    return [suspicion.words(request.key, lie.sizes, named=bool(request.binding.group))]
+    return [suspicion.words(request.key, draws.sizes, named=bool(request.binding.group))]
 
 
 # --- blocks and sizes --------------------------------------------------------------------------------------
 
 
 def size_of_blocks(groups: Groups) -> None:
-    """A block has at least one row."""
+    """Refuse blocks without rows."""
     if groups.rule.size is not None and groups.rule.size < 1:
         raise UsageError(f"a block cannot have {groups.rule.size} rows", "--group-size takes 1 or more")
 
@@ -232,7 +231,7 @@ def last_blocks(groups: Groups) -> None:
 
 
 def other_sizes(groups: Groups) -> None:
-    """Refuse groups of another size than --expect-size."""
+    """Refuse groups whose size is not --expect-size."""
     columns, coded, expected = groups.columns, groups.coded, groups.columns.request.binding.expect_size
     if expected is None:
         return
@@ -306,7 +305,7 @@ def divided_groups(groups: Groups) -> None:
 
 
 def one_part_each(groups: Groups) -> None:
-    """Refuse a group with rows of several values of --plan-by: two plans would each see a part of it, or two keys are one."""
+    """Refuse a group with several values of --plan-by: two plans would each see a part of it, or two keys are the same."""
     columns, coded, by = groups.columns, groups.coded, groups.columns.request.by
     values = columns.values[by]
     if not (rows := spanning(coded, values)):
@@ -345,7 +344,7 @@ def huge_rewards(groups: Groups) -> None:
 
 
 def unusable_values(groups: Groups) -> None:
-    """Refuse an extra column of the plan that lacks a number in some row."""
+    """Refuse an extra column of the plan that has no usable value in some row."""
     columns = groups.columns
     for role, name in columns.request.roles.items():
         own = role == "rollout" and name in columns.request.filled.rollouts  # a row without an id is a rollout
@@ -370,7 +369,7 @@ def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
 
 
 def repeated_samples(groups: Groups) -> Sequence[str]:
-    """Warn of groups that repeat a sample: rollouts may have been written twice."""
+    """Warn if a group repeats a sample: rollouts may have been written twice."""
     columns, sample = groups.columns, groups.columns.request.for_checks.sample
     if not sample or sample in columns.request.key:
         return ()
@@ -401,14 +400,14 @@ def broken_lines(groups: Groups) -> Sequence[str]:
 
 
 def empty_records(groups: Groups) -> Sequence[str]:
-    """Warn of records without rollouts: an empty list, null, or no such field."""
+    """Warn of records without rollouts: an empty list, null, or a missing field."""
     pairs = zip(groups.columns.tables, groups.columns.scans, strict=True)
     found = [(table.name, scanned.empty) for table, scanned in pairs if scanned.empty]
     return [f"{name}: {n:,} {'record has' if n == 1 else 'records have'} no rollouts" for name, n in found]
 
 
 def nothing_left(groups: Groups) -> None:
-    """Refuse a run whose rows were all dropped, as too few for a block."""
+    """Refuse a run if every row was dropped because its block was too short."""
     if groups.dropped is not None and groups.dropped.all():
         columns = groups.columns
         raise DataError(f"{columns.tables[0].name}: no rows", f"{columns.height:,} were dropped as too few for a block")
@@ -454,7 +453,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     nothing_left,
     unused_outcomes,
 )
-# What is said of files, or of all rows, is not said of each part.
+# With --plan-by these run once for all rows, not for each part.
 CHECKS_OF_FILES: Final[tuple[Check, ...]] = (broken_lines, empty_records, unused_outcomes)
 # In a part of a stream all rows may be dropped, and texts of --map may be missing.
 CHECKS_OF_STREAM: Final = tuple(check_ for check_ in CHECKS if check_ not in {nothing_left, unused_outcomes})
@@ -464,7 +463,7 @@ CHECKS_OF_STREAM: Final = tuple(check_ for check_ in CHECKS if check_ not in {no
 
 
 def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
-    """Stop at the first row without a finite reward, when the plan says so."""
+    """Stop at the first row without a finite reward, if the plan says so."""
     declared = narrow.declared_unscorable
     missing = ~scorable if declared is None or narrow.request.binding.missing_is_error else ~(scorable | declared)
     if plan.rewards.missing != "error" or not missing.any():
@@ -484,7 +483,7 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
 
 
 def refuse_singletons(plan: Plan, scored: pl.Series, narrow: Narrow) -> None:
-    """Stop at the first group with one scored row, when the plan says so."""
+    """Stop at the first group with one scored row, if the plan says so."""
     singletons = scored == 1
     if plan.alone.result != "error" or not singletons.any():
         return

@@ -25,14 +25,14 @@ OWN: Final = frozenset({FILE, PATH})
 
 @dataclass(frozen=True, slots=True)
 class DerivedColumns:
-    """The columns of a table, with those that its schema derives from them."""
+    """The columns of a table, plus those that its schema derives from them."""
 
     schema: Schema
     path: str
     place: Place
 
     def scan(self, scan: Scan, fields: Sequence[Field]) -> Scanned:
-        """The columns of these fields, including derived ones; `scan` reads the columns of the file."""
+        """The columns of these fields, including derived ones; `scan` reads columns of the file."""
         sources = [self._source(field) for field in fields]
         parts = _distinct([source for source in sources if source.name not in OWN])
         scans = [scan(part) for part in parts]
@@ -60,7 +60,7 @@ class DerivedColumns:
                 if field.kind == "number" and self.schema.letters
                 else values
             )
-        if made.total:  # only of lists that are not null, not empty and have no nulls
+        if made.total:  # null for lists that are null, empty or contain nulls
             whole = (values.list.len() > 0) & (values.list.len() == values.list.drop_nulls().list.len())
             return pl.select(pl.when(whole).then(values.list.sum())).to_series().cast(pl.Float64)
         if made.count:
@@ -74,7 +74,7 @@ class DerivedColumns:
         return as_number(value) if letter is None else letter
 
     def _parts(self, made: Derived, value: Any) -> float | None:
-        """The sum over the parts that have a value; None if no part has a value."""
+        """The sum over the parts with a value; None if no part has one."""
         parts: Mapping[Any, Any] = value if isinstance(value, dict) else dict(enumerate(value))
         if made.single and len(parts) > 1:
             names = ", ".join(map(str, parts))
@@ -94,7 +94,9 @@ class DerivedColumns:
     def _each(self, name: str, column: pl.Series, number: Callable[[Any], float | None]) -> pl.Series:
         """A number for every value that is not null, computed once for each distinct value."""
         values = column.to_list()
-        if isinstance(column.dtype, pl.Categorical):  # of JSON: values that are nested or of several types are text
+        if isinstance(
+            column.dtype, pl.Categorical
+        ):  # JSON values that are nested or of several types are stored as text
             values = [None if value is None else json.loads(value) for value in values]
         known: dict[Any, float | None] = {}
         numbers: list[float | None] = []
@@ -116,7 +118,7 @@ class DerivedColumns:
         return pl.Series(name, numbers, dtype=pl.Float64)
 
     def _matched(self, made: Derived, column: pl.Series) -> pl.Series:
-        """The part of a text that the pattern of the schema extracts."""
+        """The part of each text that the pattern of the schema extracts."""
         text = column if column.dtype == pl.String else canonical(column)
         part = text.str.extract(made.pattern)
         if made.otherwise is not None:
@@ -133,7 +135,7 @@ class DerivedColumns:
 
 
 def inside_of_texts(field: Field, head: str, texts: pl.Series, place: Place) -> pl.Series | None:
-    """The column at a dotted path into texts that are JSON objects; None if none of them has the field."""
+    """The column at a dotted path into texts that are JSON objects; None if no text has the field."""
     if texts.dtype != pl.String:
         return None
     found: dict[str, Any] = {}
@@ -158,7 +160,7 @@ def inside_of_texts(field: Field, head: str, texts: pl.Series, place: Place) -> 
 
 
 def _distinct(fields: Sequence[Field]) -> list[list[Field]]:
-    """Split fields so that each name occurs once in a scan; a column that is read as two kinds takes two scans."""
+    """Divide the fields among scans, in each of which a name occurs once: a column read as two kinds takes two scans."""
     parts: list[dict[str, Kind]] = [{}]
     for field in fields:
         for part in parts:

@@ -28,18 +28,18 @@ class Narrow(Located):
     table: pl.DataFrame
     request: Request
     rule: Rule
-    height: int  # rows that were read: of the tables, or of a part of their rows
+    height: int  # rows that were read, before groups were dropped
     groups: Coded
-    key: pl.DataFrame  # one line per group: for millions of rows the keys would take most of the memory
+    key: pl.DataFrame  # one line per group: one per row would take most of the memory
     batches: int
-    carried: pl.DataFrame  # row by row as `table`
-    declared_unscorable: pl.Series | None  # rows without a reward according to the schema
+    carried: pl.DataFrame  # row by row like `table`
+    declared_unscorable: pl.Series | None  # rows that the schema declares to have no reward
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
 
     @classmethod
     def of(cls, groups: Groups, warnings: tuple[str, ...] = ()) -> Narrow:
-        """The rows of these groups, without dropped groups."""
+        """The narrow table of these groups, without dropped ones."""
         columns, request = groups.columns, groups.columns.request
         rewards = [reward.alias(f"reward.{k}") for k, reward in enumerate(columns.rewards())]
         roles = [_role(groups, role, name) for role, name in request.roles.items()]
@@ -80,7 +80,7 @@ class Narrow(Located):
         return every.at(np.flatnonzero(~groups.dropped[groups.coded.codes.to_numpy()]))
 
     def at(self, places: RowNumbers) -> Narrow:
-        """The rows at these places, as if there were no others; the groups that are left are numbered again."""
+        """Only the rows at these places; the remaining groups are numbered again."""
         table = self.table[places]
         groups, batches = (encode([table[name]], len(table)) for name in ("group", "batch"))
         unscorable = self.declared_unscorable
@@ -97,7 +97,7 @@ class Narrow(Located):
 
     @property
     def plan(self) -> Plan:
-        """The plan to compute: that of the caller, or the one that counts rollouts where rows are parts of them."""
+        """The plan to compute: the caller's, or one that counts rollouts if rows are parts of them."""
         return self.request.plan
 
     @property
@@ -117,7 +117,7 @@ class Narrow(Located):
 
     @property
     def key_words(self) -> tuple[str, ...]:
-        """The key in the words of messages."""
+        """The columns of the key as messages name them."""
         return tuple(map(words, self.group_names))
 
     @property
@@ -132,25 +132,25 @@ class Narrow(Located):
 
     @property
     def outcomes(self) -> Mapping[str, float]:
-        """The numbers of texts in the place of rewards."""
+        """The numbers that --map gives to texts."""
         return self.request.binding.outcomes
 
     def files(self) -> pl.Series:
-        """The name of the file of every row."""
+        """The file name of every row."""
         return pl.Series("file", [table.name for table in self.tables]).gather(self.file)
 
     def spot(self, row: int) -> tuple[str, int]:
-        """The name of the file and the number of the row in it (1 = the first), without reading the file."""
+        """The file name and the number of the row in it (1 = the first), without reading the file."""
         file, inside = self.within(row)
         return self.tables[file].name, inside + 1
 
     def label(self, code: int) -> str:
-        """The key of a group as text on one line, nearly always the whole of it."""
+        """The key of a group as text on one line, nearly always in full."""
         return label(self.key, code, int(self.groups.first[code]), LONGEST)
 
 
 def _role(groups: Groups, role: str, name: str) -> pl.Series:
-    """An extra column, named by its role; keys, such as rollout ids, become numbers."""
+    """An extra column, named by its role; keys such as rollout ids become numbers."""
     columns = groups.columns
     if role == "length" and name == "equal":
         return pl.ones(columns.height, dtype=pl.Float64, eager=True).alias(role)

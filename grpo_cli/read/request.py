@@ -1,6 +1,6 @@
-"""What is read from the files, and the grouping rule: decided by column names, before anything is read.
+"""Which columns are read, and the grouping rule: decided from column names, before any column is read.
 
-Columns are those that were named, those found by name, and those that only serve warnings.
+A column is named by a flag, by the schema, or found by a well-known name; some are read only for checks.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from grpo_cli.values.cells import Field, Kind
 from grpo_cli.values.paths import PARENT
 
 BY_TEXT: Final = "(found by name, no id beside it)"
-LISTED: Final = 12  # columns that a message lists
-NEAR: Final = 2  # schemas that nearly fit a file
-ID: Final = r"(^|_)(u?u?id|idx|index)$"  # what the name of an id ends with
+LISTED: Final = 12  # columns listed in a message
+NEAR: Final = 2  # near matches of a schema in a message
+ID: Final = r"(^|_)(u?u?id|idx|index)$"  # the name of an id ends with this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +46,11 @@ class Rule:
     `within` and the parts of a batch are columns, `file` or `input`.
     """
 
-    key: tuple[str, ...] = ()  # columns; without a key the rows of a file are a single group, to be cut into blocks
-    key_is_named: bool = True  # a flag names the key; otherwise suspicious groups stop the run
+    key: tuple[str, ...] = ()  # columns; without a key all rows of a file are one group, which is cut into blocks
+    key_is_named: bool = True  # by a flag; otherwise suspicious groups stop the run
     within: str | None = None  # where the key is unique; None: not given
-    size: int | None = None  # of the blocks of rows that each key is cut into
-    partial: Literal["error", "keep", "drop"] = "error"  # what to do with a last block that has fewer rows
+    size: int | None = None  # rows of the blocks that each key is cut into
+    partial: Literal["error", "keep", "drop"] = "error"  # what to do with a shorter last block
     batch_by: str | None = None  # what divides the batches; None: not given
     logged_column: str = ""  # the column of logged advantages, if they show the size of a group
 
@@ -72,44 +72,44 @@ class Rule:
 
 
 class ForChecks(NamedTuple):
-    """Columns that only the checks look at, as far as the files have them."""
+    """Columns that are read only for the checks, where the files have them."""
 
-    steps: Sequence[str]  # of training or sampling: a key with several values of them may be several groups
-    sample: str  # the number of a sample in its group, which repeats where rows were written twice; "" if there is none
-    ids: Sequence[str]  # they may be the key where only a text was found by name
-    rollouts: Sequence[str]  # ids of rollouts that neither a flag nor the schema names: rows may be parts of them
-    prompts: Sequence[str]  # texts that differ inside a group that merges several prompts
+    steps: Sequence[str]  # of training or sampling: a key that occurs in several of them may be several groups
+    sample: str  # the number of a sample in its group: repeated if rows were written twice; "" if there is none
+    ids: Sequence[str]  # candidates for the key where only a text was found by name
+    rollouts: Sequence[str]  # rollout ids that neither a flag nor the schema names: several rows may be one rollout
+    prompts: Sequence[str]  # texts that differ within a group if it merges several prompts
     other_texts: Sequence[str]  # texts that may be prompts, if no column has the name of a prompt
 
     @property
     def columns(self) -> list[str]:
-        """The columns to read; of the texts only a few rows are fetched, by the check."""
+        """The columns to read in full; of the texts, the check fetches a few rows."""
         return [*self.steps, *filter(None, [self.sample]), *self.ids, *self.rollouts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is read, and why: named by flags, or found by schema or by name."""
+    """What is read: the columns that flags, the schema or their names select, and the grouping rule."""
 
     plan: Plan
-    flags: Binding  # the flags
-    filled: Filled  # the flags as the schema completes them
-    names: Sequence[str]  # the names to choose from
+    flags: Binding  # as given
+    filled: Filled  # the flags, completed by the schema
+    names: Sequence[str]  # all column names
     rule: Rule  # with the columns of the key
     rewards: tuple[str, ...]
     roles: Mapping[str, str]  # the column of each extra quantity
     for_checks: ForChecks
     fields: Sequence[Field]  # all columns to read
-    optional: set[str]  # not named by the user: a file may lack them
+    optional: set[str]  # columns that a file may lack
     note: str  # how the key was found
     warn: bool  # whether suspicious groups are looked for
     by: str = ""  # the column of --plan-by
-    value: str = ""  # of it in the rows of this request, if they are a part of all
-    parts: Mapping[str, Request] = field(default_factory=dict)  # of each plan, if it unites several
+    value: str = ""  # its value in the rows of this request
+    parts: Mapping[str, Request] = field(default_factory=dict)  # the request of each plan, if this one unites several
 
     @property
     def binding(self) -> Binding:
-        """The flags as the schema completes them."""
+        """The flags, completed by the schema."""
         return self.filled.binding
 
     @property
@@ -124,7 +124,7 @@ class Request:
 
     @property
     def key_words(self) -> str:
-        """The key in the words of messages."""
+        """The key as messages name it."""
         return self.filled.key_words or ", ".join(self.key)
 
     @property
@@ -136,9 +136,9 @@ class Request:
 def choose(
     tables: Sequence[Table], flags: Binding, plan: Plan, *, warn: bool = True, names: Sequence[str] = ()
 ) -> Request:
-    """Choose what is read, among `names` (default: the columns of the tables).
+    """Choose what is read from the columns in `names` (default: all columns of the tables).
 
-    Without `warn` suspicious groups are not looked for.
+    Without `warn`, suspicious groups are not looked for.
     """
     filled = apply_schema(tables, flags, plan)
     names = names or column_names(tables)
@@ -148,7 +148,7 @@ def choose(
 
 
 def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Plan, *, warn: bool) -> Request:
-    """Choose among the columns of these names: the key, the rewards, what else the plan reads, and what checks look at."""
+    """Choose the key, the rewards, the other columns of the plan, and those for checks."""
     binding, schema = filled.binding, filled.schema
     key, note, rewards = _named_or_found(filled, names)
     _check_weights(plan, rewards)
@@ -170,7 +170,7 @@ def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Pla
     kinds: dict[str, Kind] = dict.fromkeys((*key, *by_name, *named), "key")
     kinds |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
     kinds |= dict.fromkeys(rewards, "key" if binding.outcomes else "number")
-    # The logged advantage is read if it says something about the groups.
+    # The logged advantage is read if it reveals the groups.
     logged: dict[str, Kind] = {filled.logged_column: "number"} if filled.logged_column else {}
     extra = {name: kind for name, kind in {**binding.carried, **logged}.items() if name not in kinds}
     derived = {} if schema is None else schema.derive
@@ -192,7 +192,7 @@ def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Pla
 
 
 def united(parts: Mapping[str, Request], by: str) -> Request:
-    """One request for all that several plans read and the column that divides their rows; what only some of them read may be missing."""
+    """One request for the columns of several plans and of --plan-by; columns that only some plans read may be missing."""
     kinds: dict[str, Kind] = {by: "key"}
     for field_ in (field_ for request in parts.values() for field_ in request.fields):
         if kinds.setdefault(field_.name, field_.kind) == "key":
@@ -211,12 +211,12 @@ def united(parts: Mapping[str, Request], by: str) -> Request:
 def _for_checks(
     names: Sequence[str], filled: Filled, rule: Rule, rewards: Sequence[str], roles: Mapping[str, str], *, warn: bool
 ) -> ForChecks:
-    """The columns that only the checks look at; without `warn` those that only serve warnings are left out."""
+    """The columns that only the checks read; without `warn`, not those that are read only for warnings."""
     binding, schema, key, named = filled.binding, filled.schema, rule.key, rule.named_columns
     repeats = () if schema is None else schema.repeats
     steps = [name for name in STEPS if name in names and name not in repeats]
     if TIME in steps and TIME not in (*key, *named) and _differs_in_every_row(filled.tables[0], TIME):
-        steps.remove(TIME)  # it would be read for nothing
+        steps.remove(TIME)  # it is the time of each row, and separates nothing
     sample = next((name for name in SAMPLE_IDS if warn and name in names), "")
     by_text = not binding.group and len(key) == 1 and key[0] in GROUP_TIERS[-1]
     ids = [name for name in ROW_IDS if by_text and name in names]
@@ -225,10 +225,10 @@ def _for_checks(
     found = ForChecks(steps, sample, ids, rollouts, (), ())
     derived, no_prompts = ((), ()) if schema is None else (schema.derive, schema.no_prompts)
     if not binding.compare_prompts or "rollout" in roles or {*key} & {*derived}:
-        return found  # the steps of a rollout may each have a prompt of their own
+        return found  # each step of a rollout may have its own prompt
     if prompts := prompt_columns([name for name in names if name not in no_prompts], key):
         return found._replace(prompts=prompts)
-    # A key that was named, that a known tool writes, or that is a prompt itself, is trusted without other texts.
+    # Other texts are not compared if the key was named, comes from a known tool, or is a prompt itself.
     if not warn or binding.group or not {*key} & {*GROUP_TIERS[0]}:
         return found
     marks = [mark.column for mark in filled.marks]
@@ -243,7 +243,7 @@ def _differs_in_every_row(table: Table, name: str) -> bool:
 
 
 def columns_of_roles(binding: Binding, *plans: Plan) -> dict[str, str]:
-    """The column of each extra quantity: all that the plans need, and optional ones that were named."""
+    """The column of each extra quantity: those that the plans need, and optional ones that were named."""
     missing = {role: plan.reader(role) for plan in plans for role in plan.needs if role not in binding.roles}
     if missing:
         what = "; ".join(f"{reader} needs {ROLES[role].meaning}" for role, reader in missing.items())
@@ -254,7 +254,7 @@ def columns_of_roles(binding: Binding, *plans: Plan) -> dict[str, str]:
 
 
 def _named_or_found(filled: Filled, names: Sequence[str]) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-    """The key, words on how it was found, and the rewards; a single error lists all that is missing."""
+    """The key, a note on how it was found, and the rewards; one error lists everything that is missing."""
     binding = filled.binding
     group, note = tuple(dict.fromkeys(binding.group)), f"group = {', '.join(dict.fromkeys(binding.group))}"
     rewards = binding.rewards
@@ -293,13 +293,13 @@ def _named_or_found(filled: Filled, names: Sequence[str]) -> tuple[tuple[str, ..
 
 
 def _listed(names: Sequence[str], likely: str) -> str:
-    """Some of the columns, likely ones first."""
+    """The first columns, likely ones before others."""
     ordered = sorted(names, key=lambda name: re.search(likely, name, re.IGNORECASE) is None)
     return ", ".join(ordered[:LISTED]) + (", ..." if len(names) > LISTED else "")
 
 
 def _near(tables: Sequence[Table]) -> str:
-    """A hint: which schemas nearly fit the first file, and where to read more."""
+    """A hint: which schemas nearly match the first file, and where to read more."""
     if log := log_of_steps(tables):
         return f"; {log}"
     if not tables or not isinstance(tables[0], FileTable):
@@ -310,7 +310,7 @@ def _near(tables: Sequence[Table]) -> str:
 
 
 def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag: str) -> str | None:
-    """The known name in the first tier that has any, or None; several names in a tier are an error."""
+    """The first tier's known name, or None; two known names in one tier are an error."""
     for tier in tiers:
         candidates = [name for name in tier if name in names]
         if len(candidates) > 1:
