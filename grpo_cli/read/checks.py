@@ -223,9 +223,10 @@ def last_blocks(groups: Groups) -> None:
     """Refuse a last block with too few rows, unless --partial decides."""
     if groups.short is not None and groups.dropped is None:
         code = int(np.argmax(groups.short))
+        rows = int(sizes(groups.coded)[code])
         raise DataError(
-            f"{groups.columns.place(int(groups.coded.first[code]))}: the last block is of {sizes(groups.coded)[code]}, "
-            f"not of {groups.rule.size} rows",
+            f"{groups.columns.place(int(groups.coded.first[code]))}: the last block has {rows} row{'s' * (rows != 1)}, "
+            f"not {groups.rule.size}",
             "--partial keep or --partial drop says what to do with it",
         )
 

@@ -171,7 +171,7 @@ def lone_rollouts(groups: Groups) -> Sequence[str]:
         return ()
     if parts_of_each(groups.coded, groups.rollouts).max() > 1 or groups.rollouts.size == len(groups.coded.codes):
         return ()
-    what = f"each group holds the rows of one rollout (by {_shown(groups)}), which are compared with each other alone"
+    what = f"each group has the rows of one rollout (by {_shown(groups)}), compared only with each other"
     return [f"{what}: name the prompt with --group"]
 
 
@@ -220,8 +220,8 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
         cures = f"--rollout {name} counts each rollout once, --rollout none says that rows are rollouts"
         equal = not _vary(rollouts, rewards).any() and _vary(groups.coded, rewards).any()
         if equal and request.binding.rollouts == "once":
-            wrong = f"{_in_rows(groups, rollouts)}, if {name} is what it is called:"
-            raise DataError(f"{wrong} it comes back inside groups, always with the same reward", cures)
+            wrong = f"{_in_rows(groups, rollouts)}, if {name} is what its name says:"
+            raise DataError(f"{wrong} it repeats inside groups, always with the same reward", cures)
         warnings.append(f"several rows of a group share a {name}: {cures}")
     return warnings if request.warn else ()
 

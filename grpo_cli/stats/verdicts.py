@@ -183,7 +183,7 @@ def _lower_is_better(facts: Mapping[str, Any]) -> Iterator[str]:
     for name, column in facts["rewards"].items():
         last = re.split(r"[._/\s-]", name.lower())[-1]
         if last in ERRORS and column["weight"] > 0 and column["count"] and 0 <= column["min"] < column["max"]:
-            yield f"{name} looks like an error, of which less is better: --reward {name}=-1 turns it round."
+            yield f"{name} looks like an error, where lower is better: --reward {name}=-1 flips its sign."
 
 
 def _against(facts: Mapping[str, Any]) -> Iterator[str]:
