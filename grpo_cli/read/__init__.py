@@ -8,10 +8,14 @@ group(columns, rule)           -> Groups    the group and the batch of every row
 check(groups, CHECKS)          -> warnings  errors stop the run here; each check is a function           checks
 Narrow.of(groups, warnings)    -> Narrow    the table that the engine computes from                      narrow
 
-`build_table.read` does the last four. A step returns its results and never changes its arguments. In addition,
-`prompt_check` and `repeated_draws` recognise groups that merge several, `derived_columns` has the columns that a schema
-computes from others, `known_names` the names that columns are found by, `hints` what a message offers where none was
-found; `excerpts` and `texts` fetch texts later.
+`build_table.read` does the last four. A step returns its results and never changes its arguments.
+
+How a column is chosen: by a flag, else by the schema of the files (`apply_schema`), else by a well-known name
+(`known_names`); if nothing fits, `hints` suggests flags. `derived_columns` computes the columns that a schema derives.
+How a row gets its group: rows with equal keys are a group, cut further by `within` or into blocks; `rollouts` finds rows
+that are parts of one rollout. Which checks exist: `checks.CHECKS` lists them all. Those that need more code than a
+function live in `prompt_check` (does a group hold several prompts?), `repeated_draws` (was a prompt sampled several
+times?) and `rollouts`. `excerpts` and `texts` fetch texts later, and `pairs` matches the rows of two inputs.
 
 A row is a line of the input, a rollout a sampled trajectory (a row, or several with the same `rollout` id), a group the
 rollouts of one draw of one prompt. To add a check, write a function of `Groups` and add it to `CHECKS`.

@@ -1,4 +1,4 @@
-"""What a schema adds to the flags: the key, the rewards and the rest of a Binding, wherever no flag says otherwise."""
+"""What a schema adds to the flags: the key, the rewards and the rest of a Binding, unless a flag says otherwise."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from grpo_cli.values.cells import Field, canonical
 from grpo_cli.values.paths import PARENT
 
 _EMPTY: Final = ("", "[]", "{}")
-SHOWN: Final = 40  # characters of a value that a message shows
+SHOWN: Final = 40  # characters of a value in a message
 
 
 def recognise(files: Sequence[FileTable], binding: Binding, over: OverTables = map) -> list[FileTable]:
-    """The files as their schema reads them: one row per rollout, also if a record holds a list of rollouts.
+    """The files as their schema reads them: one row per rollout, even if a record contains a list of rollouts.
 
     `over` looks at each file.
     """
@@ -67,7 +67,7 @@ def _path_of(table: FileTable, binding: Binding) -> str:
 
 
 def _list_columns(table: FileTable, path: str, rewards: tuple[str, ...]) -> FileTable:
-    """A typed file with a column of lists of objects: a row for each object, in the group of its record."""
+    """A typed file with a list of objects per record: one row per object, grouped by record."""
     if not table.format.holds_lists or path.count("[]") > 1:
         cure = "write the records as JSON lines"
         raise DataError(f"{table.name}: {table.format.name} has no {path} that can be read", cure)
@@ -76,7 +76,7 @@ def _list_columns(table: FileTable, path: str, rewards: tuple[str, ...]) -> File
 
 
 def _at_path(table: FileTable, path: str) -> FileTable:
-    """JSON with a row for each object of a list. The list is its group, unless the file holds no other list."""
+    """JSON with one row per object of a list. The list is the group, unless it is the only list of the file."""
     inside = registry.nested(table.format, path)
     schema = Schema(
         name="path", title=f"objects at {path}", tool="", layout=NESTED, source="",
@@ -86,7 +86,7 @@ def _at_path(table: FileTable, path: str) -> FileTable:
 
 
 def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
-    """A schema for an unknown file whose records each have a list of rewards; None if rewards are numbers."""
+    """A made-up schema for a file whose records have lists of rewards; None if rewards are numbers."""
     names = binding.rewards or next(((name,) for tier in REWARD_TIERS for name in tier if name in table.columns()), ())
     if not names or not table.format.holds_lists:
         return None
@@ -116,36 +116,36 @@ def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Tables and flags after the schema has filled in what the flags leave open."""
+    """The flags, with everything that they leave open filled in by the schema."""
 
     tables: Sequence[Table]
     binding: Binding
     schema: Schema | None = None
     notes: tuple[str, ...] = ()
-    key_words: str = ""  # the key in the words of the schema
-    marks: tuple[Unscorable, ...] = ()  # those whose column exists
-    rollouts: tuple[str, ...] = ()  # the columns with the id of the rollout that exist
+    key_words: str = ""  # the key as the schema describes it
+    marks: tuple[Unscorable, ...] = ()  # marks of rows without a reward, if their column exists
+    rollouts: tuple[str, ...] = ()  # columns with the rollout id, if they exist
 
     @property
     def logged_column(self) -> str:
-        """The column of the logged advantage, if the baseline or the group size follows from it; otherwise empty."""
+        """The column of the logged advantage, if it reveals the baseline or the group size; otherwise empty."""
         tells = self.schema is not None and (self.schema.centred or self.schema.one_size)
         return self.schema.advantage if self.schema is not None and tells else ""
 
     def declared_unscorable(self, columns: Mapping[str, pl.Series], rewards: Sequence[str]) -> pl.Series | None:
-        """The rows that have no reward according to the schema; None if the schema declares no such rows."""
+        """The rows without a reward according to the schema; None if it declares none."""
         if self.schema is None:
             return None
         rows = [_in_state(columns[mark.column], mark) for mark in self.marks if mark.column in columns]
         if self.schema.missing:
             no_number = pl.all_horizontal(pl.all().is_null() | ~pl.all().is_finite())
             rows += [pl.DataFrame([columns[name] for name in rewards]).select(no_number).to_series()]
-        named = [mask.alias(str(at)) for at, mask in enumerate(rows)]  # the reward itself may be a mark
+        named = [mask.alias(str(at)) for at, mask in enumerate(rows)]  # one column may serve twice
         return None if not rows else pl.DataFrame(named).select(pl.any_horizontal(pl.all())).to_series()
 
 
 def apply_schema(tables: Sequence[Table], binding: Binding, plan: Plan) -> Filled:
-    """Fill in what the flags leave open, from the schema of the files."""
+    """Fill in from the schema of the files what the flags leave open."""
     known = [table for table in tables if isinstance(table, FileTable | FrameTable) and table.schema is not None]
     schema = known[0].schema if known else None
     if schema is None:
@@ -212,7 +212,7 @@ def _rewards(schema: Schema, table: FileTable | FrameTable) -> tuple[str, ...]:
 
 
 def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: bool) -> tuple[str, ...]:
-    """The columns of the key that exist; the last column has to. A single file needs no file column."""
+    """The existing columns of the key; the last one must exist. A single file needs no file column."""
     if schema.blocks and binding.group_size is None:
         cure = "give --group-size N, the number of rollouts of a prompt"
         raise DataError(f"a {schema.title} names no prompt: groups are blocks of rows", cure)
@@ -221,14 +221,14 @@ def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: b
 
 
 def _there(schema: Schema, name: str, names: Collection[str]) -> bool:
-    """Whether the files have a column, or the source that the schema derives it from."""
+    """Whether the files have a column, or the one that it is derived from."""
     derived = schema.derive.get(name)
     source = name if derived is None else derived.source
     return source in OWN or source == PARENT or source in names or source.split(".")[0] in names
 
 
 def _in_state(column: pl.Series, mark: Unscorable) -> pl.Series:
-    """Which rows of a column are in the state that marks a missing reward."""
+    """The rows whose state marks a missing reward."""
     if mark.state == "null":
         return column.is_null()
     text = canonical(column).str.strip_chars('"').fill_null("" if mark.state == "filled" else "?")

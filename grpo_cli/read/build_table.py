@@ -1,6 +1,6 @@
-"""From tables to rows that know their group: the steps of `read` in order; with --plan-by for the rows of each value.
+"""From tables to rows that know their group: the steps of `read` in order, and the same for each part of --plan-by.
 
-All parts are read together, and from there on each is a run of its own.
+The columns of all parts are read together; from then on, each part is processed like a run of its own.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from grpo_cli.values.cells import canonical
 from grpo_cli.values.key_text import plain
 from grpo_cli.values.paths import absent
 
-NULL: Final = "null"  # the rows without a value
-LISTED: Final = 10  # values that a message lists
-ALIKE: Final = 0.8  # of two values of which one may be the other, misspelt
+NULL: Final = "null"  # the name of the part without a value
+LISTED: Final = 10  # values listed in a message
+ALIKE: Final = 0.8  # similarity from which one value may be a misspelling of another
 
 
 def read(
@@ -45,9 +45,9 @@ def read(
     checks: Sequence[Check] = CHECKS,
     known: Coded | None = None,
 ) -> Narrow:
-    """Read what the plan needs and group the rows; without `warn` suspicious groups are not looked for.
+    """Read what the plan needs and group the rows; without `warn`, suspicious groups are not looked for.
 
-    `over` reads each table. The rows may have the keys of the `known` ones, which were numbered before.
+    `over` reads each table. If the keys equal those of `known`, its numbering is used again.
     """
     columns = read_columns(tables, binding, plan, warn=warn, over=over)
     groups = with_rollouts(group(columns, columns.request.rule, known))
@@ -56,9 +56,9 @@ def read(
 
 @contextmanager
 def rewards_before_outputs(tables: Sequence[Table], binding: Binding, plan: Plan) -> Iterator[None]:
-    """Where an output is refused and a reward is not there either, it is the reward that is said: --force would not help.
+    """If an output is refused and the reward is missing as well, report the reward: --force would not help.
 
-    A reward that no head shows may still stand further on in a file; only then the columns are read.
+    A reward that no head shows may still occur later in a file: only then are the columns read.
     """
     try:
         yield
@@ -74,9 +74,9 @@ def rewards_before_outputs(tables: Sequence[Table], binding: Binding, plan: Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The column that divides the rows, and how each part is computed: the plan, and which columns it reads.
+    """The column that divides the rows, and for each part its plan and the columns it reads.
 
-    Each value is a part of its own, except for values in `together`, which maps them to the name of their part.
+    Each value is a part, except values in `together`, which maps them to the name of their part.
     """
 
     column: str
@@ -94,16 +94,16 @@ class Parts:
         return self.together.get(value if value in {*self.plans, *self.together} else OTHERS, value)
 
     def name(self, part: str) -> str:
-        """The plan of a part; that of all others where it has none of its own."""
+        """The plan of a part; the plan for all others if it has none of its own."""
         return part if part in self.plans else OTHERS
 
 
 def read_parts(
     tables: Sequence[Table], parts: Parts, *, warn: bool = True, over: OverTables = map
 ) -> tuple[list[Narrow], tuple[str, ...]]:
-    """The same of each part of the rows, as if the others were not there; and the warnings that are not about a part.
+    """The same for each part of the rows, as if there were no others; and the warnings that concern no single part.
 
-    A key is only that of rollouts where it is so in every part: one of them may have a single prompt with a single row.
+    Groups of one row are refused only if every part has nothing else: one part may have a single prompt with one row.
     """
     whole, of_parts = columns_of_parts(tables, parts, warn=warn, over=over)
     warnings = (*check(group(whole, Rule()), CHECKS_OF_FILES), *_misspelt(parts, whole.values[parts.column]))
@@ -129,9 +129,9 @@ def read_parts(
 def columns_of_parts(
     tables: Sequence[Table], parts: Parts, *, warn: bool = True, over: OverTables = map
 ) -> tuple[Columns, Iterator[Columns]]:
-    """Read each column once; the columns of all rows, and those of each part in the order in which values appear.
+    """Read each column once: the columns of all rows, and those of each part, in order of first appearance.
 
-    A plan that no row has may need columns that the files do not have.
+    A plan that no row uses may need columns that the files lack.
     """
     requests: dict[str, Request] = {}
     refused: dict[str, GrpoError] = {}
@@ -154,12 +154,12 @@ def columns_of_parts(
             raise refused[name]
     for value in values:
         _refuse_absent(whole, whole.request.parts[parts.name(value)])
-    each = enumerate(values)  # the columns of a part are copied when it is its turn
+    each = enumerate(values)  # the columns of a part are copied only when it is its turn
     return whole, (_part(whole, value, np.flatnonzero(codes == at), parts.name(value)) for at, value in each)
 
 
 def _values(column: pl.Series, parts: Parts) -> tuple[list[str], Codes]:
-    """The parts in the order in which they appear, values as texts; and the number of its part for every row."""
+    """The names of the parts in order of first appearance, and the number of the part of every row."""
     coded = encode([column], len(column))
     texts = _texts(column.gather(coded.first))
     if taken := {*parts.together.values()} & {*texts}:
@@ -171,13 +171,13 @@ def _values(column: pl.Series, parts: Parts) -> tuple[list[str], Codes]:
 
 
 def _texts(values: pl.Series) -> list[str]:
-    """Values as the names of plans have them."""
+    """Values as texts, as the names of plans are written."""
     texts = values if values.dtype == pl.String else canonical(values).str.strip_chars('"')
     return texts.fill_null(NULL).to_list()
 
 
 def _misspelt(parts: Parts, column: pl.Series) -> list[str]:
-    """Warn of a value with a plan that no row has, where nearly that value has the plan of all others."""
+    """Warn of a plan for a value that no row has, if a similar value gets the plan for all others."""
     if OTHERS not in parts.plans:
         return []
     seen = _texts(column.unique(maintain_order=True))
@@ -192,7 +192,7 @@ def _misspelt(parts: Parts, column: pl.Series) -> list[str]:
 
 
 def _no_plan(parts: Parts, without: Mapping[str, int], unused: Sequence[str]) -> DataError:
-    """The error that lists values without a plan with their rows, and the plans that no row has: one may be misspelt."""
+    """The error that lists values without a plan and plans without rows: one may be misspelt."""
     shown = [f"{plain(value)} ({count:,} row{'s' * (count != 1)})" for value, count in without.items()]
     more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
     have = "a value has" if len(shown) == 1 else f"{len(shown)} values have"
@@ -205,15 +205,15 @@ def _no_plan(parts: Parts, without: Mapping[str, int], unused: Sequence[str]) ->
 
 
 def _refuse_absent(whole: Columns, request: Request) -> None:
-    """Refuse a column that a plan with rows needs, and that no file has."""
+    """Refuse a column that no file has, if a plan with rows needs it."""
     names = {name for table in whole.tables for name in table.columns()}
-    for name in {read.name for read in request.chosen.fields} - request.chosen.optional:
+    for name in {read.name for read in request.fields} - request.optional:
         if whole.values[name].dtype == pl.Null and not {name, name.partition(".")[0]} & names:
             raise absent(name, whole.tables[0].name, whole.tables[0].columns())
 
 
 def _part(whole: Columns, value: str, rows: Index, name: str) -> Columns:
-    """The columns of some rows that the request of their plan asks for."""
+    """The columns of a part: those that the request of its plan names, in its rows."""
     request = whole.request.parts[name]
-    values = {read.name: whole.values[read.name].gather(rows) for read in request.chosen.fields}
+    values = {read.name: whole.values[read.name].gather(rows) for read in request.fields}
     return replace(whole, request=replace(request, by=whole.request.by, value=value), values=values, rows=rows)

@@ -1,7 +1,6 @@
-"""Checks of rows and their groups. A check is a function of the groups that raises, or returns warnings.
+"""Checks of rows and groups. A check is a function that takes the groups and raises an error or returns warnings.
 
-`CHECKS` sets their order: if a file has several errors, that of the first check is raised. Checks that need scored rows
-are at the end.
+`CHECKS` lists them in order: the first error wins. Checks that need scored rows are at the end of this file.
 """
 
 from __future__ import annotations
@@ -18,7 +17,18 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Alone
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.columns import Columns
-from grpo_cli.read.group_keys import SHOWN, Coded, ascending, encode, refuse_missing, sizes, spanning, usual, within
+from grpo_cli.read.group_keys import (
+    SHOWN,
+    Coded,
+    ascending,
+    encode,
+    parts_of_each,
+    refuse_missing,
+    sizes,
+    spanning,
+    usual,
+    within,
+)
 from grpo_cli.read.groups import Groups, is_one_dataset
 from grpo_cli.read.hints import inside_of_record
 from grpo_cli.read.known_names import CONVERSATIONS, DRAW_LIKE, OWN_STEP, PROMPT_TEXTS, TIME
@@ -37,8 +47,8 @@ from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.key_text import cut, plain
 
 Check = Callable[[Groups], Sequence[str] | None]
-SHOWN_VALUE: Final = 40  # characters of a value of --plan-by
-LARGEST: Final = 1e100  # of rewards: up to here sums of squares and cubes, also after weights and shaping, stay finite
+SHOWN_VALUE: Final = 40  # characters of a --plan-by value in a message
+LARGEST: Final = 1e100  # reward: up to here sums of squares and cubes stay finite, even after weights and shaping
 
 
 def check(groups: Groups, checks: Sequence[Check]) -> tuple[str, ...]:
@@ -50,14 +60,14 @@ def check(groups: Groups, checks: Sequence[Check]) -> tuple[str, ...]:
 
 
 def ids_beside_a_text(groups: Groups) -> None:
-    """A text is the key only if no id beside it repeats differently: equal texts may be different prompts."""
-    columns, chosen = groups.columns, groups.columns.request.chosen
-    for name in chosen.rivals:
+    """Refuse a text as the key if an id beside it groups the rows differently: equal texts may be different prompts."""
+    columns, request = groups.columns, groups.columns.request
+    for name in request.for_checks.ids:
         by_id = encode([columns.values[name]], columns.height)
         if by_id.size < columns.height and not by_id.codes.equals(
-            encode([columns.values[name] for name in chosen.group], columns.height).codes
+            encode([columns.values[name] for name in request.key], columns.height).codes
         ):
-            names = ", ".join((*chosen.group, name))
+            names = ", ".join((*request.key, name))
             raise DataError(f"several columns could be the group key: {names}", "choose with --group NAME")
 
 
@@ -68,7 +78,7 @@ def missing_keys(groups: Groups) -> None:
 
 
 def one_record(groups: Groups) -> None:
-    """Refuse a single row whose key is a list or an object, but no chat: mostly a document with the rows inside."""
+    """Refuse a single row whose key is a list or an object that is no chat: usually a document with the rows inside."""
     columns = groups.columns
     for name in groups.rule.key if columns.height == 1 else ():
         key = columns.values[name]
@@ -83,12 +93,12 @@ def one_record(groups: Groups) -> None:
 
 
 def empty_keys(groups: Groups) -> None:
-    """Refuse a prompt as the key if it is empty in every row: nothing tells prompts apart."""
+    """Refuse a prompt as the key if it is empty in every row."""
     columns, rule = groups.columns, groups.rule
     prompts = [name for name in rule.key if name.partition(".")[0] in PROMPT_TEXTS]
     if rule.key_is_named or not prompts or groups.by_key.size == columns.height:
         return
-    first = groups.by_key.first  # of most files the very first key says that they are not empty
+    first = groups.by_key.first  # in most files the first key is not empty, and settles it
     texts = (canonical(columns.values[name].gather(rows)) for rows in (first.head(1), first) for name in prompts)
     if all(is_empty(text) for column in texts for text in column):
         wrong = f"{', '.join(prompts)} is empty in all {columns.height:,} rows: nothing tells prompts apart"
@@ -100,7 +110,7 @@ def empty_keys(groups: Groups) -> None:
 
 
 def silent_merge(groups: Groups) -> None:
-    """Refuse a key with rows in several steps or files, which may be several prompts, unless a flag decides."""
+    """Refuse a key that occurs in several steps or files, which may be several prompts, unless a flag decides."""
     columns, rule = groups.columns, groups.rule
     if rule.within is not None or not rule.key:
         return
@@ -125,7 +135,7 @@ def silent_merge(groups: Groups) -> None:
 
 
 def _merge_error(columns: Columns, what: str, rows: Sequence[int], cures: str) -> DataError:
-    """The error for keys with rows in several files, steps or batches; `rows` has a row of each key."""
+    """The error for keys that occur in several files, steps or batches; `rows` has a row of each key."""
     shown = ", ".join(columns.label(row) for row in rows[:SHOWN])
     more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
     keys = f"{len(rows)} group keys have" if len(rows) > 1 else "a group key has"
@@ -134,27 +144,27 @@ def _merge_error(columns: Columns, what: str, rows: Sequence[int], cures: str) -
 
 def comparable_steps(columns: Columns) -> list[str]:
     """Step-like columns that separate training steps; a `step` that varies inside rollouts counts their own steps."""
-    chosen = columns.request.chosen
-    rollout = chosen.roles.get("rollout")
+    request = columns.request
+    rollout = request.roles.get("rollout")
     varying = [
         name
-        for name in chosen.steps
+        for name in request.for_checks.steps
         if columns.values[name].n_unique() > 1 and (name not in DRAW_LIKE or _tells_draws_apart(columns, name))
     ]
     if rollout is None or OWN_STEP not in varying:
         return varying
-    coded = encode([columns.values[name] for name in (*chosen.group, rollout)], columns.height)
+    coded = encode([columns.values[name] for name in (*request.key, rollout)], columns.height)
     own = spanning(coded, columns.values[OWN_STEP])
     return [name for name in varying if name != OWN_STEP or not own]
 
 
 def _tells_draws_apart(columns: Columns, name: str) -> bool:
-    """Whether a column makes the sizes of groups at least as uniform as they were, without making single rows of them.
+    """Whether cutting by this column leaves group sizes at least as uniform, and not single rows.
 
-    Otherwise it numbers the rows of a draw, or says when each was written. A time may also be that of a part of a draw:
-    it counts only if other groups are between the parts of one.
+    Otherwise the column numbers the rows of a draw, or says when each was written. A time may also be that of a part of
+    a draw: it counts only if the rows of a group are not consecutive.
     """
-    coded = encode([columns.values[key] for key in columns.request.chosen.group if key != name], columns.height)
+    coded = encode([columns.values[key] for key in columns.request.key if key != name], columns.height)
     if name == TIME and coded.together:
         return False
     (_, before), (size, after) = map(usual, (coded, within(coded, [columns.values[name]])))
@@ -175,21 +185,21 @@ def several_prompts(groups: Groups) -> Sequence[str]:
 def several_draws(groups: Groups) -> Sequence[str]:
     """Warn of groups that may be several draws of a prompt, by their sizes, their order or the logged advantages."""
     columns, rule = groups.columns, groups.rule
-    request, schema = columns.request, columns.request.filled.schema
+    request, schema = columns.request, columns.request.schema
     if not request.warn or groups.mixed is not None or not rule.key or rule.size is not None or groups.cut_size:
         return ()
     if groups.rollouts is not None and groups.rollouts.size < columns.height:
-        return ()  # sizes and order of rows say nothing of draws
-    # The baseline of the logged advantage, if it can be computed from it.
+        return ()  # sizes and order of rows reveal nothing about draws
+    # The baseline of the logged advantages, if they reveal it.
     baseline = None
     if schema is not None and schema.centred and len(request.binding.rewards) == 1:
         logged = columns.logged_advantages(schema.advantage)
         baseline = None if logged is None else columns.rewards()[0] - logged
-    lie = Draws.of(groups.coded, baseline)
-    suspicion = lie.suspicion()
+    draws = Draws.of(groups.coded, baseline)
+    suspicion = draws.suspicion()
     if suspicion is None:
         same = f"all {columns.height:,} rows are one group: is {request.key_words} the same everywhere?"
-        return [f"{same} --group names another key"] if lie.is_one_group else []
+        return [f"{same} --group names another key"] if draws.is_one_group else []
     if not suspicion.is_proven:
         for name, kind in numberings(columns).items():
             numbers = columns.read(name)
@@ -197,14 +207,14 @@ def several_draws(groups: Groups) -> Sequence[str]:
                 return []
             if kind == "sample" and (size := size_by_samples(groups.coded, numbers)):
                 suspicion = Suspicion(f"{suspicion.reason}, and {name} restarts after {size}", size, is_proven=True)
-    return [suspicion.words(request.chosen.group, lie.sizes, named=bool(request.binding.group))]
+    return [suspicion.words(request.key, draws.sizes, named=bool(request.binding.group))]
 
 
 # --- blocks and sizes --------------------------------------------------------------------------------------
 
 
 def size_of_blocks(groups: Groups) -> None:
-    """A block has at least one row."""
+    """Refuse blocks without rows."""
     if groups.rule.size is not None and groups.rule.size < 1:
         raise UsageError(f"a block cannot have {groups.rule.size} rows", "--group-size takes 1 or more")
 
@@ -213,24 +223,22 @@ def last_blocks(groups: Groups) -> None:
     """Refuse a last block with too few rows, unless --partial decides."""
     if groups.short is not None and groups.dropped is None:
         code = int(np.argmax(groups.short))
+        rows = int(sizes(groups.coded)[code])
         raise DataError(
-            f"{groups.columns.place(int(groups.coded.first[code]))}: the last block is of {sizes(groups.coded)[code]}, "
-            f"not of {groups.rule.size} rows",
+            f"{groups.columns.place(int(groups.coded.first[code]))}: the last block has {rows} row{'s' * (rows != 1)}, "
+            f"not {groups.rule.size}",
             "--partial keep or --partial drop says what to do with it",
         )
 
 
 def other_sizes(groups: Groups) -> None:
-    """Refuse groups of another size than --expect-size."""
+    """Refuse groups whose size is not --expect-size."""
     columns, coded, expected = groups.columns, groups.coded, groups.columns.request.binding.expect_size
     if expected is None:
         return
     counts, unit = sizes(coded), "row"
     if groups.rollouts is not None and columns.request.plan.unit.take != "each":
-        counts, unit = (
-            np.bincount(coded.codes.gather(groups.rollouts.first).to_numpy(), minlength=coded.size),
-            "rollout",
-        )
+        counts, unit = parts_of_each(coded, groups.rollouts), "rollout"
     wrong = np.flatnonzero((counts != expected) & (True if groups.dropped is None else ~groups.dropped))
     if len(wrong):
         first, count = int(coded.first[int(wrong[0])]), counts[wrong[0]]
@@ -245,11 +253,13 @@ def other_sizes(groups: Groups) -> None:
 def only_singletons(groups: Groups) -> None:
     """Refuse a key whose groups all have a single row, if the plan compares the rows of a group."""
     request = groups.columns.request
-    plan, key_words, group = request.plan, request.filled.key_words, request.chosen.group
+    plan, key_words, group = request.plan, request.filled.key_words, request.key
     compares = plan.estimator.min_group > 1 and plan.baseline_level == "group" and plan.alone == Alone()
-    if not compares or request.binding.singletons_meant or groups.coded.size != _units(groups):
+    by_row = plan.unit.take == "each"
+    rewards = groups.columns.height if by_row or groups.rollouts is None else groups.rollouts.size
+    if not compares or request.binding.singletons_meant or groups.coded.size != rewards:
         return
-    unit = "row" if plan.unit.take == "each" else "rollout"
+    unit = "row" if by_row else "rollout"
     what = f"every group has a single {unit}" if groups.coded.size > 1 else f"there is a single {unit}"
     if {*group} & {*CONVERSATIONS}:
         raise DataError(
@@ -266,14 +276,6 @@ def only_singletons(groups: Groups) -> None:
         f"{what}: {key} may be an id of the rollout, not of the prompt",
         "name the prompt's column with --group, or say --singleton zero if there is one sample a prompt",
     )
-
-
-def _units(groups: Groups) -> int:
-    """The number of rewards to compare: of rows, or of rollouts if each counts once."""
-    columns, request = groups.columns, groups.columns.request
-    if request.plan.unit.take == "each" or groups.rollouts is None:
-        return columns.height
-    return groups.rollouts.size
 
 
 # --- batches -----------------------------------------------------------------------------------------------
@@ -304,7 +306,7 @@ def divided_groups(groups: Groups) -> None:
 
 
 def one_part_each(groups: Groups) -> None:
-    """Refuse a group with rows of several values of --plan-by: two plans would each see a part of it, or two keys are one."""
+    """Refuse a group with several values of --plan-by: two plans would each see a part of it, or two keys are the same."""
     columns, coded, by = groups.columns, groups.coded, groups.columns.request.by
     values = columns.values[by]
     if not (rows := spanning(coded, values)):
@@ -331,7 +333,7 @@ def one_part_each(groups: Groups) -> None:
 def huge_rewards(groups: Groups) -> None:
     """Refuse rewards whose squares overflow: all advantages of their groups would be 0 or NaN."""
     columns = groups.columns
-    for name in columns.request.chosen.rewards:
+    for name in columns.request.rewards:
         column = columns.values[name]
         ends: list[Any] = [column.min(), column.max()]
         if max((abs(end) for end in ends if end is not None), default=0.0) > LARGEST:
@@ -345,9 +347,9 @@ def huge_rewards(groups: Groups) -> None:
 
 
 def unusable_values(groups: Groups) -> None:
-    """Refuse an extra column of the plan that lacks a number in some row."""
+    """Refuse an extra column of the plan that has no usable value in some row."""
     columns = groups.columns
-    for role, name in columns.request.chosen.roles.items():
+    for role, name in columns.request.roles.items():
         own = role == "rollout" and name in columns.request.filled.rollouts  # a row without an id is a rollout
         for what, wrong in (
             () if own or (role == "length" and name == "equal") else _unusable(columns.values[name], role)
@@ -370,12 +372,12 @@ def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
 
 
 def repeated_samples(groups: Groups) -> Sequence[str]:
-    """Warn of groups that repeat a sample: rollouts may have been written twice."""
-    columns, chosen = groups.columns, groups.columns.request.chosen
-    if chosen.sample is None or chosen.sample in chosen.group:
+    """Warn if a group repeats a sample: rollouts may have been written twice."""
+    columns, sample = groups.columns, groups.columns.request.for_checks.sample
+    if not sample or sample in columns.request.key:
         return ()
-    twice = repeats(groups.coded, columns.values[chosen.sample])
-    words = f"{twice:,} rows repeat a {chosen.sample} inside their group: rollouts may have been written twice"
+    twice = repeats(groups.coded, columns.values[sample])
+    words = f"{twice:,} rows repeat a {sample} inside their group: rollouts may have been written twice"
     return (words,) if twice else ()
 
 
@@ -401,14 +403,14 @@ def broken_lines(groups: Groups) -> Sequence[str]:
 
 
 def empty_records(groups: Groups) -> Sequence[str]:
-    """Warn of records without rollouts: an empty list, null, or no such field."""
+    """Warn of records without rollouts: an empty list, null, or a missing field."""
     pairs = zip(groups.columns.tables, groups.columns.scans, strict=True)
     found = [(table.name, scanned.empty) for table, scanned in pairs if scanned.empty]
     return [f"{name}: {n:,} {'record has' if n == 1 else 'records have'} no rollouts" for name, n in found]
 
 
 def nothing_left(groups: Groups) -> None:
-    """Refuse a run whose rows were all dropped, as too few for a block."""
+    """Refuse a run if every row was dropped because its block was too short."""
     if groups.dropped is not None and groups.dropped.all():
         columns = groups.columns
         raise DataError(f"{columns.tables[0].name}: no rows", f"{columns.height:,} were dropped as too few for a block")
@@ -421,33 +423,40 @@ def unused_outcomes(groups: Groups) -> Sequence[str]:
 
 
 CHECKS: Final[tuple[Check, ...]] = (
+    # The key: is it the right column, and does every row have one?
     ids_beside_a_text,
     missing_keys,
     one_record,
     empty_keys,
+    # Groups that merge several, or parts of one rollout.
     silent_merge,
     size_of_blocks,
     last_blocks,
     unnamed_rollouts,
     several_prompts,
+    # Batches.
     unclear_batch,
     divided_groups,
+    # Rollouts of several rows.
     unequal_siblings,
     rows_counted,
     lone_rollouts,
     turns_in_order,
+    # Sizes.
     other_sizes,
     only_singletons,
+    # Values of rows.
     huge_rewards,
     unusable_values,
     repeated_samples,
+    # Files, and what only warns.
     broken_lines,
     empty_records,
     several_draws,
     nothing_left,
     unused_outcomes,
 )
-# What is said of files, or of all rows, is not said of each part.
+# With --plan-by these run once for all rows, not for each part.
 CHECKS_OF_FILES: Final[tuple[Check, ...]] = (broken_lines, empty_records, unused_outcomes)
 # In a part of a stream all rows may be dropped, and texts of --map may be missing.
 CHECKS_OF_STREAM: Final = tuple(check_ for check_ in CHECKS if check_ not in {nothing_left, unused_outcomes})
@@ -457,7 +466,7 @@ CHECKS_OF_STREAM: Final = tuple(check_ for check_ in CHECKS if check_ not in {no
 
 
 def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
-    """Stop at the first row without a finite reward, when the plan says so."""
+    """Stop at the first row without a finite reward, if the plan says so."""
     declared = narrow.declared_unscorable
     missing = ~scorable if declared is None or narrow.request.binding.missing_is_error else ~(scorable | declared)
     if plan.rewards.missing != "error" or not missing.any():
@@ -477,7 +486,7 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
 
 
 def refuse_singletons(plan: Plan, scored: pl.Series, narrow: Narrow) -> None:
-    """Stop at the first group with one scored row, when the plan says so."""
+    """Stop at the first group with one scored row, if the plan says so."""
     singletons = scored == 1
     if plan.alone.result != "error" or not singletons.any():
         return

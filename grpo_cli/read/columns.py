@@ -1,4 +1,4 @@
-"""Read the columns: row i of each is row i of the inputs, file after file. Texts of completions are never read here."""
+"""Read the columns: row i of each is row i of the inputs, file after file. Completions are never read here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.hints import absent_column
 from grpo_cli.read.known_names import REWARD_TIERS, STEPS
 from grpo_cli.read.memory import refuse_beyond_memory
-from grpo_cli.read.request import Request, choose, choose_columns, united
+from grpo_cli.read.request import Request, choose, choose_among, united
 from grpo_cli.read.tables import SHOWN, Binding, FileTable, Located, OverTables, Table, label
 from grpo_cli.values.cells import Field, as_number, canonical, joined_keys
 from grpo_cli.values.paths import Absent, absent
@@ -23,7 +23,7 @@ from grpo_cli.values.paths import Absent, absent
 
 @dataclass(frozen=True, kw_only=True)
 class Columns(Located):
-    """The columns of rows, and the request they answer."""
+    """The columns that were read, and the request."""
 
     request: Request
     values: Mapping[str, pl.Series]
@@ -36,33 +36,33 @@ class Columns(Located):
 
     @cached_property
     def declared_unscorable(self) -> pl.Series | None:
-        """The rows that have no reward according to the schema; None if the schema declares no such rows."""
-        return self.request.filled.declared_unscorable(self.values, self.request.chosen.rewards)
+        """The rows without a reward according to the schema; None if it declares none."""
+        return self.request.filled.declared_unscorable(self.values, self.request.rewards)
 
     def rewards(self) -> list[pl.Series]:
-        """The reward columns, null where the schema says that a row has no reward."""
-        rewards, unscorable = [self.values[name] for name in self.request.chosen.rewards], self.declared_unscorable
+        """The reward columns; null where the schema declares a row without a reward."""
+        rewards, unscorable = [self.values[name] for name in self.request.rewards], self.declared_unscorable
         if unscorable is None or not unscorable.any():
             return rewards
         return pl.select(pl.when(~unscorable).then(reward).alias(reward.name) for reward in rewards).get_columns()
 
     def logged_advantages(self, name: str) -> pl.Series | None:
-        """The logged advantages; None if there are none, or if they are not plain numbers."""
+        """The logged advantages; None if there are none or they are not plain numbers."""
         found = self.values.get(name)
         return found if found is not None and found.dtype == pl.Float64 else None
 
     def compact(self) -> Columns:
-        """The same columns, with texts that repeat as categories: for rows that are grouped several times."""
+        """The same columns with repeated texts as categories: for rows that are grouped several times."""
         return replace(self, values={name: _as_categories(column) for name, column in self.values.items()})
 
     def under(self, binding: Binding) -> Columns:
-        """The same columns with other flags, which need no further column."""
+        """The same columns under other flags, which must not need further columns."""
         old = self.request
-        new = choose(self.tables, binding, old.plan, warn=old.warn, names=old.chosen.names)
+        new = choose(self.tables, binding, old.plan, warn=old.warn, names=old.names)
         return replace(self, request=replace(new, by=old.by, value=old.value))
 
     def read(self, name: str) -> pl.Series:
-        """A column of keys that only some runs need; null where a file lacks it."""
+        """A further key column, read now if it was not; null where a file lacks it."""
         if name in self.values:
             return self.values[name]
         task = ReadColumns([Field(name, "key")], {name})
@@ -71,28 +71,29 @@ class Columns(Located):
         return column if self.rows is None else column.gather(self.rows)
 
     def label(self, row: int) -> str:
-        """The key of a row in words."""
-        names = dict.fromkeys((*self.request.rule.within_columns, *self.request.chosen.group))
+        """The key of a row, for messages."""
+        names = dict.fromkeys((*self.request.rule.within_columns, *self.request.key))
         return label(pl.DataFrame([self.values[name] for name in names]), row, row)
 
 
 def read_columns(
     tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool = True, over: OverTables = map
 ) -> Columns:
-    """Read what the plan and the grouping rule need; without `warn` suspicious groups are not looked for."""
+    """Read what the plan and the grouping rule need; without `warn`, suspicious groups are not looked for."""
     return read_requested(tables, choose(tables, binding, plan, warn=warn), over)
 
 
 def read_requested(tables: Sequence[Table], request: Request, over: OverTables = map) -> Columns:
     """Read the columns of a request; `over` reads each table.
 
-    A step-like column that only late lines have separates groups as well: if reading finds it, it is read, too.
+    Step-like columns also separate groups if they first occur late in a file: when the scan finds one, it is read, too.
     """
-    refuse_beyond_memory(tables, len(request.chosen.fields))
+    refuse_beyond_memory(tables, len(request.fields))
     try:
-        scans = list(over(ReadColumns(request.chosen.fields, request.chosen.optional), tables))
+        scans = list(over(ReadColumns(request.fields, request.optional), tables))
     except Absent as error:
-        flag = next((flag for flag, names in (("--reward", request.chosen.rewards), ("--group", request.chosen.group), ("--plan-by", (request.by,))) if error.column in names), "")  # fmt: skip
+        named = {"--reward": request.rewards, "--group": request.key, "--plan-by": (request.by,)}
+        flag = next((flag for flag, names in named.items() if error.column in names), "")
         raise (absent_column(error, flag, tables) if flag else error) from None
     frames = [scanned.frame for scanned in scans]
     lengths = tuple(map(len, frames))
@@ -102,48 +103,47 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
     ]
     late = with_late_names(request, [name for table in tables for name in table.columns()])
     if late is not None:
-        fields = [field for field in late.chosen.fields if field not in request.chosen.fields]
+        fields = [field for field in late.fields if field not in request.fields]
         with_some = [at for at, table in enumerate(tables) if {field.name for field in fields} & {*table.columns()}]
-        refuse_beyond_memory(tables, len(late.chosen.fields))
-        # A column that all tables have is read with them: a section of a file may have none of the others, but it still has rows.
-        first = next(field for field in request.chosen.fields if field.name not in request.chosen.optional)
-        again = ReadColumns([first, *fields], late.chosen.optional)
+        refuse_beyond_memory(tables, len(late.fields))
+        # They are read with a column that every table has: a section of a file may have rows and none of these columns.
+        first = next(field for field in request.fields if field.name not in request.optional)
+        again = ReadColumns([first, *fields], late.optional)
         for at, scanned in zip(with_some, over(again, [tables[at] for at in with_some]), strict=True):
             frames[at] = frames[at].hstack(scanned.frame.drop(first.name))
         request = late
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
-    values = {field.name: joined(_in_each(frames, field.name, lengths)) for field in request.chosen.fields}
-    # Their frames are in the values.
+    values = {field.name: joined(_in_each(frames, field.name, lengths)) for field in request.fields}
+    # Their columns are in `values` now.
     scans = [replace(scanned, frame=pl.DataFrame()) for scanned in scans]
     found = Columns(request=request, tables=tables, lengths=lengths, values=values, scans=scans, over=over)
     columns = with_outcomes(found)
-    if not (request.binding.rewards or request.parts):  # each part has a reward of its own
-        reward = columns.values[request.chosen.rewards[0]]
+    if not (request.binding.rewards or request.parts):  # each part has its own reward
+        reward = columns.values[request.rewards[0]]
         refuse_empty_reward(tables, reward.name, reward.null_count(), columns.height, over)
     return columns
 
 
 def with_late_names(request: Request, names: Iterable[str]) -> Request | None:
-    """The request with the names that reading found; None if there is nothing more to read."""
-    late = [name for name in dict.fromkeys(names) if name not in request.chosen.names]
+    """The request with the names that the scan found; None if there is nothing more to read."""
+    late = [name for name in dict.fromkeys(names) if name not in request.names]
     if not {*STEPS} & {*late}:
         return None
     if request.parts:
         return united({name: with_late_names(part, names) or part for name, part in request.parts.items()}, request.by)
-    known, named = [*request.chosen.names, *late], request.rule.named_columns
-    return replace(request, chosen=choose_columns(request.filled, request.plan, known, named, warn=request.warn))
+    return choose_among([*request.names, *late], request.filled, request.flags, request.plan, warn=request.warn)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadColumns:
-    """A task that reads columns of a table; it can also run on sections of the file."""
+    """A task that reads columns of a table, or of a section of its file."""
 
     fields: Sequence[Field]
     optional: Collection[str]  # a table may lack these
 
     def __call__(self, table: Table) -> Scanned:
-        """Read the columns; in a section, a column that no row has is null."""
+        """Read the columns; in a section, missing columns are null."""
         if not (isinstance(table, FileTable) and isinstance(table.source, Section)):
             return columns_of(table, self.fields, self.optional)
         found = columns_of(table, self.fields, {field.name for field in self.fields})
@@ -151,7 +151,7 @@ class ReadColumns:
         return found.with_frame(found.frame.with_columns(pl.lit(None).alias(name) for name in missing))
 
     def joined(self, table: FileTable, parts: Sequence[Scanned]) -> Scanned:
-        """Join the sections of a file; a column that no section has is an error, unless it is optional."""
+        """Join the sections of a file; a column that no section has is an error unless it is optional."""
         columns = []
         for field in self.fields:
             found = [part.frame[field.name] for part in parts]
@@ -173,7 +173,7 @@ class ReadColumns:
 
 
 def columns_of(table: Table, fields: Sequence[Field], optional: Collection[str]) -> Scanned:
-    """The columns of these fields in a table; only `optional` columns may be missing."""
+    """Read these fields of a table; only `optional` columns may be missing."""
     heads = {*table.columns()}
     missing = {name for name in optional if name not in heads and name.split(".")[0] not in heads}
     while True:
@@ -186,7 +186,7 @@ def columns_of(table: Table, fields: Sequence[Field], optional: Collection[str])
 
 
 def _in_each(frames: Sequence[pl.DataFrame], name: str, lengths: Sequence[int]) -> list[pl.Series]:
-    """A column taken out of each frame; null where a frame lacks it."""
+    """Take a column out of each frame; null if a frame lacks it."""
     return [
         frame.drop_in_place(name) if name in frame.columns else pl.Series(name, [None] * length, pl.Null)
         for frame, length in zip(frames, lengths, strict=True)
@@ -194,37 +194,40 @@ def _in_each(frames: Sequence[pl.DataFrame], name: str, lengths: Sequence[int]) 
 
 
 def joined(parts: Sequence[pl.Series]) -> pl.Series:
-    """A column of all files, whatever its types there."""
+    """A column of all files, which may have different types."""
     return parts[0] if len(parts) == 1 else joined_keys(parts[0].name, parts).rechunk()
 
 
 def _as_categories(column: pl.Series) -> pl.Series:
-    """A column of texts that stores equal texts once; mostly distinct texts, and other types, stay as they are."""
+    """A text column that stores equal texts once; unchanged if most texts are distinct or it is no text."""
     if column.dtype != pl.String or 2 * column.to_frame().select(pl.all().approx_n_unique()).item() > len(column):
         return column
     return column.cast(pl.Categorical(pl.Categories.random()))
 
 
 def with_outcomes(columns: Columns) -> Columns:
-    """The columns with texts in the place of rewards converted to numbers by --map."""
+    """The columns with texts as rewards converted to numbers by --map."""
     outcomes = columns.request.binding.outcomes
     if not outcomes:
         return columns
-    unused = dict.fromkeys(outcomes)
-    counted = {name: _counted(columns, name, outcomes, unused) for name in columns.request.chosen.rewards}
-    return replace(columns, values={**columns.values, **counted}, unused=tuple(unused))
+    counted, used = {}, set[str]()
+    for name in columns.request.rewards:
+        counted[name], named = _counted(columns, name, outcomes)
+        used |= named
+    unused = tuple(text for text in outcomes if text not in used)
+    return replace(columns, values={**columns.values, **counted}, unused=unused)
 
 
-def _counted(columns: Columns, name: str, outcomes: Mapping[str, float], unused: dict[str, None]) -> pl.Series:
-    """A reward column with its texts converted to numbers, and removed from `unused`; an unknown text is an error."""
+def _counted(columns: Columns, name: str, outcomes: Mapping[str, float]) -> tuple[pl.Series, set[str]]:
+    """A reward column converted to numbers, and the --map texts that occur in it; an unknown text is an error."""
     column = columns.values[name]
     texts = canonical(column).str.strip_chars('"') if column.dtype != pl.String else column
     known: dict[str, float | None] = dict(outcomes)
-    numbers = {_float(text): text for text in outcomes}
+    numbers, used = {_float(text): text for text in outcomes}, set[str]()
     for text in texts.drop_nulls().unique(maintain_order=True):
         number = _float(text)
         named = text if text in outcomes or number is None else numbers.get(number, text)  # 1.0 is 1
-        unused.pop(named, None)
+        used.add(named)
         try:
             known[text] = outcomes[named] if named in outcomes else as_number(text)
         except ValueError:
@@ -235,7 +238,7 @@ def _counted(columns: Columns, name: str, outcomes: Mapping[str, float], unused:
                 raise DataError(wrong, cure) from None
             wrong = f"{columns.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
             raise DataError(wrong, f"add what it counts as: --map '{text[:SHOWN]}=NUMBER'") from None
-    return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64).alias(name)
+    return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64).alias(name), used
 
 
 def _float(text: str) -> float | None:
@@ -246,7 +249,7 @@ def _float(text: str) -> float | None:
 
 
 def refuse_empty_reward(tables: Sequence[Table], name: str, nulls: int, rows: int, over: OverTables) -> None:
-    """Refuse a reward column that was found by name and is mostly null, if another likely column is filled."""
+    """Refuse a reward that was found by name and is mostly null, if another likely column is mostly filled."""
     if 2 * nulls <= rows:
         return
     known = [candidate for tier in REWARD_TIERS for candidate in tier if candidate != name]

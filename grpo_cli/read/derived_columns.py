@@ -25,27 +25,24 @@ OWN: Final = frozenset({FILE, PATH})
 
 @dataclass(frozen=True, slots=True)
 class DerivedColumns:
-    """The columns of a table, with those that its schema derives from them."""
+    """The columns of a table, plus those that its schema derives from them."""
 
     schema: Schema
     path: str
     place: Place
 
     def scan(self, scan: Scan, fields: Sequence[Field]) -> Scanned:
-        """The columns of these fields, including derived ones; `scan` reads the columns of the file."""
-        sources = {field.name: self._source(field) for field in fields}
-        scans = _distinct([source for source in sources.values() if source.name not in OWN])
-        found = [scan(part) for part in scans if part] or [scan([])]
-        frames = [scan.frame for scan in found]
-        columns = []
-        for field in fields:
-            source = sources[field.name]
-            if source.name in OWN:
-                values = pl.repeat(self.path, frames[0].height, dtype=pl.String, eager=True).alias(source.name)
-            else:
-                values = _among(frames, source)
+        """The columns of these fields, including derived ones; `scan` reads columns of the file."""
+        sources = [self._source(field) for field in fields]
+        parts = _distinct([source for source in sources if source.name not in OWN])
+        scans = [scan(part) for part in parts]
+        read = {source: found.frame[source.name] for part, found in zip(parts, scans, strict=True) for source in part}
+        height, columns = scans[0].frame.height, []
+        for field, source in zip(fields, sources, strict=True):
+            is_path = source.name in OWN
+            values = pl.repeat(self.path, height, dtype=pl.String, eager=True) if is_path else read[source]
             columns.append(self._column(field, values).alias(field.name))
-        return found[0].with_frame(pl.DataFrame(columns or None, height=frames[0].height), *found)
+        return scans[0].with_frame(pl.DataFrame(columns or None, height=height), *scans)
 
     def _source(self, field: Field) -> Field:
         """The source column of a derived column, or the column itself."""
@@ -63,7 +60,7 @@ class DerivedColumns:
                 if field.kind == "number" and self.schema.letters
                 else values
             )
-        if made.total:  # only of lists that are not null, not empty and have no nulls
+        if made.total:  # null for lists that are null, empty or contain nulls
             whole = (values.list.len() > 0) & (values.list.len() == values.list.drop_nulls().list.len())
             return pl.select(pl.when(whole).then(values.list.sum())).to_series().cast(pl.Float64)
         if made.count:
@@ -77,7 +74,7 @@ class DerivedColumns:
         return as_number(value) if letter is None else letter
 
     def _parts(self, made: Derived, value: Any) -> float | None:
-        """The sum over the parts that have a value; None if no part has a value."""
+        """The sum over the parts with a value; None if no part has one."""
         parts: Mapping[Any, Any] = value if isinstance(value, dict) else dict(enumerate(value))
         if made.single and len(parts) > 1:
             names = ", ".join(map(str, parts))
@@ -97,7 +94,9 @@ class DerivedColumns:
     def _each(self, name: str, column: pl.Series, number: Callable[[Any], float | None]) -> pl.Series:
         """A number for every value that is not null, computed once for each distinct value."""
         values = column.to_list()
-        if isinstance(column.dtype, pl.Categorical):  # of JSON: values that are nested or of several types are text
+        if isinstance(
+            column.dtype, pl.Categorical
+        ):  # JSON values that are nested or of several types are stored as text
             values = [None if value is None else json.loads(value) for value in values]
         known: dict[Any, float | None] = {}
         numbers: list[float | None] = []
@@ -119,7 +118,7 @@ class DerivedColumns:
         return pl.Series(name, numbers, dtype=pl.Float64)
 
     def _matched(self, made: Derived, column: pl.Series) -> pl.Series:
-        """The part of a text that the pattern of the schema extracts."""
+        """The part of each text that the pattern of the schema extracts."""
         text = column if column.dtype == pl.String else canonical(column)
         part = text.str.extract(made.pattern)
         if made.otherwise is not None:
@@ -136,7 +135,7 @@ class DerivedColumns:
 
 
 def inside_of_texts(field: Field, head: str, texts: pl.Series, place: Place) -> pl.Series | None:
-    """The column at a dotted path into texts that are JSON objects; None if none of them has the field."""
+    """The column at a dotted path into texts that are JSON objects; None if no text has the field."""
     if texts.dtype != pl.String:
         return None
     found: dict[str, Any] = {}
@@ -161,7 +160,7 @@ def inside_of_texts(field: Field, head: str, texts: pl.Series, place: Place) -> 
 
 
 def _distinct(fields: Sequence[Field]) -> list[list[Field]]:
-    """Split fields so that each name occurs once in a scan; a column that is read as two kinds takes two scans."""
+    """Divide the fields among scans, in each of which a name occurs once: a column read as two kinds takes two scans."""
     parts: list[dict[str, Kind]] = [{}]
     for field in fields:
         for part in parts:
@@ -170,10 +169,3 @@ def _distinct(fields: Sequence[Field]) -> list[list[Field]]:
         else:
             parts.append({field.name: field.kind})
     return [[Field(name, kind) for name, kind in part.items()] for part in parts]
-
-
-def _among(frames: Sequence[pl.DataFrame], field: Field) -> pl.Series:
-    """The column that was read as the kind of the field."""
-    candidates = [frame[field.name] for frame in frames if field.name in frame.columns]
-    kinds = {"number": pl.Float64, "numbers": pl.List(pl.Float64)}
-    return next((column for column in candidates if column.dtype == kinds.get(field.kind)), candidates[0])

@@ -1,4 +1,4 @@
-"""Detect the schema of a file: each is compared with the column names and a few rows; the most specific match wins.
+"""Detect the schema of a file from its column names and a few rows; the most specific match wins.
 
 Detection is deterministic; two schemas that fit equally well are an error, never a guess.
 """
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from grpo_cli.formats.interface import Format
     from grpo_cli.read.tables import FileTable, FrameTable, OverTables
 
-_NEAR: Final = 3  # schemas that nearly fit, in a message
-_SPEAKING: Final = 2  # columns that have to match before a message names a schema
+_NEAR: Final = 3  # near matches in a message
+_SPEAKING: Final = 2  # matching columns from which a message names a schema
 _SCORED: Final = frozenset({"reward", "rewards", "score", "scores", "total_reward", "advantage", "advantages"})
 
 
@@ -37,7 +37,7 @@ class Match:
 
 
 def with_schema(files: Sequence[FileTable], choice: str | None, over: OverTables = map) -> list[FileTable]:
-    """The files as their common schema reads them; `choice` is the name of a schema, or `none`.
+    """The files as their common schema reads them; `choice` is the name of a schema or `none`.
 
     `over` looks at each file; afterwards its column names and number of rows are known.
     """
@@ -65,7 +65,7 @@ def with_schema(files: Sequence[FileTable], choice: str | None, over: OverTables
 
 
 def frame_with_schema(table: FrameTable, choice: str | None) -> FrameTable:
-    """The frame as its schema reads it: one of those with a row per rollout, since a frame has no others."""
+    """The frame as its schema reads it: only schemas with one row per rollout apply to frames."""
     if choice == NONE:
         return table
     if choice is None:
@@ -79,15 +79,15 @@ def frame_with_schema(table: FrameTable, choice: str | None) -> FrameTable:
 
 
 def _known(choice: str | None = None) -> list[Schema]:
-    """The schemas that a file may have: the one that is named, else all for which no package has to be imported.
+    """The schemas that a file may have: the named one, else all that need no import.
 
-    They are looked up here, not in a task on another machine, where neither packages nor files of schemas need be.
+    They are looked up here, not in a task on another machine, which may have neither the packages nor the files.
     """
     return [*schemas().at_hand.values()] if choice is None else [schema(choice)]
 
 
 def _looked_at(table: Any, known: Sequence[Schema], *, is_named: bool) -> tuple[FileTable, Schema | None]:
-    """A file, with its column names and number of rows looked up, and its schema."""
+    """A file, whose column names and number of rows are now known, and its schema."""
     found = known[0] if is_named and known else _schema_of(table, known)
     if found is not None:
         _refuse(found, table)
@@ -103,7 +103,7 @@ def _schema_of(table: FileTable | FrameTable, known: Sequence[Schema]) -> Schema
 
 
 def _likely(known: Iterable[Schema], names: Collection[str]) -> list[Schema]:
-    """The schemas whose top-level names all exist: most tables need no closer look."""
+    """The schemas whose top-level names all exist: for most tables there are none."""
     here = {*names}
     return [one for one in known if _heads(tuple(one.fields)) <= here]
 
@@ -114,7 +114,7 @@ def _heads(fields: tuple[str, ...]) -> frozenset[str]:
 
 
 def _best(candidates: Sequence[Match], name: str) -> Schema | None:
-    """The schema that fits best, or None; two that fit equally well are an error."""
+    """The best match, or None; two equally good ones are an error."""
     fitting = [match for match in candidates if not match.against]
     if not fitting:
         return None
@@ -136,14 +136,14 @@ def _refuse(chosen: Schema, table: FileTable) -> None:
 
 
 def _can_hold(known: Format, layout: str) -> bool:
-    """Whether a record of the format has room for the rollouts of a layout."""
+    """Whether a record of the format can contain the rollouts of a layout."""
     if layout == NESTED:
         return known.holds_objects
     return known.holds_lists if layout in LISTED else True
 
 
 def nearly(table: FileTable) -> list[Match]:
-    """Schemas with a single reason against them, best first, without those that are refused anyway."""
+    """Schemas with a single mismatch, best first, except those that are refused anyway."""
     sample = table.sample()
     candidates = (_match(known, sample) for known in _known())
     fitting = (match for match in candidates if match.schema.layout not in REFUSED and len(match.by) >= _SPEAKING)
@@ -160,7 +160,7 @@ def explained(name: str) -> dict[str, Any]:
     source = registry.as_text(pinned(name))
     known = registry.of(source)
     sample = Sample.of(source, known, known.columns(source))
-    candidates = [_match(one, sample) for one in schemas().values()]  # this is a listing, so packages are imported
+    candidates = [_match(one, sample) for one in schemas().values()]  # a listing may import packages
     fitting = sorted((match for match in candidates if not match.against), key=lambda match: -match.score)
     best = _best(candidates, name)
     return {

@@ -1,4 +1,4 @@
-"""Keys of groups and texts of a few rows, for people to read, without reading the texts of all others."""
+"""Keys of groups and texts of a few rows to show to people, without reading the texts of other rows."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from grpo_cli.values.cells import Field, canonical, json_text, words
 from grpo_cli.values.key_text import cells, cut, labels_of, plain, shared, told_apart, without
 from grpo_cli.values.paths import Absent
 
-SAMPLE: Final = 1_000  # keys, from all over the file, that show what all of them share
+SAMPLE: Final = 1_000  # keys from all over the file, to find what all keys share
 LISTED: Final = 5
 NUMBER: Final = re.compile(r"#\d{1,15}")
-LONGEST: Final = 100  # characters of each of them
-NEAR: Final = 10_000  # keys that a misspelt key is compared with, to suggest the nearest
+LONGEST: Final = 100  # characters of a key that is compared with a misspelt one
+NEAR: Final = 10_000  # keys that are compared with a misspelt one, to suggest the nearest
 
 
 class Labels:
-    """The labels of the groups of a narrow table; a key is only looked at when its label is asked for."""
+    """The labels of the groups of a narrow table; a key is formatted only when its label is needed."""
 
     def __init__(self, narrow: Narrow) -> None:
         self._narrow = narrow
@@ -37,7 +37,7 @@ class Labels:
         self._start, self._end = shared(sample)
 
     def __call__(self, codes: Sequence[int], width: int) -> list[str]:
-        """The labels of these groups in at most `width` cells; of several that would be equal, the parts that differ."""
+        """The labels of these groups in at most `width` cells; if several would be equal, the parts that differ."""
         texts = [self._text(code) for code in codes]
         if self._widest > width:
             texts = [without(text, self._start, self._end) for text in texts]
@@ -51,7 +51,7 @@ class Labels:
 
 
 def code_of(narrow: Narrow, key: str) -> int:
-    """The code of the group that --show names: its key, `#3`, a beginning, a label as printed, or a part of the text."""
+    """The code of the group that --show names: by its key, `#3`, a prefix, a label as printed, or part of the text."""
     texts = _keys(narrow).fill_null("null")
     spaced = ", ".join(part.strip() for part in key.split(","))
     ways: tuple[Callable[[], pl.Series], ...] = (
@@ -82,12 +82,12 @@ def code_of(narrow: Narrow, key: str) -> int:
 
 
 def _numbered(texts: pl.Series, key: str) -> pl.Series:
-    """The group with this number in the order of the input, as lists print it."""
+    """The group with this number, as lists print it."""
     return pl.Series(range(1, len(texts) + 1)) == int(key[1:] if NUMBER.fullmatch(key) else 0)
 
 
 def _with_parts(texts: pl.Series, key: str) -> pl.Series:
-    """The keys that have this text, as it stands there or as labels print it: on one line, with marks for what is left out."""
+    """The keys that contain this text, as written or as labels print it: on one line, with marks for omissions."""
     same = texts.str.contains(key, literal=True)
     if same.any():
         return same
@@ -123,7 +123,7 @@ def _written(keys: pl.DataFrame) -> pl.Series:
 
 
 def texts(narrow: Narrow, rows: RowNumbers, column: str) -> list[str | None]:
-    """The texts of these rows of the narrow table; other values as JSON."""
+    """The texts of these rows of the narrow table; values that are not text as JSON."""
     places, which = np.unique(rows if narrow.rows is None else narrow.rows[rows], return_inverse=True)
     values: list[Any] = []
     for at, here in narrow.by_file(places):
@@ -135,7 +135,7 @@ def texts(narrow: Narrow, rows: RowNumbers, column: str) -> list[str | None]:
 
 
 def _as_text(value: Any) -> str | None:
-    """The last message of a chat; other values as JSON."""
+    """A text as it is, the last message of a chat, other values as JSON."""
     if isinstance(value, pl.Series):
         value = value.to_list()
     if isinstance(value, list) and value and isinstance(value[-1], dict) and isinstance(value[-1].get("content"), str):
@@ -144,7 +144,7 @@ def _as_text(value: Any) -> str | None:
 
 
 def _values(table: Table, index: Index, rows: RowNumbers, column: str) -> Sequence[Any]:
-    """The values of these rows (in ascending order); derived columns need a scan."""
+    """The values of these ascending rows; derived columns need a scan."""
     if isinstance(table, FileTable):
         with suppress(Absent):
             frames = table.format.rows(table.source, index, rows, [column], as_json=False)

@@ -1,6 +1,6 @@
-"""Keys as numbers: the codes of groups, how they are cut into blocks, and the refusal of missing keys.
+"""Keys as numbers: the codes of groups, cutting them into blocks, and refusing missing keys.
 
-`request` decides which column is the key, and `checks.silent_merge` what may not be merged.
+`request` decides which column is the key, `checks.silent_merge` what must not be merged.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Coding = np.ndarray[tuple[int], np.dtype[np.unsignedinteger[Any]]]
 
 SHOWN: Final = 3
 WORDS: Final = 1 << 64
-_ODD: Final = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio: its multiples are spread evenly
+_ODD: Final = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio: its multiples are evenly spread
 
 
 @dataclass(frozen=True)
 class Coded:
     """A dense code for every row, in order of first appearance, and the first row of each code.
 
-    `keys` has a row per code, if `encode` was asked to keep them.
+    `keys` has one row per code, if `encode` kept them.
     """
 
     codes: pl.Series
@@ -47,18 +47,18 @@ class Coded:
         return len(self.first)
 
     def are_of(self, keys: Sequence[pl.Series], rows: int) -> bool:
-        """Whether so many rows with these keys have these codes; not where the keys of the codes were not kept."""
+        """Whether rows with these keys have these codes; False if the keys of the codes were not kept."""
         if self.keys is None or rows != len(self.codes) or self.keys.dtypes != [key.dtype for key in keys]:
             return False
         return _are_lines_of(self.keys, self.codes.to_numpy(), pl.DataFrame(keys), PIECE)
 
     @cached_property
     def together(self) -> bool:
-        """Whether the rows of each code follow each other."""
+        """Whether the rows of each code are consecutive."""
         return _runs(self.codes.to_numpy()) == self.size
 
     def runs(self) -> tuple[Codes, Index]:
-        """The code and the length of each stretch of rows with the same code."""
+        """The code and the length of each run of rows with the same code."""
         codes = self.codes.to_numpy()
         starts = _starts(codes)
         return codes[starts], np.diff(starts, append=len(codes))
@@ -67,9 +67,9 @@ class Coded:
 def encode(keys: Sequence[pl.Series], rows: int, *, keep: bool = False, piece: int = PIECE) -> Coded:
     """Number the distinct combinations of the keys.
 
-    Of consecutive rows with the same key only the first is numbered. Hashes of keys are numbered, which is much faster
-    than numbering keys, and then every row is compared with the first row of its number. With `keep` the keys of the
-    codes are kept, except lists and structs. `piece` rows are processed at a time.
+    Of consecutive rows with the same key only the first is numbered. Numbering hashes is much faster than numbering
+    keys; afterwards every row is compared with the first row of its code. `keep` keeps the keys of the codes, except
+    lists and structs. `piece` rows are processed at a time.
     """
     if not keys:
         zero = pl.zeros(rows, dtype=pl.UInt32, eager=True)
@@ -89,12 +89,12 @@ def encode(keys: Sequence[pl.Series], rows: int, *, keep: bool = False, piece: i
 
 
 def _without_repeats(lines: pl.DataFrame, piece: int) -> tuple[Index | None, pl.DataFrame]:
-    """The lines that differ from the line before, and their positions; all lines if most differ."""
+    """The positions of lines that differ from the previous line, and these lines; None and all lines if most differ."""
     rows = len(lines)
 
     def differing(start: int, end: int) -> tuple[Index, pl.DataFrame]:
         found = np.ones(end - start, bool)
-        first = max(start, 1)  # the first line of all differs
+        first = max(start, 1)  # the very first line differs by definition
         before, after = lines[first - 1 : end - 1], lines[first:end]
         masks = (earlier.ne_missing(other) for earlier, other in zip(before, after, strict=True))
         found[first - start :] = reduce(or_, masks).to_numpy()
@@ -102,7 +102,7 @@ def _without_repeats(lines: pl.DataFrame, piece: int) -> tuple[Index | None, pl.
         return places + start, lines[start:end][places]
 
     few = min(rows, piece)
-    if 2 * len(differing(0, few)[0]) >= few:  # then it is most of the others, too
+    if 2 * len(differing(0, few)[0]) >= few:  # then most of the others do as well
         return None, lines
     starts, parts = zip(*over(differing, rows, piece), strict=True)
     return np.concatenate(starts), pl.concat(parts).rechunk()
@@ -124,9 +124,9 @@ def _numbered_lines(lines: pl.DataFrame, piece: int) -> tuple[Codes, Codes]:
 
 
 def packed(columns: Sequence[pl.Series]) -> tuple[Words | None, int]:
-    """A word for each row of whole numbers, which only equal rows share, and how many words there may be.
+    """A 64-bit word for each row of integers, equal only for equal rows, and the number of possible words.
 
-    None where the columns hold anything else, or need more than 64 bits.
+    None if a column has other values, or if the rows need more than 64 bits.
     """
     if not all(map(_is_whole, columns)):
         return None, 0
@@ -138,14 +138,14 @@ def packed(columns: Sequence[pl.Series]) -> tuple[Words | None, int]:
     words = np.zeros(len(columns[0]), np.uint64)
     for column, low, span in zip(columns, lows, spans, strict=True):
         words *= np.uint64(span % WORDS)
-        # Negative numbers are those from 2^64 down, a few at a time: a converted column would be as large as the words.
+        # Negative numbers wrap around. The cast is buffered: a converted column would be as large as the words.
         np.add(words, column.to_numpy(), out=words, dtype=np.uint64, casting="unsafe")
         words -= np.uint64(low % WORDS)
     return words, possible
 
 
 def _is_whole(column: pl.Series) -> bool:
-    """Whether it has whole numbers of up to 64 bits, and no null."""
+    """Whether it has integers of up to 64 bits and no null."""
     return column.dtype.is_integer() and column.dtype not in {pl.Int128, pl.UInt128} and not column.null_count()
 
 
@@ -171,8 +171,8 @@ def _numbered(words: Words, piece: int = PIECE) -> tuple[Codes, Codes]:
 def _first_rows(words: Words, piece: int, attempt: int = 0) -> Codes:
     """For every row, the first row with the same word: by a hash table without probing.
 
-    The first of the rows that share a slot keeps it; rows with another word than that are looked up among
-    themselves, with other slots.
+    The first row in a slot keeps it; rows that share the slot but have another word are looked up in a second
+    table of their own, with another hash.
     """
     rows = len(words)
     bits = max(rows - 1, 1).bit_length()
@@ -198,7 +198,7 @@ def _first_rows(words: Words, piece: int, attempt: int = 0) -> Codes:
 
 
 def _are_lines_of(heads: pl.DataFrame, codes: Codes, keys: pl.DataFrame, piece: int) -> bool:
-    """Whether each row of the keys equals the line of the heads with its code."""
+    """Whether each row of the keys equals the head of its code."""
 
     def differs(start: int, end: int) -> bool:
         lines = pl.Series(codes[start:end])
@@ -208,7 +208,7 @@ def _are_lines_of(heads: pl.DataFrame, codes: Codes, keys: pl.DataFrame, piece: 
 
 
 def _runs(codes: Coding, piece: int = PIECE) -> int:
-    """The number of stretches of rows with the same code."""
+    """The number of runs of rows with the same code."""
 
     def changes(start: int, end: int) -> int:
         return int(np.count_nonzero(codes[start + 1 : end + 1] != codes[start:end]))
@@ -217,7 +217,7 @@ def _runs(codes: Coding, piece: int = PIECE) -> int:
 
 
 def _starts(codes: Coding, piece: int = PIECE) -> Index:
-    """The rows where these stretches start."""
+    """The rows where these runs start."""
 
     def changes(start: int, end: int) -> Index:
         return np.flatnonzero(codes[start + 1 : end + 1] != codes[start:end]) + (start + 1)
@@ -226,17 +226,17 @@ def _starts(codes: Coding, piece: int = PIECE) -> Index:
 
 
 def _with_own_texts(lines: pl.DataFrame) -> pl.DataFrame:
-    """Some lines of a frame with their texts copied: otherwise they would keep the texts of all lines in memory."""
+    """The lines with their texts copied: otherwise they would keep the texts of all lines in memory."""
     return lines.with_columns(column + "" for column in lines if column.dtype == pl.String)
 
 
 def _flat(key: pl.Series) -> pl.Series:
-    """Lists and structs are legal keys; their JSON text is compared."""
+    """Lists and structs as JSON text, by which they are compared."""
     return canonical(key) if key.dtype.is_nested() else key
 
 
 def ascending(columns: Sequence[pl.Series]) -> bool:
-    """Whether rows of numbers or texts ascend, by a later column where the earlier ones are equal: then no row repeats."""
+    """Whether rows of numbers or texts strictly ascend in lexicographic order: then no row repeats."""
     if not all(column.dtype.is_numeric() or column.dtype == pl.String for column in columns):
         return False
     frame, above = pl.DataFrame([column.alias(str(at)) for at, column in enumerate(columns)]), pl.lit(value=False)
@@ -258,7 +258,7 @@ def firsts(key: pl.DataFrame, coded: Coded) -> pl.DataFrame:
 
 
 def within(coded: Coded, more: Sequence[pl.Series]) -> Coded:
-    """The same groups, cut further by other columns."""
+    """The same groups, divided further by other columns."""
     return encode([coded.codes, *more], len(coded.codes))
 
 
@@ -275,6 +275,11 @@ def sizes(coded: Coded) -> Index:
     return np.bincount(coded.codes.to_numpy(), minlength=coded.size)
 
 
+def parts_of_each(coded: Coded, parts: Coded) -> Index:
+    """How many of these parts each group has; every part lies inside one group."""
+    return np.bincount(coded.codes.gather(parts.first).to_numpy(), minlength=coded.size)
+
+
 def usual(coded: Coded) -> tuple[int, float]:
     """The size of most groups, and their share of the groups."""
     counts = np.bincount(sizes(coded))
@@ -283,7 +288,7 @@ def usual(coded: Coded) -> tuple[int, float]:
 
 
 def spanning(coded: Coded, other: pl.Series) -> list[int]:
-    """For each code whose rows have several values of `other`, the first row with a second value."""
+    """The first row with a second value of `other`, for each code that has several values."""
     flat = _flat(other)
     if not flat.ne_missing(flat.head(1)).any():
         return []
@@ -292,7 +297,7 @@ def spanning(coded: Coded, other: pl.Series) -> list[int]:
 
 
 def refuse_missing(name: str, key: pl.Series, place: Callable[[int], str]) -> None:
-    """Refuse rows without a key: all of them would be a single group. pandas writes such a key as NaN."""
+    """Refuse rows without a key, which would all be one group. pandas writes a missing key as NaN."""
     for what, missing in (("null or missing", key.is_null() if key.null_count() else None), ("NaN", _is_nan(key))):
         count = 0 if missing is None else int(missing.sum())
         if missing is not None and count:

@@ -1,4 +1,4 @@
-"""Divide rows into groups and groups into batches, by a rule and the columns alone; `checks` judges the result."""
+"""Divide rows into groups and groups into batches, from a rule and the columns only; `checks` judges the result."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ class Groups:
     by_key: Coded  # before each key is cut into blocks
     coded: Coded  # the groups
     batches: Coded
-    cut_size: int | None = None  # the size of blocks that keys were cut into because the logged advantages show it
-    short: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None  # groups that are blocks with too few rows, if any
-    rollouts: Coded | None = None  # the rollout of every row, if some rollout has several
+    cut_size: int | None = None  # the block size that the logged advantages reveal, if any
+    short: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = (
+        None  # groups that are blocks with too few rows; None if no block is
+    )
+    rollouts: Coded | None = None  # the rollout of every row, if some rollout has several rows
 
     @property
     def dropped(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
@@ -38,21 +40,21 @@ class Groups:
 
     @cached_property
     def mixed(self) -> Mixed | None:
-        """Groups with several prompts, found in some rows of the files; None if none were found."""
+        """Groups with several prompts, from a sample of the rows; None if none were found."""
         return self.prompts_of(self.by_key if self.cut_size else self.coded)
 
     def prompts_of(self, coded: Coded) -> Mixed | None:
-        """The same for another grouping of these rows."""
-        chosen, columns = self.columns.request.chosen, self.columns
-        if columns.rows is not None:  # all other rows have the number behind that of the last group
+        """The same for another grouping of the same rows."""
+        columns, texts = self.columns, self.columns.request.for_checks
+        if columns.rows is not None:  # rows that were not read get a code after the last group
             codes = np.full(sum(columns.lengths), coded.size, np.uint32)
             codes[columns.rows] = coded.codes.to_numpy()
             coded = Coded(pl.Series(codes), coded.first)
-        return mixed_prompts(columns, coded, chosen.prompts, chosen.others)
+        return mixed_prompts(columns, coded, texts.prompts, texts.other_texts)
 
 
 def group(columns: Columns, rule: Rule, known: Coded | None = None) -> Groups:
-    """Group the rows by the rule; where their keys are those of the `known` rows, they are not numbered again."""
+    """Group the rows by the rule; if their keys equal those of `known`, they are not numbered again."""
     keys = [columns.values[name] for name in rule.key]
     again = known is not None and known.are_of(keys, columns.height)
     coded = known if known is not None and again else encode(keys, columns.height, keep=True)
@@ -74,7 +76,7 @@ def group(columns: Columns, rule: Rule, known: Coded | None = None) -> Groups:
 
 
 def is_one_dataset(tables: Sequence[Table]) -> bool:
-    """Whether the files are shards of a data set, by name (`data-00000-of-00002.arrow`), which is cut anywhere."""
+    """Whether the files are, by name, all shards of a data set (`data-00000-of-00002.arrow`), which may be cut anywhere."""
     names = [re.fullmatch(r"(.*)-\d{5}-of-(\d{5})(\.\w+)", table.name) for table in tables]
     shards = {None if name is None else name.groups() for name in names}
     first = names[0]

@@ -1,4 +1,4 @@
-"""Hints where rewards and keys may be: paths into the first records of a file, as flags that can be copied."""
+"""Hints about where rewards and keys may be: paths into the first records of a file, as flags to copy."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from grpo_cli.schemas.table import SHAPES
 from grpo_cli.values.chat import is_message
 from grpo_cli.values.paths import Absent, absent
 
-_LEVELS: Final = 2  # of objects inside of a record
-_ITEMS: Final = 8  # of a list of objects that are looked into
-_FLAGS: Final = 3  # that a hint offers
-_LIKE: Final = 0.6  # the least likeness of a name that was meant
+_LEVELS: Final = 2  # of objects inside a record
+_ITEMS: Final = 8  # of a list of objects that are searched
+_FLAGS: Final = 3  # in a hint
+_LIKE: Final = 0.6  # similarity from which a name may be the one that was meant
 _LOGGED: Final = 2  # columns of a trainer's log that are no coincidence
 _GROUPS: Final = (*GROUP_TIERS[0], *MAYBE_GROUPS)
 _REWARDS: Final = tuple(name for tier in REWARD_TIERS for name in tier) + MAYBE_REWARDS
 
 
 def flags_of_likely(tables: Sequence[Table], *, group: bool, reward: bool) -> str:
-    """Ready flags for what may be the key and the reward by a well-known name, or by a likely one inside of objects."""
+    """Ready-made flags for columns that may be the key and the reward, by well-known names or likely ones inside objects."""
     values = _values(tables)
     keys = [path for path in values if "[]" not in path and _leaf(path) in _GROUPS] if group else []
     rewards = [path for path in _rewards(values) if "." in path or path in _REWARDS] if reward else []
@@ -45,7 +45,7 @@ def flags_of_likely(tables: Sequence[Table], *, group: bool, reward: bool) -> st
 
 
 def inside_of_record(tables: Sequence[Table]) -> str:
-    """A hint at the rows, if the file is a single JSON record that holds a list of objects; otherwise empty."""
+    """A hint at the rows if the file is a single JSON record with a list of objects; otherwise empty."""
     records = _records(tables)
     is_document = (
         len(tables) == len(records) == 1 and isinstance(tables[0], FileTable) and tables[0].format.holds_objects
@@ -62,7 +62,7 @@ def inside_of_record(tables: Sequence[Table]) -> str:
 
 
 def log_of_steps(tables: Sequence[Table]) -> str:
-    """What a file is that has one line for each training step, with means over its rollouts; otherwise empty."""
+    """A hint if the file is a log with one line per training step, of means over rollouts; otherwise empty."""
     leaves = dict.fromkeys(_leaf(path) for path in _values(tables))
     logged = [name for name in LOG_OF_STEPS if name in leaves]
     if len(logged) < _LOGGED:
@@ -73,7 +73,7 @@ def log_of_steps(tables: Sequence[Table]) -> str:
 
 
 def refuse_absent(rewards: Sequence[str], tables: Sequence[Table]) -> None:
-    """Refuse a reward that none of the first records has, if they have others that may be meant."""
+    """Refuse a reward that none of the first records has, if they have others that may have been meant."""
     for name in rewards:
         if any(True for record in _records(tables) for _ in values_of(record, name)):
             continue
@@ -84,7 +84,7 @@ def refuse_absent(rewards: Sequence[str], tables: Sequence[Table]) -> None:
 
 
 def absent_column(error: Absent, flag: str, tables: Sequence[Table]) -> Absent:
-    """The error for a column that no row has, with ready flags for what was meant; for a reward the likely numbers."""
+    """The error for a column that no row has, with ready-made flags for what may have been meant."""
     values, name = _values(tables), error.column
     likeness = {path: max(_likeness(name, path), _likeness(name, _leaf(path))) for path in values}
     paths = _rewards(values, likely=False) if flag == "--reward" else [path for path in values if "[]" not in path]
@@ -114,7 +114,7 @@ def _likeness(name: str, path: str) -> float:
 
 
 def _rewards(values: Mapping[str, Sequence[Any]], *, likely: bool = True) -> list[str]:
-    """The paths of numbers: well-known names first, of these lists first; without counts and deviations."""
+    """The paths of numbers, without counts and deviations: well-known names first, and lists before numbers."""
     ranks = {}
     for path, found in values.items():
         leaf, *parents = [part.removesuffix("[]").lower() for part in reversed(path.split("."))]
@@ -129,7 +129,7 @@ def _rewards(values: Mapping[str, Sequence[Any]], *, likely: bool = True) -> lis
 
 
 def _values(tables: Sequence[Table]) -> dict[str, list[Any]]:
-    """The values at each path into the first records of the first file, without those of conversations."""
+    """The values at each path into the first records of the first file; conversations are not searched."""
     found: dict[str, list[Any]] = {}
     for record in _records(tables):
         for path, value in _walk(record, "", _LEVELS):

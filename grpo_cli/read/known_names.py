@@ -1,8 +1,10 @@
-"""The names by which columns are recognised if no flag names them. An id comes before a text, which may repeat."""
+"""The names by which columns are recognised if no flag or schema names them. Ids come before texts, which may repeat."""
 
 from __future__ import annotations
 
 from typing import Final
+
+# --- the key and the reward -----------------------------------------------------------------------------------
 
 # Tiers are searched in this order; two candidates in a tier are an error that lists them.
 GROUP_TIERS: Final = (
@@ -20,73 +22,85 @@ REWARD_TIERS: Final = (
     ),
     ("acc", "is_correct", "correct", "is_solved", "solved", "resolved"),
 )  # fmt: skip
-# Often the id of a row, sometimes of a prompt: it is compared with a key that is only text.
+# Often the id of a row, sometimes of a prompt: compared with a key that is only a text.
 ROW_IDS: Final = ("id", "uuid", "idx", "index", "sample_uid")
-# Parts of likely names: such columns are listed first if no known name is found.
+# Parts of likely names: if no known name is found, such columns are listed first.
 LIKELY_GROUP: Final = r"id$|idx|uid|index|key|prompt|question|problem|task|group|input|params"
 LIKELY_REWARD: Final = r"reward|score|return|correct|solved|resolved|pass|success|acc|grade|metric|value"
-# Names that only a hint may offer: `success` may be that of a request, `task` that of an environment.
+# Names that are only offered in a hint: `success` may be that of a request, `task` that of an environment.
 MAYBE_REWARDS: Final = ("passed", "pass", "success", "is_success", "tests_passed")
 MAYBE_GROUPS: Final = ("task", "case_id")
-# Counts, deviations, and what was taken out of a response.
+# Counts, deviations, and values extracted from a response.
 NO_REWARD: Final = r"^(n|num|extracted|frac)_|(^|_)std$"
 # What a trainer logs for each step.
 LOG_OF_STEPS: Final = (
     "loss", "learning_rate", "lr", "grad_norm", "reward_std", "frac_reward_zero_std", "entropy", "kl",
 )  # fmt: skip
-# What a response answers: if it differs inside a group, the id belongs to something larger than a prompt.
+
+# --- the prompt of a group ------------------------------------------------------------------------------------
+
+# What a response answers: if it differs within a group, the id identifies something larger than a prompt.
 PROMPT_TEXTS: Final = (
     "prompt", "input_prompt", "prompt_text", "prompt_str", "raw_prompt", "user_prompt", "task_prompt", "question", "question_text",
     "query", "problem", "problem_statement", "instruction", "instructions", "goal", "input", "responses_create_params",
     "messages", "conversation", "conversations",
 )  # fmt: skip
-# Parts of names of texts that are not prompts: responses repeat if several judges score each.
-NO_PROMPT: Final = r"respon|complet|output|generat|answer|repl(y|ies)|predict|solution|judg|ration|reason|feedback|critique|traj|trace|action|observ|tool|error|log"
 CONVERSATIONS: Final = ("messages", "conversation", "conversations")  # they may hold the response as well as the prompt
-SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
+# Parts of names that no prompt has: responses repeat, too, if several judges score each.
+NO_PROMPT: Final = r"respon|complet|output|generat|answer|repl(y|ies)|predict|solution|judg|ration|reason|feedback|critique|traj|trace|action|observ|tool|error|log"
+
+# --- steps and draws ------------------------------------------------------------------------------------------
+
 STEP_LIKE: Final = (
     "step", "global_step", "training_step", "train_step", "gen_step", "iteration", "iter", "epoch", "run_name",
 )  # fmt: skip
-# They tell draws apart, or number the rows or the parts of a draw: which of it, their values show.
+# They separate draws, or number the rows or parts of a draw: their values show which.
 TIME: Final = "timestamp"
 DRAW_LIKE: Final = ("draw", "batch", "round", TIME)
 STEPS: Final = (*STEP_LIKE, *DRAW_LIKE)
-# Ids of rollouts. `uid` and `sample_id` are none: the one is verl's key of a prompt, the other a number that restarts.
+OWN_STEP: Final = "step"  # the only step-like name that may also count the steps inside a rollout
+
+# --- rollouts, samples and judges -----------------------------------------------------------------------------
+
+SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
+# Ids of rollouts. Not `uid`, which is verl's key of a prompt, and not `sample_id`, a number that restarts.
 ROLLOUT_NUMBER: Final = "rollout_id"  # also the name of a training step
 ROLLOUT_IDS: Final = ("trajectory_id", "traj_id", "episode_id", "session_id", ROLLOUT_NUMBER)
-# Ids by which a rollout is found again in another file, those of a single row first; a number of a sample counts inside its group.
+# Ids that identify a rollout in another file, those of single rows first; sample numbers are unique within a group.
 PAIR_IDS: Final = (
     "trajectory_id", "traj_id", "trace_id", "completion_id", "request_id", "uuid", "sample_uid", "episode_id", "session_id",
     "rollout_id", "id", "sample_id", "rollout_idx", "traj_idx", "sample_idx", "sample", "idx", "index",
 )  # fmt: skip
-# Where a file names the rollout of another file that it is the new score of: `harbor trial regrade` (SourceTrialConfig).
+# Where a file names the rollout of another file that it scores again: `harbor trial regrade` (SourceTrialConfig).
 SOURCE_IDS: Final = (("config.source_trial.trial_id", "id"), ("source_trial_id", "id"))
 JUDGES: Final = (
     "judge", "judge_id", "judge_name", "judge_model", "judge_idx", "grader", "grader_id", "grader_name", "rater",
     "rater_id", "reviewer", "reviewer_id", "annotator", "annotator_id", "verifier", "verifier_id", "criterion",
     "criterion_id", "rubric_id",
 )  # fmt: skip
-OWN_STEP: Final = "step"  # the only step-like name that may also count the steps inside a rollout
-LENGTHS: Final = (
-    "length", "response_length", "completion_length", "output_length", "num_output_tokens", "n_output_tokens",
-    "completion_tokens", "response_tokens", "output_tokens", "num_tokens", "seqlen",
+
+# --- what commands show ---------------------------------------------------------------------------------------
+
+PROMPTS: Final = ("prompt", "question", "problem", "input", "instruction", "prompt_text", "input_prompt")
+RESPONSES: Final = (
+    "completion", "response", "output", "completion_text", "response_text", "output_response", "generation",
+    "llm_completion_raw", "solution",
 )  # fmt: skip
 TEXTS: Final = (
     "completion", "response", "output", "completion_text", "response_text", "output_response", "llm_completion_raw",
     "answer_text", "generation", "text", "content",
 )  # fmt: skip
-RESPONSES: Final = (
-    "completion", "response", "output", "completion_text", "response_text", "output_response", "generation",
-    "llm_completion_raw", "solution",
-)  # fmt: skip
-LIKELY_TEXT: Final = (
-    r"prompt|question|problem|input|instruct|message|convers|completion|response|output|generat|answer|text"
-)
-LIKELY_TOKENS: Final = r"token|mask|_ids|length|_len"
-PROMPTS: Final = ("prompt", "question", "problem", "input", "instruction", "prompt_text", "input_prompt")
-ADVANTAGES: Final = ("advantage", "advantages")
-# Names of what a response is compared with: they stand first among the fields.
+# What a response is compared with: shown first among the fields.
 TRUTHS: Final = (
     "answer", "ground_truth", "gold", "target", "solution", "label", "expected", "expected_answer", "reference_answer",
     "final_answer", "correct_answer", "reward_model", "verification_info",
 )  # fmt: skip
+LENGTHS: Final = (
+    "length", "response_length", "completion_length", "output_length", "num_output_tokens", "n_output_tokens",
+    "completion_tokens", "response_tokens", "output_tokens", "num_tokens", "seqlen",
+)  # fmt: skip
+ADVANTAGES: Final = ("advantage", "advantages")
+LIKELY_TEXT: Final = (
+    r"prompt|question|problem|input|instruct|message|convers|completion|response|output|generat|answer|text"
+)
+LIKELY_TOKENS: Final = r"token|mask|_ids|length|_len"

@@ -1,7 +1,7 @@
 """Whether the rows of the inputs fit into memory: checked before anything is read, or as soon as it is certain.
 
-Files of some formats state their number of rows; for others it is estimated while they are read. Only what every run
-needs is counted: a run that is not refused may still be too large, but a refused run would have been killed.
+Some formats state their number of rows; for others it is estimated while they are read. Only what every run needs is
+counted: a run that is accepted may still be too large, but a run that is refused would have been killed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import polars as pl
 from grpo_cli.errors import DataError
 from grpo_cli.read.tables import FileTable, Table
 
-ROW: Final = 40  # bytes per row with a key and a reward: less than any measured run took (50 to 90)
+ROW: Final = 40  # bytes per row with a key and a reward: less than in any measured run (50 to 90)
 COLUMN: Final = 8  # bytes per row for each further column
-SCORED: Final = 24  # bytes per row beside the columns: less than the groups and advantages of any measured run took
+SCORED: Final = 24  # further bytes per row for groups and advantages: less than in any measured run
 MOST: Final = (1 << 32) - 1  # rows: they are numbered with 32 bits
-SURE: Final = 0.02  # of the bytes: after this share the estimate is meaningful
+SURE: Final = 0.02  # share of the bytes from which the estimate is meaningful
 WAYS_OUT: Final = (
     "run it in parts, by step or by file, on a machine with more memory, or as JSON lines that are sorted by group "
     "through --stream"
@@ -47,17 +47,17 @@ def refuse_beyond_memory(tables: Sequence[Table], columns: int, root: Path = Pat
 class Growth:
     """The memory of the rows that have been read, extrapolated to all bytes of the files.
 
-    It stops a run whose files do not state their number of rows before memory runs out. The rest of the files may have
-    fewer rows than the beginning: the less was read, the larger the margin.
+    It stops a run before memory runs out if its files do not state their number of rows. The rest of the files may have
+    fewer rows than their beginning: the less has been read, the larger the margin.
     """
 
     def __init__(self, size: int, root: Path = Path("/")) -> None:
-        """Nothing has been read yet of files of this size."""
+        """Start with files of this total size, of which nothing has been read."""
         self._size, self._available = size, available_memory(root)
         self._read, self._rows, self._held = 0, 0, 0.0
 
     def add(self, size: int, columns: pl.DataFrame) -> None:
-        """Count the rows of so many bytes of a file; stop the run if memory will not suffice."""
+        """Count the rows of the next `size` bytes; stop the run if memory will not suffice."""
         self._read += size
         self._rows += len(columns)
         self._held += columns.estimated_size()
@@ -73,7 +73,7 @@ class Growth:
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that this process can still use: by the machine, its control groups and its own limit; None if unknown."""
+    """Bytes that this process can still use, by the machine, its control groups and its own limit; None if unknown."""
     limits = [*_of_machine(root), *_of_control_groups(root)]
     own, _ = resource.getrlimit(resource.RLIMIT_AS)
     return min([*limits, *([] if own == resource.RLIM_INFINITY else [own])], default=None)

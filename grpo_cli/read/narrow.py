@@ -29,27 +29,25 @@ class Narrow(Located):
     table: pl.DataFrame
     request: Request
     rule: Rule
-    height: int  # rows that were read: of the tables, or of a part of their rows
+    height: int  # rows that were read, before groups were dropped
     groups: Coded
-    key: pl.DataFrame  # one line per group: for millions of rows the keys would take most of the memory
+    key: pl.DataFrame  # one line per group: one per row would take most of the memory
     batches: int
-    carried: pl.DataFrame  # row by row as `table`
-    declared_unscorable: pl.Series | None  # rows without a reward according to the schema
+    carried: pl.DataFrame  # row by row like `table`
+    declared_unscorable: pl.Series | None  # rows that the schema declares to have no reward
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
 
     @classmethod
     def of(cls, groups: Groups, warnings: tuple[str, ...] = ()) -> Narrow:
-        """The rows of these groups, without dropped groups."""
+        """The narrow table of these groups, without dropped ones."""
         columns, request = groups.columns, groups.columns.request
         rewards = [reward.alias(f"reward.{k}") for k, reward in enumerate(columns.rewards())]
-        roles = [_role(groups, role, name) for role, name in request.chosen.roles.items()]
+        roles = [_role(groups, role, name) for role, name in request.roles.items()]
         table = pl.DataFrame(
             [groups.coded.codes.alias("group"), groups.batches.codes.alias("batch"), *rewards, *roles]
         ).with_columns(
-            pl.lit(ROLES[role].default).alias(role)
-            for role in ("input_length", "turns")
-            if role not in request.chosen.roles
+            pl.lit(ROLES[role].default).alias(role) for role in ("input_length", "turns") if role not in request.roles
         )
         carried = pl.DataFrame([columns.values[name] for name in request.binding.carried])
         size = groups.cut_size
@@ -72,8 +70,8 @@ class Narrow(Located):
                 *request.filled.notes,
                 *([] if size is None else [cut]),
                 *rollout_note(groups),
-                request.chosen.note,
-                f"reward = {' + '.join(request.chosen.rewards)}",
+                request.note,
+                f"reward = {' + '.join(request.rewards)}",
             ),
             warnings=warnings,
         )
@@ -82,7 +80,7 @@ class Narrow(Located):
         return every.at(np.flatnonzero(~groups.dropped[groups.coded.codes.to_numpy()]))
 
     def at(self, places: RowNumbers) -> Narrow:
-        """The rows at these places, as if there were no others; the groups that are left are numbered again."""
+        """Only the rows at these places; the remaining groups are numbered again."""
         table = self.table[places]
         groups, batches = (encode([table[name]], len(table)) for name in ("group", "batch"))
         unscorable = self.declared_unscorable
@@ -99,7 +97,7 @@ class Narrow(Located):
 
     @property
     def plan(self) -> Plan:
-        """The plan to compute: that of the caller, or the one that counts rollouts where rows are parts of them."""
+        """The plan to compute: the caller's, or one that counts rollouts if rows are parts of them."""
         return self.request.plan
 
     @property
@@ -110,16 +108,16 @@ class Narrow(Located):
     @property
     def reward_names(self) -> tuple[str, ...]:
         """The columns of the rewards, in the order of `reward.0`, `reward.1`, ..."""
-        return self.request.chosen.rewards
+        return self.request.rewards
 
     @property
     def roles(self) -> Mapping[str, str]:
         """The column of each extra quantity."""
-        return self.request.chosen.roles
+        return self.request.roles
 
     @property
     def key_words(self) -> tuple[str, ...]:
-        """The key in the words of messages."""
+        """The columns of the key as messages name them."""
         return tuple(map(words, self.group_names))
 
     @property
@@ -130,24 +128,24 @@ class Narrow(Located):
     @property
     def schema(self) -> str | None:
         """The title of the schema."""
-        return None if self.request.filled.schema is None else self.request.filled.schema.title
+        return None if self.request.schema is None else self.request.schema.title
 
     @property
     def outcomes(self) -> Mapping[str, float]:
-        """The numbers of texts in the place of rewards."""
+        """The numbers that --map gives to texts."""
         return self.request.binding.outcomes
 
     def files(self) -> pl.Series:
-        """The name of the file of every row."""
+        """The file name of every row."""
         return pl.Series("file", [table.name for table in self.tables]).gather(self.file)
 
     def spot(self, row: int) -> tuple[str, int]:
-        """The name of the file and the number of the row in it (1 = the first), without reading the file."""
+        """The file name and the number of the row in it (1 = the first), without reading the file."""
         file, inside = self.within(row)
         return self.tables[file].name, inside + 1
 
     def label(self, code: int) -> str:
-        """The key of a group as text on one line, nearly always the whole of it."""
+        """The key of a group as text on one line, nearly always in full."""
         return label(self.key, code, int(self.groups.first[code]), LONGEST)
 
 
@@ -166,7 +164,7 @@ def _identity(groups: Groups) -> pl.DataFrame:
 
 
 def _role(groups: Groups, role: str, name: str) -> pl.Series:
-    """An extra column, named by its role; keys, such as rollout ids, become numbers."""
+    """An extra column, named by its role; keys such as rollout ids become numbers."""
     columns = groups.columns
     if role == "length" and name == "equal":
         return pl.ones(columns.height, dtype=pl.Float64, eager=True).alias(role)

@@ -1,4 +1,4 @@
-"""From the names on a command line to pinned files, and from those to tables whose format and schema are known."""
+"""From names on a command line to pinned files, and from these to tables with a format and a schema."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from grpo_cli.schemas.table import schemas
 
 STDIN: Final = "-"
 Name = TypeVar("Name", Path, str)
-NAMED: Final = 3  # skipped files in a warning
+NAMED: Final = 3  # skipped files listed in a warning
 
 
 def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple[list[Input], list[str]]:
-    """Pin the files to read, and warn of those that were skipped.
+    """Pin the files to read, and warn of those that are skipped.
 
-    Skipped are outputs of this tool, hidden and empty files, second copies known to a schema, and everything in the
-    output folder; a file that is named explicitly is always read.
+    Outputs of this tool, hidden and empty files, copies that a schema knows, and everything in the output folder are
+    skipped; a file that is named explicitly is always read.
     """
     if STDIN in names:
         if len(names) > 1:
@@ -77,7 +77,7 @@ def _find_objects(urls: Sequence[str], output_folder: str | None) -> tuple[list[
 
 
 def _without_copies(files: Sequence[Name], named: Collection[Name]) -> tuple[list[Name], list[Name]]:
-    """The files to read, and those that the schemas know to have no rows, or rows of another file again.
+    """The files to read, and those that by their schema have no rows, or only copies of rows of other files.
 
     A file that is named explicitly is always read.
     """
@@ -95,7 +95,7 @@ def _without_copies(files: Sequence[Name], named: Collection[Name]) -> tuple[lis
 
 
 def _skipped(files: Sequence[str], trials: Sequence[str]) -> list[str]:
-    """A warning that lists skipped files, and one for trials, if there are any."""
+    """A warning that lists the skipped files, and one for unfinished trials, if any."""
     warnings = []
     of_files = "files (own outputs, empty, hidden or second copies)"
     for what, names in (of_files, files), (f"trials without a {RESULT}", trials):

@@ -1,4 +1,4 @@
-"""Which rows of two inputs are the same rollout: by its id inside the group key, else by the text of the response."""
+"""Match the rows of two inputs that are the same rollout: by group key and rollout id, else by the response text."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from grpo_cli.values.cells import Field, canonical, json_text
 from grpo_cli.values.key_text import cut, plain
 
 EXAMPLES: Final = 3
-NOWHERE: Final = np.iinfo(np.uint32).max  # in the place of a row
+NOWHERE: Final = np.iinfo(np.uint32).max  # instead of a row
 
 Rows = Index | Codes  # numbers of rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """The rows of both inputs that are the same rollouts, in the order of the first, and how they were found.
+    """The rows of both inputs that are the same rollouts, in the order of the first.
 
-    `aligned` says that they are all rows, in the same order.
+    `aligned` says that these are all rows, in the same order.
     """
 
     now: Rows
     before: Rows
     aligned: bool
-    by: tuple[str, ...]  # the columns beside the key
+    by: tuple[str, ...]  # the columns that matched, beside the key
 
 
 def ids_of(
     tables: Sequence[Table], others: Sequence[Table], binding: Binding
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The column with the id of the rollout in both inputs: by flag, by schema, else by name; or none."""
+    """The rollout id column of each input: by flag, by schema, else by name; or none."""
     for mine, theirs in SOURCE_IDS:
         if all(_filled(table, mine) for table in tables) and all(_filled(table, theirs) for table in others):
             return (mine,), (theirs,)
@@ -61,12 +61,12 @@ def _filled(table: Table, name: str) -> bool:
 
 
 def _same_ids(every: Sequence[Table], binding: Binding) -> tuple[str, ...]:
-    """The column with the id of the rollout that all tables have."""
+    """The rollout id column that all tables have."""
     if "rollout" in binding.roles:
         return (binding.roles["rollout"],)
     schemas = [table.schema for table in every if isinstance(table, FileTable | FrameTable)]
     schema = schemas[0] if all(one == schemas[0] for one in schemas) else None
-    if schema is not None and schema.rows:  # its rows are inside the records, and so are their ids
+    if schema is not None and schema.rows:  # rows are inside records, and so are their ids
         return schema.ids
     known = (*schema.ids, *(name for name in schema.rollout if "@" not in name)) if schema is not None else ()
     names = [name for name in (*known, *PAIR_IDS) if name not in {*binding.group, *binding.rewards}]
@@ -84,10 +84,10 @@ def pair(
     *,
     sure: bool,
 ) -> Pairs:
-    """Pair the rows by these ids, which both carry, else by the text; one that is not one to one is an error.
+    """Match the rows by these ids, else by the text; an error if they do not match one to one.
 
-    `sure` says that the ids were named: otherwise a column that does not tell rows apart is not taken for their id.
-    Rows with equal texts may be exchanged where the rewards of one side are equal.
+    `sure` says that the ids were named: otherwise a column whose values repeat is not taken for the id. Rows with equal
+    texts may be exchanged if the rewards of one side are equal.
     """
     sides, ids = (now, before), of_both[0]
     keys = _row_keys(now, before)
@@ -125,7 +125,7 @@ def _pairs(rows: tuple[Rows, Rows], now: Narrow, before: Narrow, by: tuple[str, 
 
 
 def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
-    """The key of every row as a number; the same key has the same one in both inputs."""
+    """The key of every row as a number, the same in both inputs."""
     mine, theirs = (side.key.drop(FILE, strict=False) for side in (now, before))  # files have other names
     if mine.columns != theirs.columns:
         both = " and ".join(", ".join(side.key_words) or "blocks" for side in (now, before))
@@ -134,7 +134,7 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
         return pl.zeros(len(now.table), dtype=pl.UInt32, eager=True), pl.zeros(
             len(before.table), dtype=pl.UInt32, eager=True
         )
-    # Written in the same order; a key that comes back (in another step, file or block) does not tell groups apart.
+    # Groups in the same order. A key that occurs again (in another file or block) does not identify a group.
     if mine.equals(theirs) and all(side.rule.within != "file" and side.rule.size is None for side in (now, before)):
         return now.table["group"], before.table["group"]
     keys = [mine, theirs]
@@ -148,7 +148,7 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
 
 
 def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.DataFrame]:
-    """The keys of the groups of both inputs: the text that they are compared by (`key`), and in words (`words`).
+    """The keys of the groups of both inputs: as compared (`key`) and as shown (`words`).
 
     CSV has no types, so there the digits of a whole number are that number.
     """
@@ -175,12 +175,12 @@ def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.Data
 
 
 def _canonical(ids: pl.Series, rows: int) -> pl.Series:
-    """Ids as they are compared: whole numbers as such, anything else as text."""
+    """Ids as compared: integers as such, anything else as text."""
     return ids.cast(pl.Int64) if _is_number(ids) and rows else canonical(ids)
 
 
 def _is_number(ids: pl.Series) -> bool:
-    """Whether they are whole numbers of up to 64 bits with a sign."""
+    """Whether they are integers that fit into 64 bits with a sign."""
     return ids.dtype.is_integer() and ids.dtype not in {pl.UInt64, pl.Int128, pl.UInt128}
 
 
@@ -188,32 +188,32 @@ Columns = Sequence[tuple[pl.Series, ...]]
 
 
 def _codes(columns: Columns) -> tuple[Index, Index]:
-    """A number for every row of both inputs; rows with equal columns have the same one."""
+    """A number for every row of both inputs, equal for rows with equal columns."""
     mine, theirs = columns
     joined = [pl.concat(_comparable(one, other)) for one, other in zip(mine, theirs, strict=True)]
     rows = len(joined[0])
     words, possible = packed(joined)
-    # Where there are few words, each is the code itself.
+    # A word is its own code if few words are possible.
     codes = encode(joined, rows).codes.to_numpy() if words is None or possible > rows else words.view(np.int64)
     return codes[: len(mine[0])], codes[len(mine[0]) :]
 
 
 def _comparable(one: pl.Series, other: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Two columns of one type: whole numbers and texts, as CSV has them, by their digits."""
+    """Two columns as one type; integers and texts (from CSV) are compared by their digits."""
     if one.dtype == other.dtype:
         return one, other
     return one.cast(pl.String).str.strip_chars('"'), other.cast(pl.String).str.strip_chars('"')
 
 
 def _paired_ids(columns: Columns) -> tuple[Rows, Rows] | None:
-    """The rows of both inputs with the same columns; None where several rows of one have the same."""
+    """The rows of both inputs with equal columns; None if several rows of one input are equal."""
     mine, theirs = columns
     if len(mine[0]) == len(theirs[0]) and all(
         one.dtype == other.dtype and one.equals(other) for one, other in zip(mine, theirs, strict=True)
     ):
         every = np.arange(len(mine[0]), dtype=np.uint32)
         return (every, every) if ascending(mine) or encode(mine, len(every)).size == len(every) else None
-    if mine[-1][:PIECE].is_unique().all():  # an id that no other row has needs no key beside it
+    if mine[-1][:PIECE].is_unique().all():  # an id that is unique by itself needs no key beside it
         codes = _codes([side[-1:] for side in columns])
         if not _repeat(codes):
             rows, found = _matched(codes)
@@ -230,7 +230,7 @@ def _repeat(codes: tuple[Index, Index]) -> bool:
 
 
 def _matched(codes: tuple[Index, Index]) -> tuple[Codes, Codes]:
-    """The rows of both whose codes are equal, in the order of the first; no code of both occurs twice on a side."""
+    """The rows of both inputs with equal codes, in the order of the first; a common code must be unique on each side."""
     mine, theirs = codes
     places = np.full(max(int(side.max(initial=0)) for side in codes) + 1, NOWHERE, np.uint32)
     places[theirs] = np.arange(len(theirs), dtype=np.uint32)
@@ -240,7 +240,7 @@ def _matched(codes: tuple[Index, Index]) -> tuple[Codes, Codes]:
 
 
 def _paired_texts(codes: tuple[Index, Index], sides: tuple[Narrow, Narrow], text: str) -> tuple[Rows, Rows]:
-    """The rows of both inputs with equal texts; rows that repeat a text are paired in their order where that is all one."""
+    """The rows of both inputs with equal texts; repeated texts are matched in order if their rewards are equal."""
     size = max(int(side.max(initial=0)) for side in codes) + 1
     mine, theirs = (np.bincount(side, minlength=size) for side in codes)
     twice = (np.maximum(mine, theirs) > 1) & (mine > 0) & (theirs > 0)
@@ -266,7 +266,7 @@ def _constant(codes: Index, rewards: Sequence[pl.Series], size: int) -> Index:
 
 
 def _several(codes: tuple[Index, Index], unclear: Index, sides: tuple[Narrow, Narrow], by: Sequence[str]) -> DataError:
-    """The error for rows that cannot be paired one to one, with three examples."""
+    """The error for rows that do not match one to one, with three examples."""
     shown = []
     for code in unclear[:EXAMPLES].tolist():
         rows = [np.flatnonzero(side == code) for side in codes]
@@ -283,7 +283,7 @@ def _several(codes: tuple[Index, Index], unclear: Index, sides: tuple[Narrow, Na
 
 
 def _hashes(side: Narrow, text: str) -> pl.Series:
-    """A hash of the text of every row, the same for equal texts of any format; a list of messages counts as its JSON text."""
+    """A hash of the text of every row, equal across formats; a list of messages is hashed as JSON text."""
     parts = [
         canonical(_plain(frame[text])).hash()
         for frame in json_texts(side, np.arange(len(side.table)), [text], as_json=False)
@@ -296,7 +296,7 @@ def _hashes(side: Narrow, text: str) -> pl.Series:
 
 
 def _plain(values: pl.Series) -> pl.Series:
-    """Values of a file of lines, which may have any types, as texts: those that are none as JSON."""
+    """Values of mixed types from a file of lines as text: those that are not text as JSON."""
     if values.dtype != pl.Object:
         return values
     texts = [value if value is None or isinstance(value, str) else json_text(value) for value in values.to_list()]

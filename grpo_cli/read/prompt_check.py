@@ -1,8 +1,8 @@
-"""Whether each group of an id holds a single prompt: the texts beside the id are compared, in some rows of the files.
+"""Whether each group has a single prompt: the texts of prompts are compared in a sample of the rows.
 
 An id that does not identify a prompt (`task_id` = easy, medium, hard) merges nearly all prompts, and ids that restart
-merge two each, so a few rows show it. The first and the last row of some groups are compared, from all over the rows
-that are quickly read; in a small file all rows. If no column has the name of a prompt, the columns of text are searched
+merge two each, so a few rows show it. The sample is the first and the last row of some groups, spread over all rows that
+are cheap to read; all rows of a small file. If no column has the name of a prompt, the other text columns are searched
 for one that behaves like a prompt.
 """
 
@@ -22,7 +22,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats.interface import Index
-from grpo_cli.read.known_names import NO_PROMPT, PROMPT_TEXTS
+from grpo_cli.read.known_names import CONVERSATIONS, NO_PROMPT, PROMPT_TEXTS
 from grpo_cli.read.tables import FileTable, FrameTable, Located, Table, size_of
 from grpo_cli.values.chat import responds
 from grpo_cli.values.paths import Absent
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-GROUPS: Final = 128  # groups whose prompts are compared
-FEWEST: Final = 8  # at least, where rows are very long
-FILES: Final = 16  # files that are looked into
-SMALL: Final = 1 << 20  # bytes; all rows of smaller files are compared
-FRAME: Final = 4096  # rows of a frame that are looked at
-STRETCHES: Final = 8  # stretches of consecutive rows in which other texts are compared
-STRETCH: Final = 64  # rows of each stretch
-BYTES: Final = 2 << 20  # bytes of texts that are read for each column
-COLUMNS: Final = 8  # other columns of text that are looked into
-_PROMPTS: Final = 8  # different texts in a column that are no coincidence
-_WORDS: Final = r"\s|[\u2e80-\uffff]"  # what prompts have, unlike ids: spaces, or a script without spaces
-_MOST: Final = 0.9  # the least share of such texts in the column
-_LONG: Final = 10  # and their least mean length, in characters
-_SAID: Final = ("input", "messages", "prompt", "content", "text", "value")  # what an object says
-_SHOWN: Final = 30  # characters of a prompt that a message shows
-_BEFORE: Final = 10  # of these, characters before the first difference
+GROUPS: Final = 128  # groups in the sample
+FEWEST: Final = 8  # groups at least, if rows are very long
+FILES: Final = 16  # files in the sample
+SMALL: Final = 1 << 20  # bytes: smaller files are compared completely
+FRAME: Final = 4096  # first rows of a frame, which are sampled from
+STRETCHES: Final = 8  # runs of consecutive rows in which other texts are compared
+STRETCH: Final = 64  # rows of each run
+BYTES: Final = 2 << 20  # bytes of text that are read for each column
+COLUMNS: Final = 8  # other text columns that are searched
+_PROMPTS: Final = 8  # distinct texts at least, in a column of prompts
+_WORDS: Final = r"\s|[\u2e80-\uffff]"  # in prompts, unlike ids: spaces, or a script without spaces
+_MOST: Final = 0.9  # least share of such texts in a column of prompts
+_LONG: Final = 10  # least mean length of its texts, in characters
+_SAID: Final = ("input", "messages", "prompt", "content", "text", "value")  # fields with the text of an object
+_SHOWN: Final = 30  # characters of a prompt in a message
+_BEFORE: Final = 10  # of which before the first difference
 _ENDS: Final = ".!?"  # characters that end a sentence
-_MARKS: Final = "\n\r<>[]"  # characters between the turns of a conversation in a single text
-_TURN: Final = 80  # characters that a later turn adds at least, if no mark shows it
+_MARKS: Final = "\n\r<>[]"  # characters between the turns of a conversation in one text
+_TURN: Final = 80  # characters that a later turn adds at least, unless a mark precedes it
 
 
 class Mixed(NamedTuple):
@@ -62,6 +62,12 @@ class Mixed(NamedTuple):
     code: int
     prompts: tuple[str, str]
 
+    @classmethod
+    def of(cls, column: str, prompts: Mapping[int, Sequence[str]]) -> Mixed | None:
+        """The groups among these that have several prompts; None if there are none."""
+        mixed = {code: pair for code, texts in prompts.items() if (pair := _two_prompts(texts)) is not None}
+        return cls(column, len(mixed), len(prompts), *next(iter(mixed.items()))) if mixed else None
+
     def words(self, key: str, label: str) -> str:
         """The message."""
         first, other = _shortened(*self.prompts)
@@ -70,10 +76,10 @@ class Mixed(NamedTuple):
 
 
 def mixed_prompts(read: Located, coded: Coded, columns: Sequence[str], others: Sequence[str]) -> Mixed | None:
-    """The groups with several prompts by each text column beside the key; None if any of them says otherwise.
+    """The groups with several prompts, according to every one of these text columns; None if any of them disagrees.
 
-    Without such `columns` the `others` are searched for a column that behaves like prompts. The codes are of all rows
-    of the tables; those that were not read have the number behind that of the last group.
+    Without such `columns`, the `others` are searched for a column that behaves like prompts. The codes cover all rows
+    of the tables; rows that were not read have a code after the last group.
     """
     if not columns:
         return _mixed_texts(read, coded, others) if others else None
@@ -91,20 +97,18 @@ def mixed_prompts(read: Located, coded: Coded, columns: Sequence[str], others: S
         several = {code: texts for code, texts in prompts.items() if len(texts) > 1}
         if len({text for texts in several.values() for text in texts}) < min(2, len(several)):
             continue  # the same text everywhere says nothing about groups
-        mixed = {code: pair for code, texts in several.items() if (pair := _two_prompts(texts)) is not None}
-        if several and not mixed:
+        mixed = Mixed.of(column, several)
+        if several and mixed is None:
             return None
-        if mixed and worst is None:
-            code, pair = next(iter(mixed.items()))
-            worst = Mixed(column, len(mixed), len(several), code, pair)
+        worst = worst or mixed
     return worst
 
 
 def _mixed_texts(read: Located, coded: Coded, others: Sequence[str]) -> Mixed | None:
-    """The groups with several prompts by a text of any name; None if no column behaves like prompts.
+    """The groups with several prompts, according to a text column of any name; None if no column behaves like prompts.
 
-    Prompts are sampled equally often, each in a single group: every text repeats equally often, in only that
-    group. Responses do not repeat, extracted answers repeat unequally often, and labels are in many groups.
+    Prompts are sampled equally often, each in one group: every text repeats equally often, and only in that group.
+    Responses do not repeat, extracted answers repeat unequally often, and labels occur in many groups.
     """
     parts = _quick_rows(read)
     ends = np.cumsum([len(rows) for _, rows in parts])
@@ -117,9 +121,7 @@ def _mixed_texts(read: Located, coded: Coded, others: Sequence[str]) -> Mixed | 
     of_part = np.searchsorted(ends, places, side="right")
     quick = np.concatenate(
         [
-            np.asarray(rows)[places[of_part == at] - (ends[at] - len(rows))] + start
-            if isinstance(rows, np.ndarray)
-            else places[of_part == at] - (ends[at] - len(rows)) + start
+            _numbers(start, rows, places[of_part == at] - (ends[at] - len(rows)))
             for at, (start, rows) in enumerate(parts)
         ]
     )
@@ -140,21 +142,19 @@ def _mixed_texts(read: Located, coded: Coded, others: Sequence[str]) -> Mixed | 
         prompts: dict[int, list[str]] = {}
         for text, code in group_of.items():
             prompts.setdefault(code, []).append(text)
-        mixed = {code: pair for code, several in prompts.items() if (pair := _two_prompts(several)) is not None}
-        if mixed:
-            code, pair = next(iter(mixed.items()))
-            return Mixed(column, len(mixed), len(prompts), code, pair)
+        if mixed := Mixed.of(column, prompts):
+            return mixed
     return None
 
 
 def _are_words(texts: Collection[str]) -> bool:
-    """Whether these are several texts that a person could have written, not ids or labels."""
+    """Whether these could be prompts written by people, not ids or labels."""
     worded = sum(re.search(_WORDS, text) is not None for text in texts)
     return len(texts) >= _PROMPTS and worded >= _MOST * len(texts) and sum(map(len, texts)) >= _LONG * len(texts)
 
 
 def _repeats(rows: Ints, texts: Sequence[str], *, whole: bool) -> set[int]:
-    """How often texts repeat: in all rows of a file, or consecutively if only stretches of rows are known."""
+    """How often each text occurs: in all rows, or consecutively if only runs of rows are known."""
     if whole:
         return {*Counter(texts).values()}
     cuts = [at for at in range(1, len(rows)) if texts[at] != texts[at - 1] or rows[at] != rows[at - 1] + 1]
@@ -168,9 +168,9 @@ def _repeats(rows: Ints, texts: Sequence[str], *, whole: bool) -> set[int]:
 
 
 def mixed_error(mixed: Mixed, key: str, group: Sequence[str], label: str) -> DataError:
-    """The error for a key that was not named and that merges prompts, with both cures."""
+    """The error for a key that was found by name and merges prompts, with the ways out."""
     named = ",".join(group)
-    if mixed.column in {"messages", "conversation", "conversations", "responses_create_params"}:
+    if mixed.column in {*CONVERSATIONS, "responses_create_params"}:
         cure = "name the column of the prompt's id with --group"
     else:
         cure = (
@@ -181,7 +181,7 @@ def mixed_error(mixed: Mixed, key: str, group: Sequence[str], label: str) -> Dat
 
 
 def prompt_of(value: Any) -> str | None:
-    """The text of a prompt; of a conversation, everything before the first response. None if there is none."""
+    """The text of a prompt; for a conversation, everything before the first response. None if there is no text."""
     if isinstance(value, str):
         text = value.strip()
         if text[:1] in {"[", "{"}:  # messages are often stored as JSON text
@@ -197,7 +197,7 @@ def prompt_of(value: Any) -> str | None:
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a prompt says nothing: no text, and nothing beside it, such as an image."""
+    """Whether a prompt has no text, nor anything else such as an image."""
     if isinstance(value, str):
         text = value.strip()
         if text[:1] in {"[", "{", '"'}:
@@ -211,7 +211,7 @@ def is_empty(value: Any) -> bool:
 
 
 def _turns(messages: list[Any]) -> Iterator[str]:
-    """What is said in a conversation, or in the parts of a message, before the first response."""
+    """The texts of a conversation, or of the parts of a message, before the first response."""
     for message in messages:
         said = message
         if responds(message):
@@ -222,15 +222,15 @@ def _turns(messages: list[Any]) -> Iterator[str]:
             yield text
 
 
-def _two_prompts(texts: list[str]) -> tuple[str, str] | None:
-    """Whether neither text continues the other, as the prompt of a later turn continues that of an earlier turn."""
+def _two_prompts(texts: Sequence[str]) -> tuple[str, str] | None:
+    """Two prompts, neither a later turn of the other; None if all are turns of one conversation."""
     longest = max(texts, key=len)
     other = next((text for text in texts if text != longest and not _goes_on(text, longest)), None)
     return None if other is None else (longest, other)
 
 
 def _goes_on(text: str, longer: str) -> bool:
-    """Whether a text continues as a later turn does: after a sentence, a line feed or a mark, or at length."""
+    """Whether the longer text continues the other like a later turn: after a sentence or a mark, or at length."""
     if not longer.startswith(text):
         return False
     rest = longer[len(text) :]
@@ -239,7 +239,7 @@ def _goes_on(text: str, longer: str) -> bool:
 
 
 def _compared_rows(read: Located, coded: Coded) -> Ints:
-    """The rows whose prompts are compared, in ascending order."""
+    """The rows of the sample, in ascending order."""
     quick, size = _quick_rows(read), size_of(read.tables)
     codes = [
         coded.codes.slice(start, len(rows)).to_numpy()  # not copied: there may be many rows
@@ -248,25 +248,28 @@ def _compared_rows(read: Located, coded: Coded) -> Ints:
         for start, rows in quick
     ]
     small = len(quick) == len(read.tables) and size <= SMALL
-    # Groups from all over the rows, fewer where rows are long.
+    # Groups spread over all rows; fewer if rows are long.
     groups = int(max(FEWEST, min(GROUPS, BYTES // max(1, size // max(1, sum(read.lengths)))))) // len(quick) + 1
     chosen = np.full(int(max((part.max(initial=0) for part in codes), default=0)) + 1, small)
     for part in codes if not small else ():
         chosen[part[np.linspace(0, max(0, len(part) - 1), min(len(part), groups)).astype(np.int64)]] = True
     here = [np.flatnonzero(chosen[part]) for part in codes]
-    rows = np.concatenate(
-        [(at if isinstance(part, range) else part[at]) + start for (start, part), at in zip(quick, here, strict=True)]
-    )
+    rows = np.concatenate([_numbers(start, part, at) for (start, part), at in zip(quick, here, strict=True)])
     of_rows = np.concatenate([part[at] for part, at in zip(codes, here, strict=True)])
-    rows, of_rows = rows[of_rows < coded.size], of_rows[of_rows < coded.size]  # the others are of no group
+    rows, of_rows = rows[of_rows < coded.size], of_rows[of_rows < coded.size]  # the others belong to no group
     if small:
         return rows.astype(np.int64)
     first, last = (np.unique(some, return_index=True)[1] for some in (of_rows, of_rows[::-1]))
     return np.unique([rows[first], rows[::-1][last]])
 
 
+def _numbers(start: int, rows: range | Ints, at: Ints) -> Ints:
+    """The row numbers, over all tables, of some of the cheap rows of a file."""
+    return start + (at if isinstance(rows, range) else rows[at])
+
+
 def _quick_rows(read: Located) -> list[tuple[int, range | Ints]]:
-    """The rows that can be read quickly of some files, and the number of the first row of each file."""
+    """For some files: the number of its first row, and its rows that are cheap to read."""
     found: list[tuple[int, range | Ints]] = []
     for at in np.unique(np.linspace(0, len(read.tables) - 1, FILES).astype(np.int64)).tolist():
         table, height = read.tables[at], read.lengths[at]
@@ -283,7 +286,7 @@ def _quick_rows(read: Located) -> list[tuple[int, range | Ints]]:
 def _values(read: Located, rows: Ints, column: str) -> list[Any]:
     """The values of a column at some ascending rows; None for rows of a file that lacks the column.
 
-    They are fetched once: rows that are grouped several times are often compared by the same texts.
+    Each is fetched only once: `audit` groups the same rows several times.
     """
     known = read.fetched.setdefault(column, {})
     new = np.array([row for row in rows.tolist() if row not in known], np.int64)
@@ -301,7 +304,7 @@ def _excerpt(table: Table, column: str, wanted: Mapping[str, tuple[Index, Ints]]
     values: list[Any] = []
     if {column, column.partition(".")[0]} & {*table.columns()}:
         if isinstance(table, FileTable):
-            with suppress(Absent):  # of a nested column
+            with suppress(Absent):  # a nested column may be missing
                 frames = table.format.rows(table.source, index, rows, [column], as_json=False)
                 values = [value for frame in frames for value in frame[column].to_list()]
         elif isinstance(table, FrameTable) and table.head is not None:
@@ -310,14 +313,14 @@ def _excerpt(table: Table, column: str, wanted: Mapping[str, tuple[Index, Ints]]
 
 
 def prompt_columns(names: Sequence[str], group: Sequence[str]) -> tuple[str, ...]:
-    """The text columns that show whether a group is a single prompt; none if the key contains one, or is a record."""
+    """The text columns that are prompts by name; none if the key contains one or is a record."""
     if any(name.split(".")[0] in PROMPT_TEXTS or name.startswith("@") for name in group):
         return ()
     return tuple(name for name in PROMPT_TEXTS if name in names)
 
 
 def other_texts(table: Table, taken: Collection[str]) -> tuple[str, ...]:
-    """Columns of text that may be prompts under any name, by their first rows; those in objects come last."""
+    """Text columns that may be prompts under another name, by their first rows; those inside objects come last."""
     texts: Sequence[str] = ()
     if isinstance(table, FileTable):
         sample = table.format.sample(table.source)
@@ -336,14 +339,14 @@ def other_texts(table: Table, taken: Collection[str]) -> tuple[str, ...]:
 
 
 def _may_be_prompt(name: str) -> bool:
-    """Whether no part of a name is that of a response; what an agent observes may have the prompt inside of it."""
+    """Whether no part of the name says response; the prompt may be inside what an agent observes."""
     head, dot, leaf = name.partition(".")
     outer = re.sub("observ(ation)?s?", "", head) if dot else ""
     return not re.search(NO_PROMPT, f"{outer}.{leaf}" if dot else head, re.IGNORECASE)
 
 
 def _shortened(*texts: str) -> list[str]:
-    """Each text on a single line; of long texts, the part around the first difference."""
+    """Each text on one line; of long texts, the part around the first difference."""
     lines = [" ".join(text.split()) for text in texts]
     same = next((at for at, pair in enumerate(zip(*lines, strict=False)) if len({*pair}) > 1), min(map(len, lines)))
     start = 0 if same < _SHOWN - _BEFORE else same - _BEFORE

@@ -1,7 +1,7 @@
 """Warnings about groups that may merge several draws of a prompt; each names the flag that would change it.
 
-All of it is a heuristic: in natural files the lengths of stretches have no common divisor. A divisor may also come from
-rollouts of several rows, or from a draw that was written in parts, so no size is named that nothing proves.
+All of it is heuristic: in natural files the lengths of runs of rows have no common divisor. A divisor may also come from
+rollouts of several rows, or from a draw that was written in parts, so a size is named only if something proves it.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from grpo_cli.read.group_keys import Coded, blocks, encode, sizes, spanning
+from grpo_cli.read.group_keys import Coded, blocks, encode, parts_of_each, sizes, spanning
 from grpo_cli.read.known_names import JUDGES, ROLLOUT_IDS, SAMPLE_IDS
 
 if TYPE_CHECKING:
     from grpo_cli.read.columns import Columns
 
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
-Numbering = Literal["rollout", "sample", "judge"]  # what a column numbers: `sample` counts anew in each group
+Numbering = Literal["rollout", "sample", "judge"]  # what a column numbers; `sample` restarts in each group
 
-GIANT: Final = 64  # rows of a single group that are more than the samples of a prompt
-_MANY: Final = 2  # the fewest rows of a block
-_SURE: Final = 4  # a smaller usual size has to occur in several groups
-_LEAST: Final = 3  # the fewest rows of a block that many stretches show: half of all numbers are multiples of 2
-_SEVERAL: Final = 2  # keys that come back: one may be of a run that was resumed
-_RARE: Final = 1e-3  # chance, at most, that lengths without a rule have this divisor
-_RARER: Final = 1e-4  # and that so many of them are multiples,
-_MOST: Final = 0.6  # which is this share at least
+GIANT: Final = 64  # rows from which a single group is more than the samples of one prompt
+_MANY: Final = 2  # least rows of a block
+_SURE: Final = 4  # a smaller usual size must occur in several groups
+_LEAST: Final = 3  # least rows of a block found by many runs: half of all numbers are multiples of 2
+_SEVERAL: Final = 2  # least keys that come back: a single one may be from a run that was resumed
+_RARE: Final = 1e-3  # largest probability that random lengths have this divisor
+_RARER: Final = 1e-4  # and that so many of them are multiples
+_MOST: Final = 0.6  # least share of multiples
 _NEAR: Final = 1e-4  # baselines that differ by less are equal up to rounding
-_WHOLE: Final = 0.9  # share of rows that follow a rule, where some rows are lost
+_WHOLE: Final = 0.9  # least share of rows that follow a rule, as some rows may be lost
 
 
 class Suspicion(NamedTuple):
-    """Groups that may merge several draws: what shows it, the rows of a block, and whether that size is proven."""
+    """Groups that may merge several draws: the evidence, the rows of a block, and whether that size is proven."""
 
     reason: str
     size: int
     is_proven: bool = False
 
     def words(self, group: Sequence[str], sizes: Counter[int], *, named: bool) -> str:
-        """The warning: the flags that cut groups of these sizes, or what may be behind it."""
+        """The warning: the flags that cut the groups, or possible explanations."""
         key = ",".join(group)
         if self.is_proven:
             flags = f"{'' if named else f'--group {key} '}--group-size {self.size}"
@@ -55,27 +55,26 @@ class Suspicion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """The order of the rows of groups in the input, which can show that a group merges several draws of a prompt.
+    """How the rows of groups are ordered in the input, which can show that a group merges several draws of a prompt.
 
     A stretch is a run of consecutive rows of a group.
     """
 
     sizes: Counter[int]  # groups by their number of rows
-    last_group: int  # rows of the group that begins last
+    last_group: int  # rows of the group that starts last
     stretches: Counter[int]  # stretches by their number of rows
-    first: int  # rows of the first stretch,
-    last: int  # and of the last one,
-    stretches_of_last: int  # and the number of stretches of the last one's group
+    first: int  # rows of the first stretch
+    last: int  # rows of the last stretch
+    stretches_of_last: int  # stretches in the group of the last one
     split: int  # groups with several stretches
-    returning: Counter[int]  # their stretches by their number of rows
-    blocks: (
-        Counter[int] | None
-    )  # rows that follow each other with one logged baseline, in groups with several; None if unknown
-    normalised_in_blocks: int  # those groups
+    returning: Counter[int]  # the stretches of these groups by their number of rows
+    # Runs of rows with one logged baseline, by their length, in groups with several baselines; None if unknown.
+    blocks: Counter[int] | None
+    normalised_in_blocks: int  # groups with several baselines
 
     @classmethod
     def of(cls, coded: Coded, baseline: pl.Series | None) -> Draws:
-        """Measure these groups."""
+        """Measure the groups; `baseline` is the logged one of every row, if known."""
         rows = sizes(coded)
         codes, lengths = (np.arange(coded.size), rows) if coded.together else coded.runs()
         stretches = np.bincount(codes, minlength=coded.size)
@@ -94,12 +93,12 @@ class Draws:
         )
 
     def suspicion(self) -> Suspicion | None:
-        """What shows that groups merge several draws, if anything."""
+        """The best evidence that groups merge several draws, if any."""
         return self._baselines() or self._repeated_keys() or self._multiples()
 
     @property
     def is_one_group(self) -> bool:
-        """Whether all rows are one group, and more than the samples of a prompt."""
+        """Whether all rows are one group, with more rows than a prompt has samples."""
         return self.sizes.total() == 1 and max(self.sizes) >= GIANT
 
     def _baselines(self) -> Suspicion | None:
@@ -109,11 +108,11 @@ class Draws:
         (size,), count = self.blocks, self.normalised_in_blocks
         groups = "a group was" if count == 1 else f"{count} groups were"
         reason = f"{groups} normalised in blocks of {size} by the trainer, as its advantages show"
-        # A larger group of another size would be cut inside of a draw.
+        # A larger group whose size is no multiple would be cut inside a draw.
         return Suspicion(reason, size, is_proven=all(rows < size or rows % size == 0 for rows in self.sizes))
 
     def _repeated_keys(self) -> Suspicion | None:
-        """Keys that reappear in blocks of the same size, with other groups in between."""
+        """Keys that come back in blocks of the same size, with other groups in between."""
         if not self.split or self.first == 1:
             return None  # single rows are not blocks
         size = gcd(*_whole(self.stretches, self.last))
@@ -128,24 +127,24 @@ class Draws:
         return Suspicion(f"{keys} back in separate blocks of {of}{size} rows", size)
 
     def _back(self, size: int) -> int:
-        """Keys that come back; a last stretch that was cut short does not count."""
+        """Keys that come back, not counting a last stretch that was cut short."""
         return self.split - (self.stretches_of_last == 2 and self.last % size != 0)  # noqa: PLR2004 - the last one and another
 
     def _usual_blocks(self, size: int) -> bool:
-        """Whether all stretches are multiples of a size that is usual: of several sizes, that of most groups."""
+        """Whether all stretches are multiples of a usual size: if there are several sizes, the size of most groups."""
         usual, several = self.sizes[size], any(rows > size for rows in self.stretches)
         unusual = several and (2 * usual + 1 < self.sizes.total() or usual == 1)
         return size >= _MANY and self._back(size) > 0 and max(self.sizes) != size and not unusual
 
     def _common_divisor(self) -> int:
-        """The divisor of so many stretches that it is no chance; the last one may have been cut. 0 if there is none."""
+        """A common divisor of so many stretches that it is no chance; the last one may have been cut. 0 if there is none."""
         others = self.stretches - Counter([self.last])
         size = gcd(*others)
         rare = size >= _LEAST and (self.returning.total() - 2) * log(size) >= -log(_RARE)
         return size if rare and self._back(size) >= _SEVERAL and max(self.sizes) != size else 0
 
     def _frequent_size(self) -> int:
-        """The most frequent length of stretches, if most are multiples of it: some rows may be lost. 0 if there is none."""
+        """The most frequent length of a stretch, if most are multiples of it: some rows may be lost. 0 otherwise."""
         size = max(self.stretches, key=lambda rows: (self.stretches[rows], -rows))
         count, multiples = self.returning.total(), _multiples_of(size, self.returning)
         drawn_twice = sum(found for rows, found in self.sizes.items() if rows >= 2 * size)
@@ -154,7 +153,7 @@ class Draws:
         return size if _tail(count, multiples, 1 / size) <= _RARER else 0
 
     def _multiples(self) -> Suspicion | None:
-        """Sizes that are multiples of the usual size, in groups whose rows are consecutive."""
+        """Group sizes that are multiples of the usual size, if all groups are consecutive."""
         whole = _whole(self.sizes, self.last_group)
         common, most = gcd(*whole), max(self.sizes)
         usual = min(size for size, count in whole.items() if count == max(whole.values()))
@@ -169,7 +168,7 @@ def _multiples_of(size: int, counts: Counter[int]) -> int:
 
 
 def _tail(count: int, hits: int, chance: float) -> float:
-    """An upper bound of the chance of so many hits or more, near to it: from the first on, each is rarer by this ratio."""
+    """A tight upper bound of the binomial tail: each further term is smaller by at least this ratio."""
     ways = lgamma(count + 1) - lgamma(hits + 1) - lgamma(count - hits + 1)
     first = exp(ways + hits * log(chance) + (count - hits) * log(1 - chance))
     ratio = (count - hits) / (hits + 1) * chance / (1 - chance)
@@ -183,24 +182,24 @@ def _counter(numbers: Ints) -> Counter[int]:
 
 
 def _whole(counts: Counter[int], last: int) -> Counter[int]:
-    """The counts without the last, if it is smaller than all others: the end of a file may have cut it short."""
+    """The counts without the last one if it is smaller than all others: the end of the file may have cut it."""
     others = counts - Counter([last])
     return others if others and last < min(others) else counts
 
 
 def numberings(columns: Columns) -> dict[str, Numbering]:
-    """Columns that number rollouts, samples or judges; those of several rows a rollout show that blocks are no draws."""
-    schema, chosen = columns.request.filled.schema, columns.request.chosen
-    given = [*((chosen.roles["rollout"],) if "rollout" in chosen.roles else ()), *(schema.rollout if schema else ())]
+    """Columns that number rollouts, samples or judges: they can show that blocks are not draws."""
+    request, schema = columns.request, columns.request.schema
+    given = [*(name for role, name in request.roles.items() if role == "rollout"), *(schema.rollout if schema else ())]
     kinds: dict[str, Numbering] = {
         **dict.fromkeys(JUDGES, "judge"), **dict.fromkeys([*ROLLOUT_IDS, "rollout", "episode"], "rollout"), **dict.fromkeys(SAMPLE_IDS, "sample"),
         **dict.fromkeys(given, "sample"),
     }  # fmt: skip
-    return {name: kind for name, kind in kinds.items() if name in chosen.names and name not in chosen.group}
+    return {name: kind for name, kind in kinds.items() if name in request.names and name not in request.key}
 
 
 def is_several_rows_a_rollout(coded: Coded, size: int, column: pl.Series, kind: Numbering) -> bool:
-    """Whether blocks of this many rows are no draws, but the rows of a rollout: its fragments, or the votes of its judges."""
+    """Whether blocks of this size are not draws but single rollouts: their fragments, or the votes of judges."""
     order = np.argsort(coded.codes.to_numpy(), kind="stable")
     values = encode([column], len(column))
     groups, numbers = coded.codes.to_numpy()[order], values.codes.to_numpy()[order]
@@ -213,9 +212,9 @@ def is_several_rows_a_rollout(coded: Coded, size: int, column: pl.Series, kind: 
 
 
 def size_by_samples(coded: Coded, samples: pl.Series) -> int | None:
-    """The size of a draw, if the numbers of samples restart inside of groups: no block of that many rows repeats any."""
+    """The size of a draw, if sample numbers restart inside groups and no block of that size repeats one."""
     pairs = encode([coded.codes, samples], len(samples))
-    size = int(np.bincount(coded.codes.gather(pairs.first).to_numpy()).max())
+    size = int(parts_of_each(coded, pairs).max())
     if size < _MANY or size >= sizes(coded).max() or samples.null_count():
         return None
     return size if encode([blocks(coded, size).codes, samples], len(samples)).size == len(samples) else None
@@ -227,7 +226,7 @@ def size_by_advantages(coded: Coded, advantages: pl.Series) -> int | None:
     The advantages of a group add up to zero; if those of each block do, the prompt was drawn several times.
     """
     _, lengths = coded.runs()
-    # All runs of a key are multiples of the size; the last run of a file may be cut short.
+    # All runs of a key are multiples of the size; the last run may be cut short.
     whole = lengths[:-1] if len(lengths) > 1 and lengths[-1] < lengths[:-1].min() else lengths
     rows, size = sizes(coded), int(np.gcd.reduce(whole))
     usual = int(np.bincount(rows).argmax())
@@ -241,7 +240,7 @@ def size_by_advantages(coded: Coded, advantages: pl.Series) -> int | None:
 
 
 def _baselines(coded: Coded, baseline: pl.Series | None) -> tuple[Counter[int] | None, int]:
-    """The sizes of blocks with the same baseline, in groups with several baselines, and the number of these groups."""
+    """The sizes of runs with one baseline, in groups with several baselines, and the number of these groups."""
     if baseline is None or baseline.null_count():
         return None, 0
     values, codes = baseline.to_numpy(), coded.codes.to_numpy()

@@ -1,6 +1,6 @@
-"""What is read from the files, and the grouping rule: decided by column names, before anything is read.
+"""Which columns are read, and the grouping rule: decided from column names, before any column is read.
 
-Columns are those that were named, those found by name, and those that only serve warnings.
+A column is named by a flag, by the schema, or found by a well-known name; some are read only for checks.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from grpo_cli.read.known_names import (
 )
 from grpo_cli.read.prompt_check import other_texts, prompt_columns
 from grpo_cli.read.tables import Binding, FileTable, Table, column_names
+from grpo_cli.schemas.table import Schema
 from grpo_cli.values.cells import Field, Kind
 from grpo_cli.values.paths import PARENT
 
 BY_TEXT: Final = "(found by name, no id beside it)"
-LISTED: Final = 12  # columns that a message lists
-NEAR: Final = 2  # schemas that nearly fit a file
-ID: Final = r"(^|_)(u?u?id|idx|index)$"  # what the name of an id ends with
+LISTED: Final = 12  # columns listed in a message
+NEAR: Final = 2  # near matches of a schema in a message
+ID: Final = r"(^|_)(u?u?id|idx|index)$"  # the name of an id ends with this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +46,11 @@ class Rule:
     `within` and the parts of a batch are columns, `file` or `input`.
     """
 
-    key: tuple[str, ...] = ()  # columns; without a key the rows of a file are a single group, to be cut into blocks
-    key_is_named: bool = True  # a flag names the key; otherwise suspicious groups stop the run
+    key: tuple[str, ...] = ()  # columns; without a key all rows of a file are one group, which is cut into blocks
+    key_is_named: bool = True  # by a flag; otherwise suspicious groups stop the run
     within: str | None = None  # where the key is unique; None: not given
-    size: int | None = None  # of the blocks of rows that each key is cut into
-    partial: Literal["error", "keep", "drop"] = "error"  # what to do with a last block that has fewer rows
+    size: int | None = None  # rows of the blocks that each key is cut into
+    partial: Literal["error", "keep", "drop"] = "error"  # what to do with a shorter last block
     batch_by: str | None = None  # what divides the batches; None: not given
     logged_column: str = ""  # the column of logged advantages, if they show the size of a group
 
@@ -74,147 +75,169 @@ class Rule:
         return [*self.within_columns, *(name for name in self.batch_parts if name != "file")]
 
 
-class Chosen(NamedTuple):
-    """The columns to read, and the part of each."""
+class ForChecks(NamedTuple):
+    """Columns that are read only for the checks, where the files have them."""
 
-    group: tuple[str, ...]
+    steps: Sequence[str]  # of training or sampling: a key that occurs in several of them may be several groups
+    sample: str  # the number of a sample in its group: repeated if rows were written twice; "" if there is none
+    ids: Sequence[str]  # candidates for the key where only a text was found by name
+    rollouts: Sequence[str]  # rollout ids that neither a flag nor the schema names: several rows may be one rollout
+    prompts: Sequence[str]  # texts that differ within a group if it merges several prompts
+    other_texts: Sequence[str]  # texts that may be prompts, if no column has the name of a prompt
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns to read in full; of the texts, the check fetches a few rows."""
+        return [*self.steps, *filter(None, [self.sample]), *self.ids, *self.rollouts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is read: the columns that flags, the schema or their names select, and the grouping rule."""
+
+    plan: Plan
+    flags: Binding  # as given
+    filled: Filled  # the flags, completed by the schema
+    names: Sequence[str]  # all column names
+    rule: Rule  # with the columns of the key
     rewards: tuple[str, ...]
-    roles: Mapping[str, str]
-    steps: Sequence[str]  # step-like names
-    sample: str | None  # the column that numbers the samples of a group
-    rivals: Sequence[str]  # ids that may be the key where only a text was found
-    fields: Sequence[Field]
-    optional: set[str]  # not named by the user: a file may lack them
-    prompts: tuple[str, ...]  # texts that show whether a group is a single prompt
-    others: tuple[str, ...]  # texts that may be prompts, if no column has the name of a prompt
-    rollouts: Sequence[str]  # names of rollout ids, where neither a flag nor a schema names one
+    roles: Mapping[str, str]  # the column of each extra quantity
+    for_checks: ForChecks
+    fields: Sequence[Field]  # all columns to read
+    optional: set[str]  # columns that a file may lack
     note: str  # how the key was found
-    names: Sequence[str]  # the names to choose from
+    warn: bool  # whether suspicious groups are looked for
+    by: str = ""  # the column of --plan-by
+    value: str = ""  # its value in the rows of this request
+    parts: Mapping[str, Request] = field(default_factory=dict)  # the request of each plan, if this one unites several
+
+    @property
+    def binding(self) -> Binding:
+        """The flags, completed by the schema."""
+        return self.filled.binding
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema of the files, if they have one."""
+        return self.filled.schema
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the key."""
+        return self.rule.key
+
+    @property
+    def key_words(self) -> str:
+        """The key as messages name it."""
+        return self.filled.key_words or ", ".join(self.key)
 
     @property
     def read_names(self) -> set[str]:
         """The columns that the arithmetic reads."""
-        return {*self.group, *self.rewards, *self.roles.values()}
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is read, and why: named by flags, or found by schema or by name."""
-
-    plan: Plan
-    flags: Binding  # the flags
-    filled: Filled  # the flags as the schema completes them
-    chosen: Chosen
-    rule: Rule
-    warn: bool  # whether suspicious groups are looked for
-    by: str = ""  # the column of --plan-by
-    value: str = ""  # of it in the rows of this request, if they are a part of all
-    parts: Mapping[str, Request] = field(default_factory=dict)  # of each plan, if it unites several
-
-    @property
-    def binding(self) -> Binding:
-        """The flags as the schema completes them."""
-        return self.filled.binding
-
-    @property
-    def key_words(self) -> str:
-        """The key in the words of messages."""
-        return self.filled.key_words or ", ".join(self.chosen.group)
+        return {*self.key, *self.rewards, *self.roles.values()}
 
 
 def choose(
-    tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool = True, names: Sequence[str] = ()
+    tables: Sequence[Table], flags: Binding, plan: Plan, *, warn: bool = True, names: Sequence[str] = ()
 ) -> Request:
-    """Choose what is read, among `names` (default: the columns of the tables).
+    """Choose what is read from the columns in `names` (default: all columns of the tables).
 
-    Without `warn` suspicious groups are not looked for.
+    Without `warn`, suspicious groups are not looked for.
     """
-    filled = apply_schema(tables, binding, plan)
+    filled = apply_schema(tables, flags, plan)
     names = names or column_names(tables)
     if not names:
         raise DataError(f"{tables[0].name}: no rows with a column", "there is nothing to compute from")
-    schema, found, key_is_named = filled.schema, filled.binding, bool(binding.group or binding.group_size)
+    return choose_among(names, filled, flags, plan, warn=warn)
+
+
+def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Plan, *, warn: bool) -> Request:
+    """Choose the key, the rewards, the other columns of the plan, and those for checks."""
+    binding, schema = filled.binding, filled.schema
+    key, note, rewards = _named_or_found(filled, names)
+    _check_weights(plan, rewards)
+    roles = columns_of_roles(binding, plan)
+    key_is_named = bool(flags.group or flags.group_size)
     rule = Rule(
+        key=key,
         key_is_named=key_is_named,
-        within=found.group_within,
-        size=found.group_size,
-        partial=found.partial,
-        batch_by=found.batch_by,
+        within=binding.group_within,
+        size=binding.group_size,
+        partial=binding.partial,
+        batch_by=binding.batch_by,
         logged_column=schema.advantage if schema is not None and schema.one_size and not key_is_named else "",
     )
-    chosen = choose_columns(filled, plan, names, rule.named_columns, warn=warn)
-    return Request(plan, binding, filled, chosen, replace(rule, key=chosen.group), warn)
+    named = rule.named_columns
+    required = {*key, *rewards, *roles.values(), *named}
+    for_checks = _for_checks(names, filled, rule, rewards, roles, warn=warn)
+    by_name = [*for_checks.columns, *(mark.column for mark in filled.marks), *filled.rollouts]
+    kinds: dict[str, Kind] = dict.fromkeys((*key, *by_name, *named), "key")
+    kinds |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
+    kinds |= dict.fromkeys(rewards, "key" if binding.outcomes else "number")
+    # The logged advantage is read if it reveals the groups.
+    logged: dict[str, Kind] = {filled.logged_column: "number"} if filled.logged_column else {}
+    extra = {name: kind for name, kind in {**binding.carried, **logged}.items() if name not in kinds}
+    derived = {} if schema is None else schema.derive
+    required |= {name for name in filled.rollouts if name in derived or name == PARENT}
+    return Request(
+        plan=plan,
+        flags=flags,
+        filled=filled,
+        names=names,
+        rule=rule,
+        rewards=rewards,
+        roles=roles,
+        for_checks=for_checks,
+        fields=[Field(name, kind) for name, kind in {**kinds, **extra}.items()],
+        optional={*by_name} - required | ({*extra} & {*names}),
+        note=f"group = {filled.key_words}{_within(filled.binding)}" if filled.key_words else note,
+        warn=warn,
+    )
 
 
 def united(parts: Mapping[str, Request], by: str) -> Request:
-    """One request for all that several plans read and the column that divides their rows; what only some of them read may be missing."""
-    first = next(iter(parts.values()))
+    """One request for the columns of several plans and of --plan-by; columns that only some plans read may be missing."""
     kinds: dict[str, Kind] = {by: "key"}
-    for field_ in (field_ for request in parts.values() for field_ in request.chosen.fields):
+    for field_ in (field_ for request in parts.values() for field_ in request.fields):
         if kinds.setdefault(field_.name, field_.kind) == "key":
             kinds[field_.name] = field_.kind
-    for_all = {*kinds} - {by}
-    for request in parts.values():
-        for_all &= {one.name for one in request.chosen.fields} - request.chosen.optional
-    chosen = first.chosen._replace(
-        rewards=tuple(dict.fromkeys(name for request in parts.values() for name in request.chosen.rewards)),
+    for_all = set.intersection(*({read.name for read in one.fields} - one.optional for one in parts.values()))
+    return replace(
+        next(iter(parts.values())),
+        rewards=tuple(dict.fromkeys(name for request in parts.values() for name in request.rewards)),
         fields=[Field(name, kind) for name, kind in kinds.items()],
         optional={*kinds} - for_all - {by},
+        by=by,
+        parts=parts,
     )
-    return replace(first, chosen=chosen, by=by, parts=parts)
 
 
-# --- columns ----------------------------------------------------------------------------------------------------
-
-
-def choose_columns(filled: Filled, plan: Plan, names: Sequence[str], named: Sequence[str], *, warn: bool) -> Chosen:
-    """Choose among the columns of the tables; `named` are those that divide groups and batches by flag.
-
-    Without `warn`, columns that only serve warnings are left out.
-    """
-    binding = filled.binding
-    group, note, rewards = _named_or_found(filled, names)
-    if filled.key_words:
-        note = f"group = {filled.key_words}{_within(binding)}"
-    _check_weights(plan, rewards)
-    roles = columns_of_roles(binding, plan)
-    repeats = () if filled.schema is None else filled.schema.repeats
-    steps: list[str] = [name for name in STEPS if name in names and name not in repeats]
-    if TIME in steps and TIME not in (*group, *named) and _differs_in_every_row(filled.tables[0], TIME):
-        steps.remove(TIME)  # it would be read for nothing
-    sample: str | None = next((name for name in SAMPLE_IDS if name in names), None) if warn else None
-    by_text = not binding.group and len(group) == 1 and group[0] in GROUP_TIERS[-1]
-    rivals = [name for name in ROW_IDS if name in names] if by_text else []
-    is_open = filled.schema is None and "rollout" not in roles and binding.rollouts != "none"
-    rollouts = [name for name in ROLLOUT_IDS if is_open and name in names and name not in {*group, *rewards, *named}]
-    by_name = [
-        *steps,
-        *([sample] if sample else []),
-        *rivals,
-        *rollouts,
-        *(mark.column for mark in filled.marks),
-        *filled.rollouts,
-    ]
-    kinds: dict[str, Kind] = dict.fromkeys((*group, *by_name, *named), "key")
-    kinds |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
-    kinds |= dict.fromkeys(rewards, "key" if binding.outcomes else "number")
-    # Columns that are carried along, and the logged advantage if it says something about the groups.
-    carried: dict[str, Kind] = {**binding.carried, **({filled.logged_column: "number"} if filled.logged_column else {})}
-    extra = {name: kind for name, kind in carried.items() if name not in kinds}
-    made = {} if filled.schema is None else filled.schema.derive
-    always = {name for name in filled.rollouts if name in made or name == PARENT}
-    optional = {*by_name} - {*group, *rewards, *roles.values(), *named, *always} | ({*extra} & {*names})
-    fields = [Field(name, kind) for name, kind in {**kinds, **extra}.items()]
-    # The steps of a rollout may each have a prompt of their own.
-    texts_tell = binding.compare_prompts and "rollout" not in roles and not {*group} & {*made}
-    no_prompts = () if filled.schema is None else filled.schema.no_prompts
-    prompts = prompt_columns([name for name in names if name not in no_prompts], group) if texts_tell else ()
-    # A key that was named, that a known tool writes, or that is a prompt itself, is trusted without other texts.
-    is_found = texts_tell and warn and not binding.group and bool({*group} & {*GROUP_TIERS[0]})
-    others = other_texts(filled.tables[0], kinds) if is_found and not prompts else ()
-    return Chosen(
-        group, rewards, roles, steps, sample, rivals, fields, optional, prompts, others, rollouts, note, names
-    )
+def _for_checks(
+    names: Sequence[str], filled: Filled, rule: Rule, rewards: Sequence[str], roles: Mapping[str, str], *, warn: bool
+) -> ForChecks:
+    """The columns that only the checks read; without `warn`, not those that are read only for warnings."""
+    binding, schema, key, named = filled.binding, filled.schema, rule.key, rule.named_columns
+    repeats = () if schema is None else schema.repeats
+    steps = [name for name in STEPS if name in names and name not in repeats]
+    if TIME in steps and TIME not in (*key, *named) and _differs_in_every_row(filled.tables[0], TIME):
+        steps.remove(TIME)  # it is the time of each row, and separates nothing
+    sample = next((name for name in SAMPLE_IDS if warn and name in names), "")
+    by_text = not binding.group and len(key) == 1 and key[0] in GROUP_TIERS[-1]
+    ids = [name for name in ROW_IDS if by_text and name in names]
+    is_open = schema is None and "rollout" not in roles and binding.rollouts != "none"
+    rollouts = [name for name in ROLLOUT_IDS if is_open and name in names and name not in {*key, *rewards, *named}]
+    found = ForChecks(steps, sample, ids, rollouts, (), ())
+    derived, no_prompts = ((), ()) if schema is None else (schema.derive, schema.no_prompts)
+    if not binding.compare_prompts or "rollout" in roles or {*key} & {*derived}:
+        return found  # each step of a rollout may have its own prompt
+    if prompts := prompt_columns([name for name in names if name not in no_prompts], key):
+        return found._replace(prompts=prompts)
+    # Other texts are not compared if the key was named, comes from a known tool, or is a prompt itself.
+    if not warn or binding.group or not {*key} & {*GROUP_TIERS[0]}:
+        return found
+    marks = [mark.column for mark in filled.marks]
+    taken = {*key, *rewards, *roles.values(), *named, *found.columns, *marks, *filled.rollouts}
+    return found._replace(other_texts=other_texts(filled.tables[0], taken))
 
 
 def _differs_in_every_row(table: Table, name: str) -> bool:
@@ -224,7 +247,7 @@ def _differs_in_every_row(table: Table, name: str) -> bool:
 
 
 def columns_of_roles(binding: Binding, *plans: Plan) -> dict[str, str]:
-    """The column of each extra quantity: all that the plans need, and optional ones that were named."""
+    """The column of each extra quantity: those that the plans need, and optional ones that were named."""
     missing = {role: plan.reader(role) for plan in plans for role in plan.needs if role not in binding.roles}
     if missing:
         what = "; ".join(f"{reader} needs {ROLES[role].meaning}" for role, reader in missing.items())
@@ -235,7 +258,7 @@ def columns_of_roles(binding: Binding, *plans: Plan) -> dict[str, str]:
 
 
 def _named_or_found(filled: Filled, names: Sequence[str]) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-    """The key, words on how it was found, and the rewards; a single error lists all that is missing."""
+    """The key, a note on how it was found, and the rewards; one error lists everything that is missing."""
     binding = filled.binding
     group, inside = tuple(dict.fromkeys(binding.group)), _within(binding)
     note = f"group = {', '.join(group)}{inside}"
@@ -280,13 +303,13 @@ def _within(binding: Binding) -> str:
 
 
 def _listed(names: Sequence[str], likely: str) -> str:
-    """Some of the columns, likely ones first."""
+    """The first columns, likely ones before others."""
     ordered = sorted(names, key=lambda name: re.search(likely, name, re.IGNORECASE) is None)
     return ", ".join(ordered[:LISTED]) + (", ..." if len(names) > LISTED else "")
 
 
 def _near(tables: Sequence[Table]) -> str:
-    """A hint: which schemas nearly fit the first file, and where to read more."""
+    """A hint: which schemas nearly match the first file, and where to read more."""
     if log := log_of_steps(tables):
         return f"; {log}"
     if not tables or not isinstance(tables[0], FileTable):
@@ -297,7 +320,7 @@ def _near(tables: Sequence[Table]) -> str:
 
 
 def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag: str) -> str | None:
-    """The known name in the first tier that has any, or None; several names in a tier are an error."""
+    """The first tier's known name, or None; two known names in one tier are an error."""
     for tier in tiers:
         candidates = [name for name in tier if name in names]
         if len(candidates) > 1:

@@ -1,8 +1,8 @@
 """Which rows are parts of one rollout (compacted, forked, written turn by turn), and how such rows count.
 
-The column with the id of the rollout is the one that a flag names, or that the schema knows. `with_rollouts` adds it to
-the groups, where some rollout has several rows, and makes the plan count each rollout once unless something else was
-said; the checks judge it. A column that only has the name of such an id is never used: it is a reason to ask.
+The rollout id is the column that a flag or the schema names. If some rollout has several rows, `with_rollouts` adds the
+rollouts to the groups and makes the plan count each of them once, unless a flag or a preset says otherwise; the checks
+below judge the result. A column that merely has the name of a rollout id is never used: it is a reason to ask.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from grpo_cli.engine.group_stats import Mask, group_extremes
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.errors import DataError
-from grpo_cli.read.group_keys import Coded, encode
+from grpo_cli.read.group_keys import Coded, encode, parts_of_each
 from grpo_cli.read.known_names import ROLLOUT_NUMBER
 from grpo_cli.schemas.table import words
 from grpo_cli.values.cells import canonical
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from grpo_cli.read.groups import Groups
 
 SHOWN: Final = 3
-# What a rollout counts with; nothing where rows count.
+# Which reward of its rows a rollout counts with; not set where every row counts.
 TAKES: Final[Mapping[Counting, Literal["first", "last", "mean"]]] = {
     "once": "last",  # all are equal
     "first": "first",
@@ -41,15 +41,15 @@ TAKES: Final[Mapping[Counting, Literal["first", "last", "mean"]]] = {
 def with_rollouts(groups: Groups) -> Groups:
     """The groups with the rollout of every row, if it is known and some rollout has several rows.
 
-    Its request has the plan to compute: one that counts each rollout once, unless a preset or a flag says otherwise.
+    The plan of the result counts each rollout once, unless a preset or a flag says otherwise.
     """
     request = groups.columns.request
-    named, known = request.chosen.roles.get("rollout"), request.filled.rollouts
+    named, known = request.roles.get("rollout"), request.filled.rollouts
     if named is None:
         known = tuple(name for name in known if not (name == ROLLOUT_NUMBER and _is_step(groups)))
     if named is None and not known:
         return groups
-    # A column that is named may be the one that the schema knows: then rows without an id are no mistake.
+    # If the flag names the column of the schema, rows without an id are still no mistake.
     names = known if named is None or named in known else (named,)
     ids = _ids(groups.columns, names)
     if named is None and not _come_back(ids):
@@ -59,10 +59,11 @@ def with_rollouts(groups: Groups) -> Groups:
         return replace(groups, rollouts=rollouts)
     if rollouts.size == len(rollouts.codes):
         return groups
-    # Parts of a rollout may have prompts of their own.
-    roles = {**request.chosen.roles, "rollout": known[0]}
-    chosen = request.chosen._replace(roles=roles, prompts=(), others=())
-    request = replace(request, chosen=chosen, plan=counted(request.plan, request.binding.rollouts))
+    # Each part of a rollout may have its own prompt.
+    roles = {**request.roles, "rollout": known[0]}
+    for_checks = request.for_checks._replace(prompts=(), other_texts=())
+    plan = counted(request.plan, request.binding.rollouts)
+    request = replace(request, roles=roles, for_checks=for_checks, plan=plan)
     return replace(groups, columns=replace(groups.columns, request=request), rollouts=rollouts)
 
 
@@ -74,13 +75,13 @@ def _is_step(groups: Groups) -> bool:
 
 
 def counted(plan: Plan, how: Counting) -> Plan:
-    """The plan for rows of which several may be one rollout: what says what a rollout counts with is left as it is."""
+    """The plan with a rule for rollouts of several rows, unless it has one already."""
     take = TAKES.get(how)
     return plan if plan.unit.take != "each" or take is None else replace(plan, unit=replace(plan.unit, take=take))
 
 
 def _ids(columns: Columns, names: Sequence[str]) -> pl.Series:
-    """The first of these columns that is not null, row by row; of several types, as texts."""
+    """Row by row, the first of these columns that is not null; as text if their types may differ."""
     found = [columns.values[name] for name in names if columns.values[name].null_count() < columns.height]
     if not found:
         return pl.repeat(None, columns.height, dtype=pl.String, eager=True)
@@ -90,12 +91,12 @@ def _ids(columns: Columns, names: Sequence[str]) -> pl.Series:
 
 
 def _come_back(ids: pl.Series) -> bool:
-    """Whether some id is that of several rows: quicker than numbering the rollouts of each group."""
+    """Whether some id occurs in several rows: faster than numbering the rollouts of each group."""
     return ids.dtype.is_nested() or ids.n_unique() - (ids.null_count() > 0) < ids.count()
 
 
 def _coded(groups: Groups, ids: pl.Series) -> Coded:
-    """The rollout of every row: an id counts inside its group, and a row without one is a rollout of its own."""
+    """The rollout of every row: an id is unique within its group, and a row without an id is its own rollout."""
     keys = [groups.coded.codes, ids]
     if ids.name == PARENT and len(groups.columns.tables) > 1:
         keys.append(groups.columns.file)  # records are numbered in each file
@@ -104,20 +105,20 @@ def _coded(groups: Groups, ids: pl.Series) -> Coded:
     return encode(keys, groups.columns.height)
 
 
-# --- what is said of them ----------------------------------------------------------------------------------
+# --- words --------------------------------------------------------------------------------------------------
 
 
 def note(groups: Groups) -> list[str]:
-    """How rollouts were found; nothing where a flag names their column."""
+    """How rollouts were found; empty if a flag names their column."""
     if groups.rollouts is None or "rollout" in groups.columns.request.flags.roles:
         return []
     return [f"rollouts by {_shown(groups)}: {_in_rows(groups, groups.rollouts)}"]
 
 
 def _shown(groups: Groups) -> str:
-    """The ids in the words of messages."""
+    """The ids as messages name them."""
     filled = groups.columns.request.filled
-    named = groups.columns.request.chosen.roles["rollout"]
+    named = groups.columns.request.roles["rollout"]
     known = filled.rollouts if named in filled.rollouts else (named,)
     return ", else ".join(words(name) if filled.schema is None else filled.schema.words(name) for name in known)
 
@@ -130,7 +131,7 @@ def _in_rows(groups: Groups, rollouts: Coded) -> str:
 
 
 def unequal_siblings(groups: Groups) -> None:
-    """Refuse rows of one rollout with unequal rewards, where nothing says which of them counts."""
+    """Refuse rows of one rollout with unequal rewards, unless something says which of them counts."""
     request = groups.columns.request
     if groups.rollouts is None or request.plan.unit.take == "each" or request.binding.rollouts != "once":
         return
@@ -154,7 +155,7 @@ def unequal_siblings(groups: Groups) -> None:
 
 
 def rows_counted(groups: Groups) -> Sequence[str]:
-    """Warn of a preset that counts rows, where the file shows that several of them are one rollout."""
+    """Warn if a preset counts rows and the file shows that several of them are one rollout."""
     request = groups.columns.request
     if groups.rollouts is None or request.plan.unit.take != "each" or request.binding.rollouts != "each":
         return ()
@@ -165,20 +166,19 @@ def rows_counted(groups: Groups) -> Sequence[str]:
 
 
 def lone_rollouts(groups: Groups) -> Sequence[str]:
-    """Warn where no group has a second rollout, so that rows of a rollout are compared with each other alone."""
+    """Warn if no group has a second rollout: the rows of a rollout are then compared only with each other."""
     if groups.rollouts is None or groups.columns.request.plan.unit.take != "each" or groups.coded.size < 2:  # noqa: PLR2004
         return ()
-    of_group = np.bincount(groups.coded.codes.gather(groups.rollouts.first).to_numpy(), minlength=groups.coded.size)
-    if of_group.max() > 1 or groups.rollouts.size == len(groups.coded.codes):
+    if parts_of_each(groups.coded, groups.rollouts).max() > 1 or groups.rollouts.size == len(groups.coded.codes):
         return ()
-    what = f"each group holds the rows of one rollout (by {_shown(groups)}), which are compared with each other alone"
+    what = f"each group has the rows of one rollout (by {_shown(groups)}), compared only with each other"
     return [f"{what}: name the prompt with --group"]
 
 
 def turns_in_order(groups: Groups) -> None:
-    """Refuse rollouts whose turns do not rise, where what a turn still earns is that of the rows below it."""
+    """Refuse rollouts whose turns do not ascend, if the estimator takes the rows below a turn for what follows it."""
     request, columns = groups.columns.request, groups.columns
-    name = request.chosen.roles.get("state")
+    name = request.roles.get("state")
     if groups.rollouts is None or name is None or not request.plan.estimator.rising_state:
         return
     if columns.values[name].dtype.is_nested():
@@ -198,36 +198,36 @@ def turns_in_order(groups: Groups) -> None:
 
 
 def unnamed_rollouts(groups: Groups) -> Sequence[str]:
-    """Ask about a column with the name of a rollout id whose values come back, as its rows may be parts of rollouts.
+    """Ask about a column with the name of a rollout id whose values repeat: its rows may be parts of rollouts.
 
-    It stops only where all rows with one value have equal rewards while those of some group differ, and neither a flag
-    nor a preset says what counts: a worker or a judge with such an id has rows with several rewards.
+    It is an error only if rows with the same id always have equal rewards while rewards within groups differ, and neither
+    a flag nor a preset says what counts: the id of a worker or a judge has rows with different rewards.
     """
     columns, request = groups.columns, groups.columns.request
     rewards, warnings = columns.rewards(), []
-    for name in request.chosen.rollouts:
+    for name in request.for_checks.rollouts:
         ids = columns.values[name]
         if not _come_back(ids):
             continue
         rollouts = _coded(groups, ids)
         if rollouts.size == columns.height:
             continue
-        of_group = np.bincount(groups.coded.codes.gather(rollouts.first).to_numpy(), minlength=groups.coded.size)
+        of_group = parts_of_each(groups.coded, rollouts)
         if name == ROLLOUT_NUMBER and (of_group.min() < 2 or encode([ids], columns.height).size < rollouts.size):  # noqa: PLR2004 - a group has two
-            continue  # the number of a training step, of a group or of a row inside of it
+            continue  # the number of a training step, of a group or of a row within it
         if of_group.max() < 2:  # noqa: PLR2004 - nothing to compare: the id of the group
             continue
         cures = f"--rollout {name} counts each rollout once, --rollout none says that rows are rollouts"
         equal = not _vary(rollouts, rewards).any() and _vary(groups.coded, rewards).any()
         if equal and request.binding.rollouts == "once":
-            wrong = f"{_in_rows(groups, rollouts)}, if {name} is what it is called:"
-            raise DataError(f"{wrong} it comes back inside groups, always with the same reward", cures)
+            wrong = f"{_in_rows(groups, rollouts)}, if {name} is what its name says:"
+            raise DataError(f"{wrong} it repeats inside groups, always with the same reward", cures)
         warnings.append(f"several rows of a group share a {name}: {cures}")
     return warnings if request.warn else ()
 
 
 def _vary(coded: Coded, rewards: Sequence[pl.Series]) -> Mask:
-    """Which codes have rows with different finite values of some reward."""
+    """Which codes have different finite values of some reward."""
     vary = np.zeros(coded.size, dtype=bool)
     for reward in rewards:
         finite = reward.is_finite().fill_null(value=False)

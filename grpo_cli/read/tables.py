@@ -1,4 +1,4 @@
-"""Tables with named columns, and the binding, which assigns columns to their parts."""
+"""Tables with named columns, and the binding, which says which column is used for what."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXPLODE: Final = "make a row of each item first (frame.explode), and name the co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """Which column is the key, which the reward and so on: everything that flags say, except the arithmetic."""
+    """Which column is the key, the reward and so on: everything that flags set, except the arithmetic."""
 
     group: tuple[str, ...] = ()
     group_size: int | None = None
@@ -41,15 +41,15 @@ class Binding:
     group_within: str | None = None
     batch_by: str | None = None
     rewards: tuple[str, ...] = ()
-    outcomes: Mapping[str, float] = field(default_factory=dict)  # numbers for texts in the place of rewards
+    outcomes: Mapping[str, float] = field(default_factory=dict)  # numbers for texts as rewards (--map)
     roles: Mapping[str, str] = field(default_factory=dict)
-    carried: Mapping[str, Kind] = field(default_factory=dict)  # columns that are carried along
+    carried: Mapping[str, Kind] = field(default_factory=dict)  # further columns to keep
     singletons_meant: bool = False
-    missing_is_error: bool = False  # also of a row that the schema knows to have no reward
+    missing_is_error: bool = False  # even for rows that the schema declares to have no reward
     schema: str | None = None  # the name of a schema, or "none"; None: detect it
-    rollouts: Counting = "once"  # how rows of one rollout count, where the file shows them and the plan does not say it
-    compare_prompts: bool = True  # off for streams, which would compare in every block
-    skip_broken: bool = False  # lines that are no JSON objects are left out
+    rollouts: Counting = "once"  # how rows of one rollout count if the plan does not say so
+    compare_prompts: bool = True  # off for streams, which would compare them in every block
+    skip_broken: bool = False  # leave out lines that are not JSON objects
     max_line: int = MAX_LINE  # bytes
 
 
@@ -64,13 +64,13 @@ class Table(Protocol):
         """All top-level names."""
 
     def sample(self) -> Sample:
-        """What shows the shapes of its columns."""
+        """A few records, which show the shapes of the columns."""
 
     def scan(self, fields: Sequence[Field]) -> Scanned:
         """The columns of these fields, in row order."""
 
     def place(self, row: int) -> str:
-        """A row in messages."""
+        """The name of a row in messages."""
 
     def places(self, rows: Sequence[int]) -> list[str]:
         """Rows in messages."""
@@ -88,14 +88,14 @@ class OverTables(Protocol):
 
 @dataclass(frozen=True)
 class FileTable:
-    """A pinned file and the format that reads it; its schema, once that has been detected."""
+    """A pinned file, the format that reads it, and its schema once detected."""
 
     source: Input
     format: Format
     schema: Schema | None = None
     left_out: tuple[int, ...] = ()  # numbers of lines that were left out before reading
-    late: tuple[str, ...] = ()  # further names, found by a scan
-    refused: tuple[str, ...] = ()  # names that no row may have: the columns of the output
+    late: tuple[str, ...] = ()  # further column names that a scan found
+    refused: tuple[str, ...] = ()  # names that no row may have: columns of the output
 
     @property
     def name(self) -> str:
@@ -103,11 +103,11 @@ class FileTable:
         return self.source.name
 
     def row_count(self) -> int | None:
-        """The number of rows of the file; None if only a scan would tell."""
+        """The number of rows; None if only a scan could tell."""
         return self._height
 
     def place(self, row: int) -> str:
-        """A row in messages."""
+        """The name of a row in messages."""
         return self.places([row])[0]
 
     def places(self, rows: Sequence[int]) -> list[str]:
@@ -125,20 +125,20 @@ class FileTable:
     def of_schema(self, schema: Schema, format_: Format) -> FileTable:
         """The file as a schema reads it."""
         made = replace(self, schema=schema, format=format_)
-        if format_ == self.format:  # known facts need not be read again
+        if format_ == self.format:  # known facts are not read again
             vars(made).update({name: known for name, known in vars(self).items() if name in {"_head", "_height"}})
         return made
 
     def of_source(self, source: Input) -> FileTable:
-        """The same table from another source, such as a section of the file; its columns are known."""
+        """The same table from another source, such as a section of the file."""
         return self._like(source=source)
 
     def knowing(self, late: Collection[str]) -> FileTable:
-        """The table with further names that a scan found."""
+        """The table with further column names that a scan found."""
         return self._like(late=(*self.late, *sorted(late)))
 
     def refusing(self, names: Collection[str]) -> FileTable:
-        """The table, which now refuses rows with any of these names, in its head or in a scan."""
+        """The table, which now refuses these column names, in its head and in scans."""
         outer = self.format.outer_columns(self.source)
         self._refuse([name for name in names if name in self._head and name not in outer])
         return self._like(refused=(*self.refused, *names))
@@ -157,11 +157,11 @@ class FileTable:
         return made
 
     def sample(self) -> Sample:
-        """What shows its schema."""
+        """A few records, to recognise the schema by."""
         return Sample.of(self.source, self.format, self.columns())
 
     def columns(self) -> list[str]:
-        """All top-level names; for JSON lines, of some rows."""
+        """All top-level names; for JSON lines, those of some rows."""
         return list({**self._head, **dict.fromkeys(self.late)})
 
     def scan(self, fields: Sequence[Field]) -> Scanned:
@@ -199,14 +199,16 @@ class FileTable:
 
 @dataclass(frozen=True, slots=True)
 class FrameTable:
-    """A frame that is already in memory: its names, and how to take some of its columns."""
+    """A frame in memory: its names, and how to take columns from it."""
 
     names: Sequence[str]
     take: Callable[[list[str]], pl.DataFrame]
     name: str = "frame"
-    head: Callable[[str, int], pl.DataFrame] | None = None  # the first values of a column, without reading the others
-    texts: Sequence[str] = ()  # text columns that are in memory already, so that their head costs nothing
-    types: Mapping[str, pl.DataType] = field(default_factory=dict)  # of the columns, as far as they are known unread
+    head: Callable[[str, int], pl.DataFrame] | None = (
+        None  # the first values of one column, without computing the others
+    )
+    texts: Sequence[str] = ()  # text columns in memory, whose head costs nothing
+    types: Mapping[str, pl.DataType] = field(default_factory=dict)  # of the columns, as far as known without reading
     schema: Schema | None = None
 
     def columns(self) -> list[str]:
@@ -214,8 +216,8 @@ class FrameTable:
         return list(self.names)
 
     def sample(self) -> Sample:
-        """A made-up row of the types: no value is read."""
-        from grpo_cli.formats.columnar import row_of  # and with it pyarrow, which files of lines do not need
+        """A made-up row from the types: no value is read."""
+        from grpo_cli.formats.columnar import row_of  # imports pyarrow, which files of lines do not need
 
         return Sample("", frozenset(self.names), [row_of(pl.DataFrame(schema=self.types).to_arrow().schema)])
 
@@ -226,7 +228,7 @@ class FrameTable:
         return DerivedColumns(self.schema, self.name, self.place).scan(self._scanned, fields)
 
     def _scanned(self, fields: Sequence[Field]) -> Scanned:
-        """The columns of these fields, dotted paths reaching into structs."""
+        """The columns of these fields; dotted paths lead into structs."""
         heads = {
             wanted.name: wanted.name if wanted.name in self.names else wanted.name.split(".")[0] for wanted in fields
         }
@@ -263,14 +265,14 @@ class FrameTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Located:
-    """Rows of tables, and where each of them is."""
+    """Rows of tables, and where each of them came from."""
 
     tables: Sequence[Table]
     lengths: tuple[int, ...]  # rows of each table
     scans: Sequence[Scanned]  # the other results of reading each table
-    rows: Index | None = None  # the rows of the tables, if these are not all of them
-    over: OverTables = map  # fetches texts that show whether a group is a single prompt
-    fetched: dict[str, dict[int, Any]] = field(default_factory=dict)  # such texts so far: column -> row -> value
+    rows: Index | None = None  # which rows of the tables, if not all
+    over: OverTables = map  # fetches texts of prompts
+    fetched: dict[str, dict[int, Any]] = field(default_factory=dict)  # the texts fetched so far: column -> row -> value
 
     @cached_property
     def ends(self) -> Index:
@@ -296,13 +298,13 @@ class Located:
         return [found[spot] for spot in spots]
 
     def within(self, row: int) -> tuple[int, int]:
-        """The number of the file, and of the row in it (0 = the first)."""
+        """The number of the file, and of the row in it (both from 0)."""
         row = row if self.rows is None else int(self.rows[row])
         file = int(np.searchsorted(self.ends, row, side="right"))
         return file, row - (int(self.ends[file - 1]) if file else 0)
 
     def by_file(self, places: Index) -> Iterator[tuple[int, Index]]:
-        """The numbers of the files that have some of these rows (ascending, of all rows of the tables), and the rows there."""
+        """For ascending rows of all tables: the number of each file that has some, and their numbers in it."""
         cuts = np.searchsorted(places, [0, *self.ends])
         for at in np.flatnonzero(np.diff(cuts)).tolist():
             yield at, places[cuts[at] : cuts[at + 1]] - (int(self.ends[at]) - self.lengths[at])
@@ -316,7 +318,7 @@ def refuse_changed(tables: Sequence[Table]) -> None:
 
 
 def whole(tables: Sequence[Table]) -> pl.DataFrame:
-    """The files as a frame, whose row i is row i of the narrow table."""
+    """The files as one frame; its row i is row i of the narrow table."""
     files = [table for table in tables if isinstance(table, FileTable)]
     schema = files[0].schema
     if schema is not None and schema.layout != LONG:
@@ -327,7 +329,7 @@ def whole(tables: Sequence[Table]) -> pl.DataFrame:
 
 
 def in_one_type(frames: Sequence[pl.DataFrame], cure: str, *, wide: bool) -> list[pl.DataFrame]:
-    """The frames with columns of several types of number in one that holds all values; an error where there is none.
+    """The frames with numeric columns of different types cast to a common type that keeps all values, or an error.
 
     `wide` allows integers of 128 bits, which no file has.
     """
@@ -356,17 +358,17 @@ def _common_type(parts: Sequence[pl.Series], *, wide: bool) -> pl.DataType | Non
 
 
 def label(key: pl.DataFrame, at: int, row: int, width: int = SHOWN) -> str:
-    """A row of keys as text on one line, short enough for a message; a block without a key is named by its first row."""
+    """A key as text on one line, short enough for a message; a block without a key is named by its first row."""
     if not key.width:
         return f"block at row {row + 1}"
     return ", ".join(cut(plain(words(column[at : at + 1])), width) for column in key)
 
 
 def size_of(tables: Sequence[Table]) -> int:
-    """Bytes of all files."""
+    """The size of all files in bytes."""
     return sum(table.source.pin.size for table in tables if isinstance(table, FileTable))
 
 
 def column_names(tables: Sequence[Table]) -> list[str]:
-    """The names in any of the tables."""
+    """The column names of all tables."""
     return list(dict.fromkeys(name for table in tables for name in table.columns()))

@@ -1,4 +1,4 @@
-"""The texts of rollouts: their columns, and their JSON texts, a few rows at a time and never all at once."""
+"""The texts of rollouts: which columns they are in, and their JSON texts, a few rows at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MISSING: Final = 0  # the hash of a text that is missing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextColumns:
-    """The columns of the texts: prompt and response, or a conversation that has both."""
+    """The columns of the texts: prompt and response, or a conversation with both."""
 
     prompt: str = ""
     response: str = ""
@@ -39,7 +39,7 @@ class TextColumns:
 
     @property
     def words(self) -> str:
-        """The columns in the words of the summary."""
+        """The columns as the summary names them."""
         parts = {"messages": self.messages, "prompt": self.prompt, "response": self.response}
         return ", ".join(f"{part} = {name}" for part, name in parts.items() if name)
 
@@ -80,7 +80,7 @@ def text_columns(tables: Sequence[FileTable], named: TextColumns, *, prompt_only
 
 
 def refuse_same_column(columns: Any) -> None:
-    """Refuse a column that is named for two parts of a record (fields of a dataclass)."""
+    """Refuse a column that two fields of this dataclass name."""
     for (part, name), (other, same) in combinations(asdict(columns).items(), 2):
         if name and name == same:
             parts = f"{part} and {other}".replace("_", " ")
@@ -94,7 +94,7 @@ def _there(name: str, names: Sequence[str]) -> str:
 def json_texts(
     narrow: Narrow, rows: RowNumbers, columns: Sequence[str], *, as_json: bool = True
 ) -> Iterator[pl.DataFrame]:
-    """The JSON texts (or the values) of some columns at ascending rows of the narrow table, in frames of a few rows; else null."""
+    """The JSON texts (or the values) of columns at ascending rows of the narrow table, a few rows at a time; null if missing."""
     places = rows if narrow.rows is None else narrow.rows[rows]
     for at, here in narrow.by_file(places):
         table, index, count = narrow.tables[at], narrow.scans[at].index, 0
@@ -126,7 +126,7 @@ def _listed(narrow: Narrow) -> str:
 
 
 class TextStore:
-    """The texts of some rows in a temporary file, for access in any order."""
+    """The texts of some rows in a temporary file, for random access."""
 
     def __init__(self, narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> None:
         self._rows, self._columns = rows, list(columns)
@@ -148,7 +148,7 @@ class TextStore:
         os.close(self._fd)
 
     def size(self, rows: RowNumbers) -> RowNumbers:
-        """The size of the texts of each of these rows, in bytes."""
+        """The size in bytes of all texts of each of these rows."""
         first = np.searchsorted(self._rows, rows) * len(self._columns)
         starts = np.where(first > 0, self._ends[first - 1], 0)
         sizes: RowNumbers = self._ends[first + len(self._columns) - 1] - starts

@@ -57,7 +57,7 @@ def run(job: Job) -> dict[str, Any]:
     tables = refuse_columns(tables, output)
 
     comparison = compared(job, tables)
-    refuse_read_columns(comparison.narrow.request.chosen.read_names, output)
+    refuse_read_columns(comparison.narrow.request.read_names, output)
     scored = {column: comparison.scored[name] for column, name in columns.items()}
     computed = Computed(comparison.narrow, scored.pop(first), None, scored)
     notes = write(output, [computed], tables, targets)

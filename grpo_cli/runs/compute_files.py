@@ -123,7 +123,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     except DataError:
         refuse_changed(tables)  # a file that changes during the run gets this error, not one about its content
         raise
-    refuse_read_columns({name for narrow in narrows for name in narrow.request.chosen.read_names}, output)
+    refuse_read_columns({name for narrow in narrows for name in narrow.request.read_names}, output)
 
     stages.phase("computing")
     parts = [_computed(job, narrow) for narrow in narrows]

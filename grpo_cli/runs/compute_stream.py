@@ -124,7 +124,7 @@ def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
     (table,) = refuse_columns([FileTable(source, registry.lines())], job.output)
     binding = replace(job.binding, singletons_meant=True, schema=NONE, compare_prompts=False)
     narrow = build_table.read([table], binding, job.plan, checks=CHECKS_OF_STREAM)
-    refuse_read_columns(narrow.request.chosen.read_names, job.output)
+    refuse_read_columns(narrow.request.read_names, job.output)
     if not len(narrow.table):  # a last block that is too short, and is dropped
         tally.counts["dropped_rows"] += sum(narrow.lengths)
         return

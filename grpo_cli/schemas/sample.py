@@ -30,7 +30,7 @@ class Sample:
 
 
 def misfit(name: str, shape: str, sample: Sample) -> str:
-    """Why the column does not have that shape; empty if it does."""
+    """The reason why a column does not have that shape; empty if it does."""
     top = name.partition("[")[0]
     if name not in sample.names and top.split(".")[0] not in sample.names:
         return f"no {name}"
@@ -42,7 +42,7 @@ def misfit(name: str, shape: str, sample: Sample) -> str:
 
 
 def values_of(record: Mapping[str, Any], name: str) -> Iterator[Any]:
-    """Every value at a path, which may lead through lists."""
+    """All values at a path, which may lead through lists."""
     head, each, rest = name.partition("[]")
     here = json_text.value_of(record, head)
     if here is json_text.ABSENT:

@@ -1,7 +1,7 @@
-"""Schemas: how known tools lay out what they write, as data in `schemas.toml`.
+"""Schemas: how known tools lay out their files, as data in `schemas.toml`.
 
-A schema says how a file is recognised, which rows belong together, what the reward is and which rows have none.
-It never says anything about arithmetic. Importing this table loads neither polars nor numpy.
+A schema says how a file is recognised, which rows form a group, what the reward is and which rows have none. It never
+says anything about arithmetic. Importing this module loads neither polars nor numpy.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WORDS: Final = MappingProxyType({"@parent": "record", "@file": "file"})
 
 
 def words(name: str) -> str:
-    """A column in messages: its name, or words for a column that no file has."""
+    """A column as messages name it: by its name, or in words if no file has it."""
     return _WORDS.get(name, name)
 
 
@@ -58,7 +58,7 @@ def _is_numbers(value: Any) -> bool:
     return isinstance(value, list) and all(item is None or _is_number(item) for item in value)
 
 
-# What `fields` may say of a column's values.
+# The shapes that `fields` may require of the values of a column.
 SHAPES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "any": lambda _: True,
     "number": _is_number,
@@ -77,18 +77,18 @@ SHAPES: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """A column that is made from another one: a part of its text, the sum of its parts, the length of its list."""
+    """A column that is derived from another one: a part of its text, the sum of its parts, the length of its list."""
 
     name: str
     source: str  # the column; @path is the path of the file
     means: str  # its name in messages
-    pattern: str = ""  # the part of the text that the first group of this expression matches
-    otherwise: str | None = None  # the value where the expression does not match
+    pattern: str = ""  # a regular expression, whose first group is the value
+    otherwise: str | None = None  # the value if the expression does not match
     total: bool = False  # the sum of a list of numbers
     count: bool = False  # the length of a list
-    value: str = ""  # of an object (or list) of objects: the sum of this field over them,
-    weight: str = ""  # each value times this field
-    single: bool = False  # only a single part is allowed
+    value: str = ""  # for an object or list of objects: the sum of this field over them,
+    weight: str = ""  # each times this field
+    single: bool = False  # only one part is allowed
 
     @classmethod
     def of(cls, schema: str, name: str, entry: Mapping[str, Any]) -> Self:
@@ -99,7 +99,7 @@ class Derived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unscorable:
-    """Rows that a tool marks as without a reward: a column in a certain state."""
+    """Rows that a tool marks as having no reward: a column in a certain state."""
 
     column: str
     state: str  # one of STATES, or "in"
@@ -108,7 +108,7 @@ class Unscorable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copies:
-    """Files without rows, or with rows that files matching `beside` already have."""
+    """Files without rows, or whose rows are also in files that match `beside`."""
 
     skip: str
     beside: str = ""
@@ -116,14 +116,14 @@ class Copies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardNames:
-    """Reward columns without fixed names: all of a shape, or those that a column lists."""
+    """Reward columns without fixed names: all columns of a shape, or those that a column lists."""
 
     shape: str = ""
     named: str = ""
     excluded: tuple[str, ...] = ()
     named_in: str = ""
-    first: str = ""  # where there is this column, it is the reward and the others are its parts
-    alone: bool = False  # of several, the user names one: their sum has no meaning
+    first: str = ""  # if this column exists, it is the reward and the others are its parts
+    alone: bool = False  # if there are several, the user has to name one: their sum has no meaning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +137,11 @@ class Schema:
     source: str
     fields: Mapping[str, str] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
-    file: str = ""  # an expression that the path of the file matches
-    only_file: bool = False  # files with other names do not have this schema
-    rows: str = ""  # nested: where the rollouts are
+    file: str = ""  # a regular expression for the path of the file
+    only_file: bool = False  # files with other paths do not have this schema
+    rows: str = ""  # nested: the path to the rollouts
     group: tuple[str, ...] = ()
-    within: str = ""  # where a key is unique, as --group-within says it
+    within: str = ""  # where a key is unique, as in --group-within
     batch: str = ""
     blocks: bool = False  # groups are blocks of --group-size rows
     reward: tuple[str, ...] = ()
@@ -149,18 +149,16 @@ class Schema:
     letters: Mapping[str, float] = field(default_factory=dict)
     derive: Mapping[str, Derived] = field(default_factory=dict)
     prompt: str = ""  # the column of the prompt: a text or messages
-    response: str = ""  # that of the response
+    response: str = ""  # the column of the response
     messages: str = ""  # instead of both: a conversation that ends with the response
     advantage: str = ""
-    centred: bool = False  # the logged advantage is reward - baseline, not divided
+    centred: bool = False  # the logged advantage is reward - baseline, undivided
     one_size: bool = False  # all groups have the same size, and the logged advantages of each add up to zero
     length: str = ""
-    rollout: tuple[str, ...] = ()  # ids of the rollout that a row is a part of: the first that is not null counts
-    ids: tuple[str, ...] = ()  # ids of a row that its tool keeps where it scores the row again
-    no_prompts: tuple[
-        str, ...
-    ] = ()  # columns with the name of a prompt that hold something else, as what a judge reads
-    repeats: tuple[str, ...] = ()  # step-like columns that count rollouts and tell no groups apart
+    rollout: tuple[str, ...] = ()  # ids of the rollout that a row is part of: the first that is not null counts
+    ids: tuple[str, ...] = ()  # ids of a row that the tool keeps when it scores the row again
+    no_prompts: tuple[str, ...] = ()  # columns that are prompts by name only, such as the input of a judge
+    repeats: tuple[str, ...] = ()  # step-like columns that count rollouts and do not separate groups
     unscorable: tuple[Unscorable, ...] = ()
     missing: bool = False  # a null or NaN reward means that the row is unscorable
     copies: tuple[Copies, ...] = ()
@@ -169,12 +167,12 @@ class Schema:
     note: str = ""
 
     def words(self, name: str) -> str:
-        """A column of this schema in messages."""
+        """A column of this schema as messages name it."""
         return self.derive[name].means if name in self.derive else words(name)
 
     @property
     def grouping(self) -> str:
-        """The key in words, the last column within the others."""
+        """The key in words: the last column within the others."""
         if self.blocks:
             return " within ".join(["blocks of --group-size rows", *map(self.words, self.group)])
         *outer, last = map(self.words, self.group)
@@ -190,7 +188,7 @@ def schema(name: str) -> Schema:
 
 
 def schemas() -> Rows[Schema]:
-    """All schemas by name: those built in in the order of their file, then those of others."""
+    """All schemas by name: first the built-in ones in the order of their file, then those of plugins."""
     return _SCHEMAS
 
 
@@ -200,7 +198,7 @@ def _built_in() -> Mapping[str, Schema]:
 
 
 def parsed(text: str) -> Mapping[str, Schema]:
-    """Read a file of schemas; unknown keys and missing facts are errors."""
+    """Read the text of a file of schemas; unknown and missing keys are errors."""
     return MappingProxyType({name: _schema(name, entry) for name, entry in tomllib.loads(text).items()})
 
 
@@ -260,7 +258,7 @@ def _hints(cls: type) -> Mapping[str, Any]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value of TOML is of the type of a field."""
+    """Whether a TOML value fits the type of a field."""
     kind, inner = get_origin(hint) or hint, get_args(hint)
     if kind is tuple:
         return isinstance(value, (list, tuple)) and all(isinstance(item, inner[0]) for item in value)
@@ -271,7 +269,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _check(made: Schema) -> None:
-    """Refuse a schema that could never match, or that says nothing."""
+    """Refuse a schema that could never match or lacks something."""
     if made.layout not in LAYOUTS:
         raise UnknownName.among(f"layout of the schema {made.name}", made.layout, LAYOUTS)
     for shape in made.fields.values():

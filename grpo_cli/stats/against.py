@@ -1,11 +1,11 @@
-"""Two runs on the same prompts: how solve rates changed, and what of it chance explains. Everything is plain data.
+"""Two runs on the same prompts: how solve rates changed, and how much of that is chance. Everything is plain data.
 
 Two samples of one policy differ, too. Three things keep that noise from being read as a change:
 
-* Counts of prompts stand beside what they would be if the rows of each prompt had been dealt to the two runs at random.
-* Prompts are divided by the rate of both runs together. By that of the run before alone, prompts that were lucky there
-  would seem to have lost something since.
-* Prompts are listed only where the changes differ by more than chance, and each change is shrunk by its share of noise.
+* Counts of prompts are shown next to their expectation if the rows of each prompt were dealt to the two runs at random.
+* Prompts are divided into bands by their rate in both runs together. By the rate before alone, prompts that were lucky
+  then would seem to have got worse.
+* Prompts are listed only if the changes vary by more than chance, and each change is shrunk by its share of noise.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 VERSION: Final = 2
 LEVEL: Final = 0.95
-Z: Final = 1.959963984540054  # of that level
+Z: Final = 1.959963984540054  # the normal quantile of that level
 T: Final = {
     1: 12.7062,
     2: 4.30265,
     3: 3.18245,
     4: 2.77645,
-}  # the same of Student's distribution, where its series is not good enough
-ONE_SIDED: Final = 1.6448536269514722  # standard deviations from 0 at which the sign of a number is certain to 95 %
+}  # Student's t quantile by degrees of freedom, where the series in `_interval` is too coarse
+ONE_SIDED: Final = 1.6448536269514722  # standard deviations from 0 at which the sign of a number is 95 % certain
 LISTED: Final = 5
 KINDS: Final = ("better", "same", "worse")
 HALF: Final = 0.5
-DEALS: Final = (20, 400)  # of the rows to two runs by chance: at least, at most,
-DEALT: Final = 20_000_000  # and of rows (or prompts) in all
-BEYOND: Final = 3.0  # standard deviations: what chance alone does not do
+DEALS: Final = (20, 400)  # random deals of the rows to the two runs: at least, at most
+DEALT: Final = 20_000_000  # rows (or prompts) dealt in total
+BEYOND: Final = 3.0  # standard deviations that chance alone does not reach
 
 
 def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEALS) -> dict[str, Any]:
-    """What changed from `before` to `now`, prompt by prompt; groups with the same key but for its step are one prompt."""
+    """What changed from `before` to `now`, by prompt; groups whose keys differ only in the step are one prompt."""
     names = _prompt_columns(now, before)
     worst, best = reward_range(pl.concat(run.groups.select("min", "max") for run in (now, before)))
     if worst is None or best is None or worst == best:
@@ -71,7 +71,7 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
     ]
     now_run, before_run = runs
     rates, rates_before = now_run.sums / now_run.n, before_run.sums / before_run.n
-    change = np.round(rates - rates_before, DIGITS)  # else rounding in a mean would make a prompt better
+    change = np.round(rates - rates_before, DIGITS)  # or rounding in a mean would count as a change
     rows = (now_run.n + before_run.n).astype(np.float64)
     together = (now_run.sums + before_run.sums) / rows
     counts = _counts(rates, rates_before)
@@ -111,7 +111,7 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
 
 
 def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
-    """The columns of the key without those that tell steps apart; both runs have to have the same."""
+    """The columns of the key without step-like ones, which must be the same in both runs."""
     kept = [
         tuple(
             name
@@ -131,7 +131,7 @@ def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """The scored rows of a run: how far each is on the way from the worst reward to the best, in the order of the prompts."""
+    """The scored rows of a run in the order of the prompts, with rewards rescaled to 0 (worst) ... 1 (best)."""
 
     prompts: Ints
     values: Floats
@@ -140,7 +140,7 @@ class _Run:
 
     @classmethod
     def of(cls, run: Inspection, keys: pl.Series, prompts: pl.Series, ends: tuple[float, float]) -> _Run:
-        """The rows of these prompts; `keys` are those of the groups."""
+        """The rows of these prompts; `keys` are the keys of the groups."""
         places = pl.DataFrame({"key": prompts, "place": np.arange(len(prompts))})
         of_groups = keys.to_frame("key").join(places, on="key", how="left", maintain_order="left")["place"]
         rows = run.raw.rows.select(place=of_groups.gather(run.raw.rows["group"]), reward=".reward")
@@ -171,7 +171,7 @@ def _counts(rates: Floats, before: Floats) -> dict[str, Any]:
 
 
 def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[dict[str, Any], bool]:
-    """The same counts where the rows of each prompt are dealt to the runs by chance; whether more changed than that.
+    """The mean counts if the rows of each prompt are dealt to the runs at random, and whether more changed than that.
 
     Two samples of one policy are such a random deal, whatever the rewards and however many rows each run has.
     """
@@ -210,7 +210,7 @@ def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[dict[st
 
 
 def _interval(change: Floats) -> tuple[float | None, float | None]:
-    """The mean change of such prompts lies between these with the level, by Student's distribution; None of one prompt."""
+    """The confidence interval of the mean change, by Student's distribution; None for one prompt."""
     freedom = len(change) - 1
     if not freedom:
         return None, None
@@ -221,16 +221,16 @@ def _interval(change: Floats) -> tuple[float | None, float | None]:
 
 
 def _shrunken(change: Floats, now: _Run, before: _Run) -> Floats:
-    """What of each change is to be expected again: a share of it, less where few rows or rewards that vary make it noise.
+    """The part of each change to expect again: the rest is noise, which few rows or varying rewards increase.
 
-    Of a change d of noise v the share is t/(t + v), where t is the mean square of the true changes: that of d without v.
-    What is left has the variance t v/(t + v); NaN where it may as well have the other sign.
+    For a change d with noise variance v the part is d t/(t + v), where t is the mean square of the true changes: that of
+    d minus v. Its variance is t v/(t + v); NaN where its sign is uncertain.
     """
     n, other = now.n, before.n
     rows = n + other
     mean = (now.sums + before.sums) / rows
     squares = sum(np.bincount(run.prompts, (run.values - mean[run.prompts]) ** 2, len(n)) for run in (now, before))
-    noise = squares / np.maximum(rows - 1, 1) * (1 / n + 1 / other)  # the variance of d where rows are dealt by chance
+    noise = squares / np.maximum(rows - 1, 1) * (1 / n + 1 / other)  # the variance of d if rows are dealt at random
     enough = rows > 2  # noqa: PLR2004 - of two rows the difference is all that there is
     true = ((change**2 - noise) * (rows - 1) / np.maximum(rows - 2, 1))[enough]
     size = max(float(true.mean()), 0.0) if len(true) else 0.0
@@ -240,14 +240,14 @@ def _shrunken(change: Floats, now: _Run, before: _Run) -> Floats:
 
 
 def _by_difficulty(rates: Floats, before: Floats, change: Floats, together: Floats) -> list[dict[str, Any]]:
-    """The mean rates of the prompts that are never, seldom, sometimes, mostly and always solved in both runs together."""
+    """The mean rates of prompts by difficulty: their solve rate in both runs together."""
     places, lines = bands(together), []
     for place, band in enumerate(BANDS):
         here = places == place
         if here.any():
             mean, mean_before, (low, high) = rates[here].mean(), before[here].mean(), _interval(change[here])
             if mean != mean_before and np.ptp(np.round(change[here], DIGITS)) == 0:
-                low, high = None, None  # a few prompts that changed alike say nothing of how others change
+                low, high = None, None  # prompts that all changed by the same amount reveal no variance
             lines.append({
                 "difficulty": band, "prompts": int(here.sum()), "before": float(mean_before), "now": float(mean),
                 "change": float(mean - mean_before), "low": low, "high": high,
@@ -256,7 +256,7 @@ def _by_difficulty(rates: Floats, before: Floats, change: Floats, together: Floa
 
 
 def _largest(prompts: pl.DataFrame, *, descending: bool) -> list[dict[str, Any]]:
-    """The prompts that changed most in one direction, by what of the change is no noise; none where all may be noise."""
+    """The prompts with the largest shrunken changes in one direction; none if all changes may be noise."""
     if "shrunken" not in prompts.columns:
         return []
     ordered = prompts.sort("shrunken", descending=descending, maintain_order=True)

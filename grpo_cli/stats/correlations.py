@@ -1,4 +1,4 @@
-"""How rewards go with the length of the response and with each other, and which responses of a group are equal."""
+"""Correlations of rewards with the response length and with each other, and repeated responses within groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grpo_cli.stats.facts import RewardRange, plain
 
 
 def correlation(x: Vector, y: Vector) -> float | None:
-    """Pearson's correlation; None where one of the columns does not vary."""
+    """Pearson's correlation; None if one of the columns does not vary."""
     if len(x) < 2 or x.min() == x.max() or y.min() == y.max():  # noqa: PLR2004 - two points make a line
         return None
     x, y = x - float(x.mean()), y - float(y.mean())
@@ -24,7 +24,7 @@ def correlation(x: Vector, y: Vector) -> float | None:
 
 
 def with_lengths(rows: pl.DataFrame, extremes: RewardRange) -> dict[str, Any]:
-    """How rewards go with lengths, over all rows and within the groups, where hard prompts count for nothing.
+    """The correlation of rewards with lengths, over all rows and within groups, where the difficulty of prompts cancels.
 
     `rows` have `.reward`, `.mean` (of the group) and `length`. `best` and `worst` are the mean lengths of rows with
     these rewards; both are None where such rewards do not occur.
@@ -51,7 +51,7 @@ def with_lengths(rows: pl.DataFrame, extremes: RewardRange) -> dict[str, Any]:
 def within_groups(
     codes: Any, columns: Mapping[str, pl.Series], others: Mapping[str, pl.Series]
 ) -> dict[str, dict[str, float | None]]:
-    """The correlation of each column with each of the others, after the mean of the group is taken off both."""
+    """The correlation of each column with each of the others, after subtracting group means from both."""
     size = int(codes.max(initial=0)) + 1
 
     def of_pair(column: pl.Series, other: pl.Series) -> float | None:
@@ -63,7 +63,7 @@ def within_groups(
 
 
 def mean_by_code(codes: Any, values: pl.Series, size: int) -> Any:
-    """The mean of the finite values of each of `size` codes; NaN where a code has none."""
+    """The mean of the finite values of each of `size` codes; NaN if a code has none."""
     known = values.is_finite().fill_null(value=False).to_numpy()
     codes = codes[known]
     with np.errstate(invalid="ignore"):
@@ -71,7 +71,7 @@ def mean_by_code(codes: Any, values: pl.Series, size: int) -> Any:
 
 
 def duplicates(codes: pl.Series, texts: pl.Series) -> dict[str, Any]:
-    """How many responses repeat an earlier one of their group, in how many groups; a missing text equals no other."""
+    """How many responses repeat an earlier one of their group, and in how many groups; missing texts do not count."""
     known = texts.is_not_null()
     codes, texts = codes.filter(known), texts.filter(known)
     distinct = encode([codes, texts], len(codes))

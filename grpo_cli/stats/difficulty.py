@@ -1,15 +1,14 @@
-"""What the groups of a run say of its prompts: how hard they are, and what another group size would bring.
+"""What the groups of a run say about its prompts: how hard they are, and what another group size would change.
 
-Everything is computed from one line per group. Two rewards of one prompt are equal by luck or because the prompt
-leaves no choice; how often they would all be equal in a group of another size is estimated from how the values
-of each group are distributed over its rows:
+Everything is computed from one line per group. The rewards of a group are all equal by luck, or because the prompt is
+too easy or too hard. How often they would be equal in a group of another size is estimated from the values of each group:
 
 * n' <= n: the chance that n' rows drawn from the group without replacement are equal, sum over its values of
   C(c, n') / C(n, n'). It is an unbiased estimate of what a group of n' rows would do.
-* n' > n: where two rewards occur, a constant group stays constant as often as under a Beta distribution of
-  solve rates with the observed mean and spread (its moments without the luck of the draw); a group that varies
-  still varies. Where more rewards occur there is no such model: what is constant is taken to stay so, and the
-  share of groups that vary is a lower bound.
+* n' > n: if two rewards occur, a constant group stays constant as often as under a Beta distribution of solve rates
+  with the observed mean and spread (moments without sampling noise); a group that varies still varies. With more
+  rewards there is no such model: constant groups are assumed to stay constant, and the share of groups that vary is a
+  lower bound.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from grpo_cli.stats.facts import extremes, plain, reward_range
 
 OTHER_SIZES: Final = (2, 4, 8, 16, 32, 64)
 BINS: Final = 10
-STEPS: Final = 64  # of a solve rate that have a bar each
+STEPS: Final = 64  # steps of a solve rate, up to which each has its own bar
 FINER: Final = 8  # steps between two numbers of solved rows, where rewards are graded
-DIGITS: Final = 12  # of a solve rate that are no rounding
+DIGITS: Final = 12  # of a solve rate, beyond which all is rounding
 USEFUL: Final = (0.2, 0.8)
 BANDS: Final = (
     "never",
@@ -39,11 +38,11 @@ BANDS: Final = (
     "medium",
     "easy",
     "always",
-)  # how often a prompt is solved: hard and easy are beyond USEFUL
+)  # how often a prompt is solved; hard and easy are outside USEFUL
 
 
 def pass_at(n: Sequence[int], solved: Sequence[int], k: int) -> list[float | None]:
-    """How often k draws of the n rows have a solved one, 1 - C(n - c, k) / C(n, k); None where there are fewer rows than k."""
+    """The chance that k of the n rows include a solved one, 1 - C(n - c, k) / C(n, k); None if n < k."""
     known: dict[tuple[int, int], float | None] = {}
     for rows, right in {*zip(n, solved, strict=True)}:
         known[rows, right] = None if rows < k else 1.0 - math.comb(rows - right, k) / math.comb(rows, k)
@@ -51,12 +50,12 @@ def pass_at(n: Sequence[int], solved: Sequence[int], k: int) -> list[float | Non
 
 
 def comparable(groups: pl.DataFrame) -> pl.DataFrame:
-    """The groups that have two rewards to compare."""
+    """The groups with two rewards to compare."""
     return groups.filter(pl.col("scored") > 1)
 
 
 def solve_rates(groups: pl.DataFrame) -> pl.Series:
-    """How far each group's mean is on the way from the worst reward to the best; null where these are equal or missing."""
+    """The mean of each group, rescaled to 0 (worst reward) ... 1 (best reward); null if these are equal or missing."""
     worst, best = reward_range(groups)
     if worst is None or best is None or worst == best:
         return pl.repeat(None, len(groups), dtype=pl.Float64, eager=True).alias("solve_rate")
@@ -72,10 +71,9 @@ def bands(rates: Vector) -> Index:
 
 
 def difficulty(groups: pl.DataFrame) -> dict[str, Any] | None:
-    """How many groups are never solved, always solved, and how hard those between are; None without any solve rate.
+    """How many groups are never or always solved, and a histogram of the others; None without any solve rate.
 
-    `between` is a histogram of the groups that are neither at 0 nor at 1. A group may be between and yet have equal
-    rewards; `alive` counts those that have not.
+    A group `between` 0 and 1 may still have equal rewards; `alive` counts the groups that vary.
     """
     worst, best = reward_range(groups)
     rated = comparable(groups)
@@ -97,15 +95,15 @@ def difficulty(groups: pl.DataFrame) -> dict[str, Any] | None:
 
 
 def _between(rates: Vector, sizes: Index) -> dict[str, Any]:
-    """A histogram of the rates between 0 and 1 that the sizes of the groups leave as it is: `values` or `edges`, and `counts`.
+    """A histogram of the rates between 0 and 1 without artefacts of the group sizes: `values` or `edges`, and `counts`.
 
-    The rate of a group of n rows is one of n + 1 steps, k/n (of more where rewards are graded). Where all groups have
-    the same steps, each of them has a bar. Else step k stands for the k-th of n - 1 equal parts of 0..1 and counts in
-    each bin by the share that it covers: in tenths 1/8 to 7/8 would count 1, 1, 1, 0, 1 ... times.
+    The rate of a group of n rows is one of n + 1 steps, k/n (of more if rewards are graded). If all groups have the same
+    steps, each step has a bar. Otherwise step k stands for the k-th of n - 1 equal parts of 0..1 and is spread over the
+    bins that it covers: without that, 1/8 to 7/8 would count 1, 1, 1, 0, 1 ... times in tenths.
     """
     kinds = pl.DataFrame({"rate": rates, "size": sizes}).group_by("rate", "size").len().sort("rate", "size")
     rate, size, times = (kinds[name].to_numpy() for name in ("rate", "size", "len"))
-    steps = np.zeros(len(kinds), np.int64)  # 0 where there are too many to matter
+    steps = np.zeros(len(kinds), np.int64)  # 0 if there are too many to matter
     for n in np.unique(size).tolist():
         known = rate[size == n]
         fine = (n * k for k in range(1, FINER + 1))
@@ -127,7 +125,7 @@ def _between(rates: Vector, sizes: Index) -> dict[str, Any]:
 
 
 def _whole(counts: Vector) -> Index:
-    """Counts as whole numbers with the same sum: the largest remainders are rounded up."""
+    """Counts rounded to integers with the same sum: the largest remainders are rounded up."""
     whole = np.floor(counts + 1e-9).astype(np.int64)
     missing = round(float(counts.sum())) - int(whole.sum())
     whole[np.argsort(whole - counts, kind="stable")[:missing]] += 1
@@ -135,17 +133,17 @@ def _whole(counts: Vector) -> Index:
 
 
 def spread(groups: pl.DataFrame, ddof: int) -> dict[str, float | None]:
-    """The variance of the rewards, split: around the mean of each group, and of these means around that of all.
+    """The variance of the rewards, split into that within groups and that of the group means.
 
-    Both are sums over scored rows divided by their number, so that they add up to the variance of all rows. All are
-    None where no row is scored.
+    Both are sums over scored rows divided by their number, so they add up to the variance of all rows. All are None if
+    no row is scored.
     """
     scored = groups.filter(pl.col("scored") > 0)
     n, mean, std = (scored[name].to_numpy() for name in ("scored", "mean", "std"))
     rows = int(n.sum())
     if not rows:
         return dict.fromkeys(("within", "between", "between_share"))
-    # A group of one row has no spread, whatever a sample variance would make of it.
+    # A group of one row has no spread, even if its sample variance is undefined.
     within = float(np.where(n > 1, std**2 * (n - ddof), 0.0).sum()) / rows
     centre = float((n * (mean - mean.min())).sum()) / rows
     between = float((n * (mean - mean.min() - centre) ** 2).sum()) / rows
@@ -160,7 +158,7 @@ def spread(groups: pl.DataFrame, ddof: int) -> dict[str, float | None]:
 def effective_rows(advantages: pl.Series) -> float | None:
     """Kish's effective sample size, (sum |A|)^2 / sum A^2: how many rows of equal weight these are worth.
 
-    None without a finite advantage. The sums are of shares of the largest |A|.
+    None without a finite advantage. Advantages are divided by the largest |A| first, so that no square overflows.
     """
     numbers = Numbers.of(advantages)
     if not numbers.count:
@@ -182,9 +180,9 @@ def effective_rows(advantages: pl.Series) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Ties:
-    """How often a value stands c times in a comparable group of n rows: lines of `n`, `c` and how many `times`.
+    """How often a value occurs c times in a comparable group of n rows: lines of `n`, `c` and `times`.
 
-    `rate` is the mean solve rate of the groups where only two values occur, else None.
+    `rate` is the mean solve rate of the groups if only two values occur, else None.
     """
 
     n: Vector
@@ -194,11 +192,11 @@ class Ties:
 
 
 def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """How many `times` a reward stands `c` times in a group of `n` rows that varies; `rows` has `group` and `.reward`."""
+    """How many `times` a reward occurs `c` times in a varying group of `n` rows; `rows` has `group` and `.reward`."""
     varying = comparable(groups).filter(~pl.col("constant"))
     known = rows.filter(pl.col(".reward").is_not_null())
     codes, rewards = known["group"].to_numpy(), known[".reward"]
-    sizes = np.zeros(len(groups), np.int64)  # 0 where a group is constant
+    sizes = np.zeros(len(groups), np.int64)  # 0 if a group is constant
     sizes[varying["code"].to_numpy()] = varying["scored"].to_numpy()
     found = few(rewards)
     if found is None or not found[0]:
@@ -215,7 +213,7 @@ def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _times(sizes: Index, counts: Index) -> pl.DataFrame:
-    """A line for each value of a group that counts."""
+    """A line for each value that occurs in a group."""
     pairs = pl.DataFrame({"n": sizes, "c": counts}, schema={"n": pl.Int64, "c": pl.Int64})
     return pairs.filter((pl.col("n") > 0) & (pl.col("c") > 0)).with_columns(times=pl.lit(1, pl.Int64))
 
@@ -229,7 +227,7 @@ def count_ties(groups: pl.DataFrame, rows: pl.DataFrame, rewards: Mapping[str, A
     rate, compared = None, comparable(groups)
     low, high = extremes(compared)
     if low is not None and high is not None and low != high and {*rewards.get("values", ())} == {low, high}:
-        # Only two values occur: the means say how often each does.
+        # If only two values occur, the means say how often.
         rates = (compared["mean"] - low) / (high - low)
         rate = float(rates.to_numpy().mean())
         best = (rates * compared["scored"]).round().cast(pl.Int64).to_numpy()
@@ -246,9 +244,9 @@ def count_ties(groups: pl.DataFrame, rows: pl.DataFrame, rewards: Mapping[str, A
 def at_size(ties: Ties, size: int) -> dict[str, Any]:
     """The share of groups that would have unequal rewards at another size, and how it was estimated."""
     n, c, times = ties.n, ties.c, ties.times
-    groups = float((times * c / n).sum())  # the shares of a group's values add up to 1
+    groups = float((times * c / n).sum())  # the shares of the values of a group add up to 1
     drawn = n >= size
-    # Larger than the groups are: only a constant group can stay constant, and how often it does is modelled.
+    # Larger than the group: only a constant group can stay constant; the model says how often.
     stays: Any = np.ones(len(n))
     if ties.rate is not None:
         evenness = _evenness(ties, ties.rate)
@@ -264,7 +262,7 @@ def at_size(ties: Ties, size: int) -> dict[str, Any]:
 
 
 def _evenness(ties: Ties, rate: float) -> float:
-    """E[p (1 - p)] of the prompts, as a share of what it would be if all prompts had the mean rate.
+    """E[p (1 - p)] over prompts, as a share of its value if all prompts had the mean rate.
 
     The numerator is unbiased: c (n - c) / (n (n - 1)) of each group.
     """
@@ -287,19 +285,18 @@ def _constant_under_beta(rate: float, evenness: float, size: Any) -> Any:
 
 
 def expected_zero_variance(groups: pl.DataFrame, ties: Ties, rewards: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The share of constant groups that was observed, beside two that chance would give.
+    """The observed share of constant groups, and two that chance would give; None without groups to compare.
 
-    `beta`: where the solve rates of the prompts follow a Beta distribution with the mean and the spread that these have
-    without the luck of the draw; None where there are not two rewards, or is one group alone. `one_rate`: as if all
-    prompts were equally hard, the shares of all rows taken for each prompt's; no other difficulties with that mean
-    leave fewer groups constant. None where many values occur: `rewards` is the histogram of all. None without groups
-    to compare.
+    `beta`: if solve rates follow a Beta distribution with the observed mean and spread, without sampling noise; None if
+    there are not exactly two rewards, or only one group. `one_rate`: if all prompts were equally hard, with the shares of
+    all rows; no other difficulties with that mean leave fewer groups constant. None if many values occur (`rewards` is
+    the histogram of all rows).
     """
     groups = comparable(groups)
     if not len(groups):
         return None
     beta = one_rate = None
-    if ties.rate is not None and len(groups) > 1:  # the spread of one prompt is not known
+    if ties.rate is not None and len(groups) > 1:  # one prompt shows no spread
         chances = _constant_under_beta(ties.rate, _evenness(ties, ties.rate), groups["scored"].to_numpy())
         beta = float(chances.mean())
     if "values" in rewards:

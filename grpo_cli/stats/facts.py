@@ -1,4 +1,4 @@
-"""The summary of a computation: what its rewards, groups and advantages look like, and the quantities of --fail-on.
+"""The summary of a computation: its rewards, groups and advantages, and the quantities of --fail-on.
 
 Everything that is returned is plain data (dicts, lists, floats or None; never NaN), so that it can be shown,
 written as JSON and compared without another conversion.
@@ -25,24 +25,23 @@ from grpo_cli.read.narrow import Narrow
 RewardRange = tuple[float | None, float | None]  # the worst and the best reward
 
 VERSION: Final = 1
-LISTED: Final = 10  # this many keys are listed for each reason
-CONSTANTS: Final = (
-    1000  # distinct rewards of constant groups in a stream, a handful in practice; others are only counted
-)
+LISTED: Final = 10  # keys listed for each reason
+# Distinct rewards of constant groups that a stream keeps: a handful in practice; any others are only counted.
+CONSTANTS: Final = 1000
 BINS: Final = FEW
-STEPPED: Final = 4  # numbers are steps apart where this many steps have a value
-COMB: Final = 50  # of more steps a bin, one more or less is not seen
-NEARLY_CONSTANT: Final = 1e-9  # a spread of a billionth of the size is rounding in the reward, not information
+STEPPED: Final = 4  # numbers count as steps apart if at least one in this many steps has a value
+COMB: Final = 50  # steps per bin from which one more or less is not visible
+NEARLY_CONSTANT: Final = 1e-9  # relative spread up to which a difference is rounding, not information
 
 
 def group_facts(scored: Scored) -> pl.DataFrame:
     """One line per group, in order of first appearance.
 
-    Where rollouts count, `size` is their number, and `rows` that of their rows.
+    If rollouts count, `size` is the number of rollouts and `rows` the number of rows.
     """
     size = pl.max_horizontal(pl.col(".min").abs(), pl.col(".max").abs())
     spread = (pl.col(".max") - pl.col(".min")).fill_nan(None)  # polars has NaN <= NaN
-    # Where each component is estimated by itself, their sum may be constant and none of them.
+    # If components are estimated separately, their sum may be constant while they are not.
     of_sum = scored.plan.rewards.combine == "sum"
     groups = scored.groups.select(
         code="code",
@@ -73,7 +72,7 @@ def rows_of(groups: pl.DataFrame) -> pl.Series:
 def distribution(values: pl.Series) -> dict[str, Any]:
     """Mean, spread, quartiles and a histogram of the finite values.
 
-    The histogram has `values` and `counts` where few values occur, else `edges` and `counts`; None without any value.
+    The histogram has `values` and `counts` if few values occur, else `edges` and `counts`; None without any value.
     """
     known = few(values)
     numbers = Numbers.of(values) if known is None else Numbers.counted(*known)
@@ -91,7 +90,7 @@ def distribution(values: pl.Series) -> dict[str, Any]:
 
 
 def _quartiles_of_counts(values: Sequence[float], counts: Sequence[int]) -> list[float]:
-    """Linear interpolation between the two nearest ranks, from values and how often each occurs."""
+    """Quartiles by linear interpolation between the nearest ranks, from distinct values and their counts."""
     ends = np.cumsum(counts)
     ranks = np.array([0.25, 0.5, 0.75]) * (ends[-1] - 1)
     low, high = (np.take(values, np.searchsorted(ends, at, side="right")) for at in (np.floor(ranks), np.ceil(ranks)))
@@ -99,10 +98,10 @@ def _quartiles_of_counts(values: Sequence[float], counts: Sequence[int]) -> list
 
 
 def even_bins(finite: np.ndarray[Any, Any], most: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The bin of each number, and the edges of at most so many bins; the numbers must not all be equal.
+    """The bin of each number, and the edges of at most `most` bins; the numbers must not all be equal.
 
-    Bins are equally wide. Where numbers are steps apart, as lengths are and rewards of k/30, each bin has as many steps
-    as the others: with one more in some of them, a flat distribution would look like a comb.
+    Bins are equally wide. If numbers are steps apart, like lengths or rewards of k/30, all bins cover the same number of
+    steps: with one more in some of them, a flat distribution would look like a comb.
     """
     low, high = float(finite.min()), float(finite.max())
     if len(np.unique(finite[:SAMPLE])) <= COMB * most:
@@ -117,19 +116,19 @@ def even_bins(finite: np.ndarray[Any, Any], most: int) -> tuple[np.ndarray[Any, 
             )  # that fills the last bin best
             places = np.round((finite - low) / step).astype(np.int64) // width
             return places, low + step * (np.arange(int(places.max()) + 2) * width - 0.5)
-    # Scaled integers are counted faster than np.histogram searches its edges.
+    # Scaling to integers is faster than the search of np.histogram.
     places = np.minimum(((finite - low) / (high - low) * most).astype(np.int64), most - 1)
     return places, np.linspace(low, high, most + 1)
 
 
 def zero_variance_share(groups: pl.DataFrame) -> float | None:
-    """The share of groups that carry no gradient, of those with two rewards to compare."""
+    """The share of groups without a gradient, among those with two rewards to compare."""
     comparable = int((groups["scored"] > 1).sum())
     return int(groups["constant"].sum()) / comparable if comparable else None
 
 
 def constant_share(codes: Codes, values: pl.Series, groups: int) -> float | None:
-    """Of the groups with two finite values, the share whose values are equal."""
+    """The share of groups whose values are equal, among those with two finite values."""
     known = values.is_finite().fill_null(value=False)
     codes = codes[known.to_numpy()]
     low, high = group_extremes(codes, values.filter(known), groups)
@@ -143,19 +142,19 @@ def reward_range(groups: pl.DataFrame) -> RewardRange:
 
 
 def extremes(groups: pl.DataFrame) -> RewardRange:
-    """The lowest and the highest reward of these groups; None where there is none."""
+    """The lowest and the highest reward of these groups; None without any."""
     low: Any = groups["min"].min()
     high: Any = groups["max"].max()
     return plain(low), plain(high)
 
 
 def worst_and_best(low: float | None, high: float | None) -> RewardRange:
-    """The rewards that "all worst" and "all best" mean, from the extremes that occur; None where there are none."""
+    """The rewards that count as worst and best: 0 and 1 if all lie between, else the extremes; None without any."""
     return (0.0, 1.0) if low is not None and high is not None and low >= 0 and high <= 1 else (low, high)
 
 
 def sizes(counts: Mapping[int, int]) -> dict[str, Any]:
-    """How large the groups are, from the number of groups of each size."""
+    """The distribution of group sizes, from the number of groups of each size."""
     numbers, groups = sorted(counts), np.cumsum([counts[size] for size in sorted(counts)])
     middle = [
         numbers[int(np.searchsorted(groups, place, side="right"))] for place in ((groups[-1] - 1) // 2, groups[-1] // 2)
@@ -177,7 +176,7 @@ SKIPPED: Final[Mapping[str, pl.Expr]] = {
 
 
 def skipped(groups: pl.DataFrame, narrow: Narrow) -> dict[str, dict[str, Any]]:
-    """How many groups have no advantage of their own, by reason, with the first keys and their reward."""
+    """The groups without an advantage of their own, by reason: how many, and the first keys with their rewards."""
     skips = {}
     for reason, condition in SKIPPED.items():
         affected = groups.filter(condition)
@@ -192,7 +191,7 @@ def skipped(groups: pl.DataFrame, narrow: Narrow) -> dict[str, dict[str, Any]]:
 def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None) -> dict[str, Any]:
     """The summary of one computation; the command adds what it wrote.
 
-    `groups` are the facts of its groups where the caller has them already.
+    `groups` are the facts of its groups, if the caller has them already.
     """
     tally = Tally.of(scored, narrow, group_facts(scored) if groups is None else groups)
     return tally.facts(scored.plan, distribution(scored.rows[".reward"]))
@@ -200,15 +199,15 @@ def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """Counts of a whole input, or of one block of a stream after the other: what has been counted is forgotten."""
+    """Counts of a whole input, or of a stream, whose blocks are added one by one."""
 
     counts: Counter[str] = field(default_factory=Counter)
     sizes: Counter[int] = field(default_factory=Counter)  # of groups
     constants: Counter[float | None] = field(default_factory=Counter)  # rewards of constant groups
     extremes: RewardRange = (None, None)  # of the rewards that enter the estimator
-    reward: Numbers = field(default_factory=Numbers)  # of a stream; for a whole input there is a distribution
+    reward: Numbers = field(default_factory=Numbers)  # only of a stream; a whole input has a distribution
     advantage: Numbers = field(default_factory=Numbers)
-    skipped: dict[str, dict[str, Any]] = field(default_factory=dict)  # by reason, also where a plan keeps them
+    skipped: dict[str, dict[str, Any]] = field(default_factory=dict)  # by reason, including groups that the plan keeps
     reading: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -253,7 +252,7 @@ class Tally:
         )  # fmt: skip
 
     def add(self, block: Tally) -> None:
-        """Take in the counts of the next block."""
+        """Add the counts of the next block."""
         self.counts.update(block.counts)
         self.sizes.update(block.sizes)
         for value, groups in block.constants.items():
@@ -273,7 +272,7 @@ class Tally:
         self.warnings = tuple(dict.fromkeys((*self.warnings, *block.warnings)))
 
     def facts(self, plan: Plan, reward: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The summary; without a distribution of the reward there are no quartiles and no histogram."""
+        """The summary; without a distribution of the reward it has no quartiles and no histogram."""
         numbers = {"count": self.reward.count, **self.reward.facts(), "quartiles": [None] * 3, "histogram": None}
         rules = {"zero-variance": plan.groups.zero_variance, "singleton": plan.alone.result}
         kept = {reason for reason, rule in rules.items() if rule == "keep"}
@@ -300,7 +299,7 @@ class Tally:
         }
 
     def _weighed(self, plan: Plan) -> Iterator[str]:
-        """A warning where a weight by solve rate meets mean rewards that are none."""
+        """Warn if groups are weighted by solve rate and mean rewards are outside 0..1."""
         by_mean = plan.weight.by in {"peak", "pass-at-k"} and plan.weight.solved is None
         if by_mean and (groups := self.counts["no_rate"]):
             low, high = self.extremes
@@ -312,10 +311,9 @@ class Tally:
             )
 
     def _zero_variance(self) -> dict[str, Any]:
-        """Groups that carry no gradient, split by what their rewards are.
+        """Groups without a gradient, split by their reward: all best, all worst, or another one.
 
-        Best and worst are 1 and 0 where all rewards lie in 0..1, else the extremes that occur; of the rewards
-        that enter the estimator, as the groups are.
+        Best and worst are 1 and 0 if all rewards lie in 0..1, else the extremes: of the rewards that enter the estimator.
         """
         worst, best = worst_and_best(*self.extremes)
         groups, comparable = self.constants.total(), self.counts["comparable"]
@@ -331,7 +329,7 @@ class Tally:
         }
 
 
-REWARD_GATES: Final = (  # what there is without advantages
+REWARD_GATES: Final = (  # those that need no advantages
     "rows", "rollouts", "groups", "singletons", "unscorable", "zero_variance_groups", "zero_variance_share", "nearly_constant_groups",
     "all_best", "all_worst", "group_size_min", "group_size_max", "reward_mean", "reward_std", "reward_min", "reward_max",
 )  # fmt: skip
@@ -344,7 +342,7 @@ GATES: Final = (
 
 
 def gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
-    """The quantities that --fail-on may name; None where there is nothing to measure."""
+    """The quantities that --fail-on may name; None if there is nothing to measure."""
     flat = {
         **reward_gates(facts),
         "batches": facts["batches"],
@@ -359,7 +357,7 @@ def gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def reward_gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
-    """Those of them that are about rewards and groups alone."""
+    """Those that only need rewards and groups."""
     constant, size = facts["zero_variance"], facts["group_sizes"]
     return {
         **{name: facts[name] for name in ("rows", "rollouts", "groups", "singletons", "unscorable")},

@@ -1,4 +1,4 @@
-"""The figures of a report, already counted: each has hundreds of numbers at most, whatever the number of rows."""
+"""The figures of a report as counts: at most hundreds of numbers each, whatever the number of rows."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from grpo_cli.stats.trends import thinned
 from grpo_cli.values.key_text import labels_of
 
 METHODS: Final = ("grpo", "rloo", "dr-grpo")
-# What becomes of a group, and so of its rows; in the order in which they are stacked.
+# What becomes of a group and its rows, in stacking order.
 OUTCOMES: Final = ("varies", "always solved", "never solved", "equal at another reward", "singleton or unscored")
 BINS: Final = 40
-VALUES: Final = 101  # that have a bar each, as k/100
+VALUES: Final = 101  # distinct values up to which each has a bar, as k/100
 TILES: Final = (32, 20)
-LABEL: Final = 34  # characters of a key beside an axis
+LABEL: Final = 34  # characters of a key on an axis
 RUNS: Final = ("before", "now")
 POINTS: Final = 200  # of a trend
-SAME: Final = 1e-3  # figures look the same whose values differ by less, as a share of the largest
+SAME: Final = 1e-3  # relative difference up to which figures look the same
 
 Lines = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One figure: what kind, what it says, and its numbers."""
+    """One figure: its kind, its words and its numbers."""
 
     name: str
     kind: str
@@ -49,7 +49,7 @@ class Figure:
 
 
 def figures(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list[Figure]:
-    """All figures that this data has numbers for; `advantages` are columns by method."""
+    """All figures for which there is data; `advantages` are columns by method."""
     drawn = [
         *_changes(inspection),
         *_rescored(inspection),
@@ -64,7 +64,7 @@ def figures(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list
 
 
 def advantages_by_method(inspection: Inspection, methods: Sequence[str] = METHODS) -> dict[str, pl.Series]:
-    """The advantages of these methods, first those of the run's own plan, by name."""
+    """The advantages by method: first the run's own plan, then these methods."""
     own = inspection.scored.plan
     columns = {own.method: inspection.scored.rows[".advantage"]}
     for name in methods:
@@ -105,9 +105,9 @@ def _row_outcomes(inspection: Inspection) -> np.ndarray[Any, np.dtype[np.int8]]:
 def count_by_kind(
     values: pl.Series, places: Any, kinds: Sequence[str] = OUTCOMES, times: pl.Series | None = None
 ) -> Lines:
-    """Counts of values, or of bins where the values are many, for each kind; `places` has that of each value in `kinds`.
+    """Counts of values, or of bins if there are many, for each kind; `places` is the index in `kinds` of each value.
 
-    `times` is how often each value occurs, where that is not once.
+    `times` is how often each value occurs, if not once.
     """
     known = values.is_finite().fill_null(value=False).to_numpy()
     numbers, weights = values.to_numpy(), None if times is None else times.to_numpy()
@@ -124,8 +124,8 @@ def count_by_kind(
 
 
 def _bins(numbers: Any, most: int = BINS, few: int = VALUES) -> tuple[Any, Lines]:
-    """The bin of each number, and what the bins are: a value each where there are few."""
-    some = numbers[:SAMPLE]  # where they are many, the others do not matter
+    """The bin of each number, and the bins: single values if there are few."""
+    some = numbers[:SAMPLE]  # if these are many, the others do not matter
     values = pl.Series(some if len(np.unique(some)) > few else numbers).unique().sort().to_numpy()
     if len(values) <= few:
         return np.searchsorted(values, numbers), [{"value": float(value)} for value in values]
@@ -179,7 +179,7 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
 
 def _sizes(inspection: Inspection) -> Figure | None:
     if inspection.facts["group_sizes"]["min"] == inspection.facts["group_sizes"]["max"]:
-        return None  # a single bar: the figure of the rewards says it
+        return None  # a single bar: the caption of the rewards says it
     lines = count_by_kind(inspection.groups["size"].cast(pl.Float64), _group_outcomes(inspection))
     return Figure(name="sizes", kind="stacked", title="Group sizes", caption=f"Groups by number of {inspection.facts['unit']}s.",
                   lines=lines, axes={"x": "group size", "y": "groups"})  # fmt: skip
@@ -202,7 +202,7 @@ def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> 
 
 
 def _times(lines: Lines, others: Lines) -> float | None:
-    """How many times as large the values of the other lines are, where the figures look the same; else None."""
+    """How many times larger the values of the other lines are, if the figures look the same; else None."""
     counts = [[(line["kind"], line["count"]) for line in some] for some in (lines, others)]
     ends = [
         np.array([[line.get("from", line.get("value")), line.get("to", 0.0)] for line in some])
@@ -251,12 +251,12 @@ def _trends(inspection: Inspection) -> list[Figure]:
 
 
 def _axis_value(value: Any) -> Any:
-    """A value of a trend as an axis can have it: a number or a text."""
+    """A value of a trend as an axis takes it: a number or a text."""
     value = value if isinstance(value, (int, float, str)) and not isinstance(value, bool) else str(value)
     return f"{value}\N{ZERO WIDTH SPACE}" if value in _OF_EVERY_OBJECT else value
 
 
-# Vega keeps the values of an axis as names of a JavaScript object, where these have a meaning already.
+# Vega uses the values of an axis as property names of a JavaScript object, where these already mean something.
 _OF_EVERY_OBJECT: Final = frozenset({
     "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__", "__proto__", "constructor",
     "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf",
@@ -309,7 +309,7 @@ def _expected(inspection: Inspection) -> Figure | None:
 
 
 def _changes(inspection: Inspection) -> list[Figure]:
-    """How solve rates changed from another run, where there is one."""
+    """How solve rates changed from another run, if there is one."""
     if "against" not in inspection.facts:
         return []
     changes = inspection.facts["against"]
@@ -341,7 +341,7 @@ def _changes(inspection: Inspection) -> list[Figure]:
 
 
 def _rescored(inspection: Inspection) -> list[Figure]:
-    """Where another reward of the same rollouts differs, where there is one."""
+    """How another reward of the same rollouts differs, if there is one."""
     if "rescored" not in inspection.facts:
         return []
     said = inspection.facts["rescored"]

@@ -1,4 +1,4 @@
-"""Groups with their rows: the one that `--show` names, and those that a report lists."""
+"""Groups with their rows: the one that `--show` names, and the table of a report."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, describe_groups
 from grpo_cli.values.key_text import cut
 from grpo_cli.values.key_text import plain as plain_text
 
-GROUPS: Final = 500  # a report shows the rows of this many groups
-ROWS: Final = 16  # and this many rows of each
-TEXT: Final = 1_200_000  # all texts of a report have at most this many characters
-LONGEST: Final = 2000  # each text of a report has at most this many characters
-SHORTEST: Final = 60
-LABEL: Final = 120  # a key in the table has at most this many characters
-KEYS: Final = 300_000  # all whole keys of a report, which its search looks through, have at most this many characters
+GROUPS: Final = 500  # groups in a report
+ROWS: Final = 16  # rows of each
+TEXT: Final = 1_200_000  # characters of all texts of a report
+LONGEST: Final = 2000  # characters of each text, at most
+SHORTEST: Final = 60  # and at least
+LABEL: Final = 120  # characters of a key in the table
+KEYS: Final = 300_000  # characters of all keys that the search of a report covers
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def show_group(inspection: Inspection, key: str, most: int | None = None) -> dict[str, Any]:
-    """A group with its facts and its rows, all of them or the first so many."""
+    """A group with its facts and its rows: the first `most`, or all."""
     narrow = inspection.narrow
     code = excerpts.code_of(narrow, key)
     rows = np.flatnonzero(narrow.table["group"].to_numpy() == code)[:most]
@@ -44,9 +44,9 @@ def report_groups(
     most: int = GROUPS,
     text: int = TEXT,
 ) -> dict[str, Any]:
-    """A table of groups, all or a choice of so many, and for each of them its first rows.
+    """A table of all groups or of `most` of them, and the first rows of each.
 
-    `advantages` are columns by method; the texts have `text` characters together.
+    `advantages` are columns by method; all texts together have `text` characters.
     """
     narrow = inspection.narrow
     codes = _choose(inspection, most)
@@ -74,7 +74,7 @@ def report_groups(
     room = max(SHORTEST, min(LONGEST, text // max(len(rows), 1)))
     firsts = np.array([some[0] for some in rows_of_groups], dtype=np.int64)
     prompts, responses = texts_of(inspection, "prompt", firsts, room), texts_of(inspection, "text", rows, room)
-    # A key that is the prompt says it once.
+    # The prompt is not repeated if it is the key.
     prompts = [None if p is None or plain_text(p) == line["key"] else p for p, line in zip(prompts, facts, strict=True)]
     truths = _truths(inspection, firsts, room)
     lines = _describe_rows(inspection, rows, responses)
@@ -99,7 +99,7 @@ def report_groups(
 
 
 def joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The tables of `report_groups` of parts as one, with the columns of all."""
+    """The `report_groups` tables of several parts as one, with the columns of all."""
     if len(tables) == 1:
         return dict(tables[0])
 
@@ -122,12 +122,12 @@ def joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def component_heads(names: Sequence[str], others: Collection[str]) -> dict[str, str]:
-    """The heading of each reward column: its name, with `rewards.` before it where another column has that heading."""
+    """The heading of each reward column: its name, prefixed with `rewards.` if another column has that heading."""
     return {name: f"rewards.{name}" if name in others else name for name in names}
 
 
 def _choose(inspection: Inspection, most: int) -> Rows:
-    """The groups of the table in their order: of many the most informative half, and as many from all over the rest."""
+    """The groups of the table, in order: if too many, half are those with the largest spread, half an even sample."""
     total = len(inspection.groups)
     if total <= most:
         return np.arange(total)
@@ -158,12 +158,12 @@ def _first_rows(inspection: Inspection, codes: Rows) -> list[Rows]:
 
 
 def texts_of(inspection: Inspection, part: str, rows: Rows, room: int | None = None) -> list[str | None]:
-    """The texts of these rows, cut to `room` characters; None where there is no such column or no text."""
+    """The texts of these rows, cut to `room` characters; None without such a column or text."""
     return _texts(inspection, inspection.columns.get(part), rows, room)
 
 
 def _truths(inspection: Inspection, rows: Rows, room: int) -> list[str | None]:
-    """What the responses of these rows are compared with; None where no column is known for it."""
+    """What the responses of these rows are compared with; None if no column is known for it."""
     names = [name for table in inspection.narrow.tables for name in table.columns()]
     column = next((name for name in TRUTHS if name in names and name not in inspection.columns.values()), None)
     return _texts(inspection, column, rows, room)
@@ -176,7 +176,7 @@ def _texts(inspection: Inspection, column: str | None, rows: Rows, room: int | N
 
 
 def _shortened(text: str | None, room: int | None) -> str | None:
-    """The beginning of a text and its end, where answers stand."""
+    """The beginning of a text and its end, where the answer usually is."""
     if text is None or room is None or len(text) <= room:
         return text
     start = (room - 3) // 2
@@ -184,7 +184,7 @@ def _shortened(text: str | None, room: int | None) -> str | None:
 
 
 def _describe_rows(inspection: Inspection, rows: Rows, texts: Sequence[str | None]) -> list[dict[str, Any]]:
-    """Row by row: place, every reward column, the reward that counts, the advantage, its status, length and text."""
+    """Row by row: place, reward columns, total reward, advantage, status, length and text."""
     narrow, frame = inspection.narrow, inspection.rows[rows]
     scored = inspection.scored.rows[rows]
     columns = {name: narrow.table[f"reward.{k}"][rows] for k, name in enumerate(narrow.reward_names)}

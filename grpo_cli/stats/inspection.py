@@ -1,6 +1,6 @@
-"""Rewards and groups before anything is computed from them: the whole result of `inspect`, as plain data and as frames.
+"""Rewards and groups before anything is computed from them: the result of `inspect`, as plain data and as frames.
 
-Nothing stops for rows without a reward or for groups of one row: whoever inspects wants to see them.
+Rows without a reward and groups of one row are no errors here: whoever inspects wants to see them.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from grpo_cli.values.cells import Kind
 TOP: Final = 3
 SORT: Final = "std"
 FILE: Final = "file"
-# What groups can be listed by, and what a line of the list has.
+# What groups can be sorted by, and what a line of the list shows.
 GROUP_FACTS: Final = ("size", "scored", "mean", "std", "min", "max", "solve_rate", "length")
-# Parts of a run's summary that say nothing of rewards.
+# Parts of a run's summary that are not about rewards.
 LEFT_OUT: Final = ("advantage", "status", "skipped", "kept", "plan", "batches", "batch_key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What somebody wants to see beside what is always shown."""
+    """What to show in addition to what is always shown."""
 
     by: str | None = None
-    by_steps: bool = False  # a trend over the steps where there are any
+    by_steps: bool = False  # a trend over the steps, if there are any
     top: int = TOP
     sort: str = SORT
     length: str | None = None
     text: str | None = None
-    duplicates: bool | None = None  # whether texts are compared; None: the caller decides by their size
-    named: Collection[str] = ()  # names of a condition: columns of steps among them are facts of a group
+    duplicates: bool | None = None  # whether texts are compared; None: the caller decides by file size
+    named: Collection[str] = ()  # names in a condition: step columns among them become facts of a group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What the rewards look like: `facts` as plain data, `groups` one line per group, and what they were made of.
+    """What the rewards look like: `facts` as plain data, `groups` with one line per group, and their sources.
 
-    `raw` has the rewards as they stand in the file, `scored` the advantages of the plan.
+    `raw` has the rewards as they are in the file, `scored` the advantages of the plan.
     """
 
     facts: Mapping[str, Any]
@@ -63,8 +63,8 @@ class Inspection:
 
     @property
     def rows(self) -> pl.DataFrame:
-        """The rewards row by row; with the length where it is known, and then with the mean of the group."""
-        # The plan's own column of lengths may say that all are equal.
+        """The rewards row by row; if the length is known, with it and the mean of the group."""
+        # The length column of the plan may be `equal`.
         rows, length = self.raw.rows.drop("length", strict=False), _length(self.narrow, self.columns)
         if length is None:
             return rows
@@ -77,12 +77,12 @@ class Inspection:
 
     @property
     def value(self) -> str:
-        """The value of --plan-by in these rows; nothing without it."""
+        """The value of --plan-by in these rows; empty without it."""
         return self.narrow.request.value
 
     @property
     def head(self) -> str:
-        """What part of the rows it is, in words; nothing if it is of all."""
+        """Which part of the rows this is, in words; empty if it is all rows."""
         request = self.narrow.request
         return f"{request.by} = {request.value}" if request.by else ""
 
@@ -92,7 +92,7 @@ class Inspection:
 
     @property
     def by(self) -> pl.Series | None:
-        """The value of the column of the trend in every row; None without one."""
+        """The trend column, row by row; None without one."""
         name = self.columns.get("by")
         if name is None:
             return None
@@ -102,14 +102,14 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parted:
-    """The inspections of the parts of --plan-by; `facts` are those of each, and of all together what is not of a part."""
+    """The inspections of the parts of --plan-by; `facts` has the facts of each part, and totals."""
 
     parts: Sequence[Inspection]
     facts: Mapping[str, Any]
 
     @classmethod
     def of(cls, parts: Sequence[Inspection], warnings: Sequence[str]) -> Parted:
-        """The parts with facts."""
+        """The parts, which have facts, and totals."""
         totals = {name: sum(part.facts[name] for part in parts) for name in ("rows", "rollouts", "groups")}
         by, each = parts[0].narrow.request.by, [{"value": part.value, **part.facts} for part in parts]
         found = {"version": facts.VERSION, "plan_by": by, **totals, "parts": each, "warnings": list(warnings)}
@@ -133,7 +133,7 @@ class Parted:
 def what_is_read(
     names: Sequence[str], binding: Binding, plan: Plan, view: View
 ) -> tuple[Binding, Plan, dict[str, str]]:
-    """Of columns with these names the binding that carries along what the view shows, a plan that stops for no row, and the column of each part."""
+    """A binding that also reads what the view shows, a plan that no row stops, and the column of each part of the view."""
     plan = never_stopping(plan)
     columns = _columns(names, view, binding)
     steps = [name for name in known_names.STEP_LIKE if name in names and name in view.named]
@@ -141,7 +141,7 @@ def what_is_read(
 
 
 def never_stopping(plan: Plan) -> Plan:
-    """The plan as an inspection has it: no row stops it."""
+    """The plan for an inspection, which no row stops."""
     rule = plan.rewards
     return replace(plan, rewards=replace(rule, missing="exclude")) if rule.missing == "error" else plan
 
@@ -153,7 +153,7 @@ def score_groups(narrow: Narrow, plan: Plan, columns: Mapping[str, str]) -> Insp
     raw = score(raw_plan, narrow.table)
     scored = raw if raw_plan == plan else score(plan, narrow.table)
     groups = facts.group_facts(raw)
-    if plan.rewards.combine == "normalize":  # a group teaches something where any of its components varies
+    if plan.rewards.combine == "normalize":  # a group teaches something if any component varies
         groups = groups.with_columns(facts.group_facts(scored).select("constant", "nearly"))
     length = _length(narrow, columns)
     if length is not None:
@@ -164,9 +164,9 @@ def score_groups(narrow: Narrow, plan: Plan, columns: Mapping[str, str]) -> Insp
 
 
 def learned_from(inspection: Inspection) -> pl.Series:
-    """What rows of a group must differ in to teach the plan something: their reward; null where it is not finite.
+    """What must differ within a group to teach the plan something: the reward; null if not finite.
 
-    Where each of several components is estimated by itself, it is a number for each combination of them.
+    If components are estimated separately, it is a number for each combination of components.
     """
     rewards, rows = inspection.scored.plan.rewards, inspection.raw.rows
     finite = pl.when(pl.col(".reward").is_finite())
@@ -175,7 +175,9 @@ def learned_from(inspection: Inspection) -> pl.Series:
     every = range(len(inspection.narrow.reward_names))
     counted = [k for k in every if not rewards.weights or rewards.weights[k]]  # a weight of 0 teaches nothing
     parts = [rows[f"reward.{k}"] for k in counted or every]
-    parts = [part.set(~part.is_finite().fill_null(value=False), None) for part in parts]  # all that is missing is one
+    parts = [
+        part.set(~part.is_finite().fill_null(value=False), None) for part in parts
+    ]  # all missing values are the same
     if rewards.component_missing == "zero":
         parts = [part.fill_null(0.0) for part in parts]
     elif rewards.missing == "as-zero":
@@ -185,7 +187,7 @@ def learned_from(inspection: Inspection) -> pl.Series:
 
 
 def describe_groups(groups: pl.DataFrame, label: Callable[[int], str]) -> list[dict[str, Any]]:
-    """These groups as plain data: the label of its code and the facts of each."""
+    """These groups as plain data: the label and the facts of each."""
     names = [name for name in GROUP_FACTS if name in groups.columns]
     return [
         {
@@ -198,12 +200,12 @@ def describe_groups(groups: pl.DataFrame, label: Callable[[int], str]) -> list[d
 
 
 def key_columns(narrow: Narrow, facts: Collection[str]) -> list[pl.Series]:
-    """The columns of the key, a line for each group; `key.` stands before the name of one that is called like a fact."""
+    """The columns of the key, a line per group; a name that is also the name of a fact gets the prefix `key.`."""
     return [key.alias(f"key.{key.name}") if key.name in facts else key for key in narrow.key.get_columns()]
 
 
 def with_value(narrow: Narrow, frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame behind a column with the value of the part that it is of, if it has none of that name."""
+    """The frame with the value of --plan-by as its first column, unless it has a column of that name."""
     request = narrow.request
     if not request.by or request.by in frame.columns:
         return frame
@@ -214,7 +216,7 @@ def with_value(narrow: Narrow, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, str]:
-    """The column of each part: the one that was named, else the first of the known names that is there."""
+    """The column of each part of the view: the named one, else the first known name that exists."""
     free = [name for name in names if name not in {*binding.group, *binding.rewards}]
 
     def first(known: Sequence[str], among: Sequence[str] = free) -> str | None:
@@ -234,7 +236,7 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
 def _with_columns(
     binding: Binding, plan: Plan, columns: Mapping[str, str], view: View, steps: Sequence[str]
 ) -> Binding:
-    """The binding that carries these columns along; the length has a role only where the arithmetic reads it."""
+    """The binding that also reads these columns; the length has a role only if the arithmetic reads it."""
     carried: dict[str, Kind] = {**binding.carried, **dict.fromkeys(steps, "key")}
     if "length" in columns:
         by_name = view.length is None and "length" not in binding.roles
@@ -248,7 +250,7 @@ def _with_columns(
 
 
 def _length(narrow: Narrow, columns: Mapping[str, str]) -> pl.Series | None:
-    """The length of every row; None where no column has it, or its values are no numbers."""
+    """The length of every row; None without such a column, or if its values are not numbers."""
     values = narrow.carried[columns["length"]] if "length" in columns else None
     if values is None or not values.dtype.is_numeric():
         return None
@@ -259,7 +261,7 @@ def _length(narrow: Narrow, columns: Mapping[str, str]) -> pl.Series | None:
 
 
 def with_facts(inspection: Inspection, view: View) -> Inspection:
-    """The inspection with its facts: the summary of a run without that of its advantages, and what only an inspection says."""
+    """The inspection with its facts: the summary of a run without its advantages, and further facts."""
     groups, narrow, columns = inspection.groups, inspection.narrow, inspection.columns
     rows, by, plan = inspection.rows, inspection.by, inspection.scored.plan
     summary = facts.summarize(inspection.raw, narrow, groups)
@@ -302,7 +304,7 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
 
 
 def _of_units(inspection: Inspection) -> pl.Series:
-    """The advantage of every row, or of the row that stands for its rollout where rollouts count."""
+    """The advantage of every row, or if rollouts count, of the row that represents its rollout."""
     advantages = inspection.scored.rows[".advantage"]
     if inspection.scored.plan.unit.take == "each":
         return advantages
@@ -310,7 +312,7 @@ def _of_units(inspection: Inspection) -> pl.Series:
 
 
 def _by_column(inspection: Inspection, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Each reward column by itself, without its weight, and the share of groups in which it does not vary."""
+    """Each reward column by itself, unweighted, and the share of groups in which it does not vary."""
     raw, names = inspection.raw, inspection.narrow.reward_names
     weights = inspection.scored.plan.rewards.weights
     if len(names) == 1 and not raw.plan.rewards.weights and raw.plan.unit.take == "each":
@@ -331,7 +333,7 @@ def _by_column(inspection: Inspection, result: Mapping[str, Any]) -> dict[str, A
 def _compared(
     inspection: Inspection, rows: pl.DataFrame, histogram: Mapping[str, Any] | None
 ) -> tuple[pl.DataFrame, pl.DataFrame, Any]:
-    """Groups, rows and histogram of what makes rows equal to the plan."""
+    """Groups, rows and histogram of `learned_from`: by these, rows are equal to the plan or not."""
     groups = inspection.groups
     if inspection.scored.plan.rewards.combine == "sum":
         return groups, rows, histogram
@@ -343,9 +345,9 @@ def _compared(
 
 
 def _components(inspection: Inspection, rows: pl.DataFrame) -> dict[str, Any] | None:
-    """How several reward columns go together within groups, with each other, the length and the advantage; None for one.
+    """Correlations within groups of several reward columns with each other, the length and the advantage; None for one.
 
-    `decides` is the column that goes with the advantage most closely, None where none does.
+    `decides` is the column with the closest correlation with the advantage, None without any.
     """
     rewards = {name: inspection.narrow.table[f"reward.{k}"] for k, name in enumerate(inspection.narrow.reward_names)}
     if len(rewards) == 1:
@@ -362,21 +364,21 @@ def _components(inspection: Inspection, rows: pl.DataFrame) -> dict[str, Any] | 
 
 
 def _with_ends(distribution: Mapping[str, Any], values: pl.Series) -> dict[str, Any]:
-    """A distribution with how often its smallest and its largest value occur: the spikes that a histogram may hide."""
+    """A distribution with the counts of its smallest and largest value: spikes that a histogram may hide."""
     ends = {"at_min": distribution["min"], "at_max": distribution["max"]}
     return {**distribution, **{name: 0 if end is None else int((values == end).sum()) for name, end in ends.items()}}
 
 
 def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str, top: int) -> dict[str, Any]:
-    """The groups with the most and with the least of a fact, among those with two rewards to compare."""
+    """The groups with the most and the least of a fact, among those with two rewards to compare."""
     known = [name for name in GROUP_FACTS if name in groups.columns]
     if sort not in known:
         raise UnknownName.among("fact of a group", sort, known)
     groups = difficulty.comparable(groups).filter(pl.col(sort).is_not_null())
     keys = [groups[name].cast(pl.Float64).to_numpy() for name in (sort, "scored")]
-    places = np.arange(len(groups))
-    most = first_by(places, [-key for key in keys], top)
-    least = first_by(places[::-1], keys, max(min(top, len(groups) - top), 0))[::-1]
+    most = first_by([-key for key in keys], top)
+    from_end = first_by([key[::-1] for key in keys], max(min(top, len(groups) - top), 0))
+    least = len(groups) - 1 - from_end[::-1]
     return {
         "sort": sort,
         "groups": len(groups),
@@ -385,17 +387,8 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
     }
 
 
-def first_by(places: Index, keys: Sequence[Vector], number: int) -> Index:
-    """The first `number` places by these keys, in order, as if all had been sorted: of millions only a few are."""
-    if not keys:
-        return places[:number]
-
-    def in_order(some: Index) -> Index:
-        return some[np.lexsort([key[some] for key in reversed(keys)])]
-
-    if len(places) <= number:
-        return in_order(places)
-    values = keys[0][places]
-    last = np.partition(values, number - 1)[number - 1] if number else -np.inf
-    before, equal = places[values < last], places[values == last]
-    return np.concatenate([in_order(before), first_by(equal, keys[1:], number - len(before))])
+def first_by(keys: Sequence[Vector], number: int) -> Index:
+    """The first `number` places in the order of these keys; polars sorts no more of them than that."""
+    frame = pl.DataFrame([pl.Series(str(at), key) for at, key in enumerate(keys)]).with_row_index("place")
+    first = frame.lazy().sort(pl.exclude("place"), "place").head(number).collect()
+    return first["place"].to_numpy().astype(np.int64)

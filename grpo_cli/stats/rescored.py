@@ -1,4 +1,4 @@
-"""Two rewards of the same rollouts: where they agree, and what that changes for the plan. Everything is plain data."""
+"""Two rewards of the same rollouts: where they agree, and what the plan makes of it. Everything is plain data."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
 VERSION: Final = 1
-FEW: Final = 6  # up to this many values of each reward have a table
-TOP: Final = 10  # disagreements that are listed
-LISTED: Final = 3  # groups of a kind that are named
-TEXT: Final = 2000  # characters of a text that is listed
-LABEL: Final = 120  # and of the key of its group
-BANDS: Final = 4  # bands of the length, with as many rows each
+FEW: Final = 6  # values of each reward, up to which there is a table
+TOP: Final = 10  # disagreements listed
+LISTED: Final = 3  # groups named of each kind
+TEXT: Final = 2000  # characters of a listed text
+LABEL: Final = 120  # characters of the key of its group
+BANDS: Final = 4  # bands of the length, with equal numbers of rows
 OF_TWO: Final = 2
-LARGE: Final = 1000  # a sum of advantages from here on is shown without decimals
-EQUAL: Final = 1e-9  # of the typical size: a smaller advantage is 0
-ALIKE: Final = 0.5  # the least share of equal texts among the listed rows of the same rollouts
-OLD: Final = "rescored."  # before the numbers of the other reward's columns among the carried ones
+LARGE: Final = 1000  # from here on a sum of advantages is shown without decimals
+EQUAL: Final = 1e-9  # relative size below which an advantage counts as 0
+ALIKE: Final = 0.5  # least share of equal texts among the listed rows, if they are the same rollouts
+OLD: Final = "rescored."  # prefix of the columns of the other reward
 
 Facts = dict[str, Any]
 Counted = tuple[list[float], list[int]]  # values and how often each occurs
@@ -43,7 +43,7 @@ Rows = Index | slice  # the rows that have both rewards; a slice of all
 
 
 def other_reward(now: Inspection, names: Sequence[str], plan: Plan) -> Inspection:
-    """The same rows with the other reward, whose columns are carried along, under its plan."""
+    """The same rows with the other reward, whose columns were read as well, under its plan."""
     narrow = now.narrow
     table = narrow.table.select(~pl.selectors.starts_with("reward.")).hstack(
         [narrow.carried[f"{OLD}{k}"].alias(f"reward.{k}") for k in range(len(names))]
@@ -53,7 +53,7 @@ def other_reward(now: Inspection, names: Sequence[str], plan: Plan) -> Inspectio
 
 
 def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts:
-    """What the reward of `now` changes where that of `before` (its columns are `names`) was used on the same rows."""
+    """What changes on the same rows if the reward of `now` replaces that of `before`, whose columns are `names`."""
     new, old = (side.raw.rows[".reward"] for side in (now, before))
     scored, had = (rewards.is_finite().fill_null(value=False) for rewards in (new, old))
     both = scored & had
@@ -98,9 +98,9 @@ def _of_reward(names: Sequence[str], values: pl.Series, counted: Counted | None)
 
 
 def count_pairs(before: pl.Series, now: pl.Series, known: Sequence[Counted | None]) -> pl.DataFrame:
-    """How often each pair of values occurs, in their order; where most rows have their own, a line for each row.
+    """How often each pair of values occurs, sorted; if most rows have a pair of their own, a line for each row.
 
-    `known` are the values of each side and their counts, where they are few.
+    `known` are the values of each side and their counts, if they are few.
     """
     sides, values = (before, now), [np.array(counted[0]) for counted in known if counted is not None]
     if len(values) == len(sides):
@@ -124,9 +124,9 @@ def count_pairs(before: pl.Series, now: pl.Series, known: Sequence[Counted | Non
 
 
 def agreement(counts: pl.DataFrame) -> Facts:
-    """How two columns agree, of which `counts` has how often each pair of values occurs (`before`, `now`, `rows`).
+    """How two columns agree; `counts` has how often each pair of values occurs (`before`, `now`, `rows`).
 
-    Kappa is Cohen's, of two values; the rank correlation Spearman's, equal values having the mean of their ranks.
+    Kappa is Cohen's, for two values; the rank correlation is Spearman's, with mean ranks for ties.
     """
     before, now, rows = (counts[name].to_numpy() for name in ("before", "now", "rows"))
     total = int(rows.sum())
@@ -146,7 +146,7 @@ def agreement(counts: pl.DataFrame) -> Facts:
 
 
 def _ranks(values: Vector, rows: Index) -> Vector:
-    """The mean rank of each value, of which there are so many rows; less the mean of all ranks, which keeps its digits."""
+    """The mean rank of each value, which `rows` rows have, minus the mean of all ranks, for precision."""
     order = ascending(values)
     values = values[order]
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
@@ -162,9 +162,9 @@ def _ranks(values: Vector, rows: Index) -> Vector:
 
 
 def ascending(values: Vector) -> Index:
-    """The places of values in their order.
+    """The places of the values in ascending order, like a stable `np.argsort`.
 
-    Whole numbers that begin with the value, as far as they hold it, and end with its place are sorted: that is faster.
+    Faster than that: integers are sorted whose high bits are the value, rescaled, and whose low bits are its place.
     """
     bits, low = len(values).bit_length(), values.min()
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -178,12 +178,12 @@ def ascending(values: Vector) -> Index:
     words &= (1 << bits) - 1
     order: Index = words.view(np.int64)
     ordered = values[order]
-    close = (ordered[1:] < ordered[:-1]).any()  # that many digits do not tell some apart
+    close = (ordered[1:] < ordered[:-1]).any()  # some values differ only beyond these bits
     return order[np.argsort(ordered, kind="stable")] if close else order
 
 
 def _correlation(x: Vector, y: Vector, rows: Index) -> float | None:
-    """Pearson's correlation of ranks about 0, of which there are so many rows; None where one of them does not vary."""
+    """Pearson's correlation of centred ranks, each of `rows` rows; None if one side does not vary."""
     once = len(x) == rows.sum()
 
     def sums(start: int, end: int) -> list[float]:
@@ -197,13 +197,13 @@ def _correlation(x: Vector, y: Vector, rows: Index) -> float | None:
 
 
 def _table(counts: pl.DataFrame) -> list[Facts] | None:
-    """How often each value became which, where both rewards have few; else None."""
+    """How often each value became which, if both rewards have few values; else None."""
     shown = len(counts) <= FEW**2 and all(counts[name].n_unique() <= FEW for name in ("before", "now"))
     return counts.to_dicts() if shown else None
 
 
 def _groups(now: Inspection, before: Inspection) -> Facts:
-    """The groups that have a gradient with one of the rewards, with both, or with neither."""
+    """The groups with a gradient under each reward, and those that gain or lose it."""
     can, could = ((side.groups["scored"] > 1).to_numpy() for side in (now, before))
     varies, varied = (able & ~side.groups["constant"].to_numpy() for able, side in ((can, now), (could, before)))
     gained, lost = np.flatnonzero(varies & ~varied), np.flatnonzero(varied & ~varies)
@@ -254,7 +254,7 @@ def _advantages(now: Inspection, before: Inspection) -> Facts:
 
 
 def _depends_on(now: Inspection, before: Inspection, names: Sequence[str], rows: Rows, change: Vector) -> Facts:
-    """How the change goes with the length, the step and the components of the reward; None where there are none."""
+    """How the change depends on length, step and reward components; None for those that are unknown."""
     table = now.rows
     length = by = components = None
     if "length" in table.columns:
@@ -281,7 +281,7 @@ _SUMS: Final[Mapping[str, pl.Expr]] = {
 
 
 def _with_lengths(lengths: Vector, change: Vector) -> Facts:
-    """The changes in bands of the length, each with a quarter of the rows, and their correlation with it."""
+    """The changes in quartile bands of the length, and their correlation with the length."""
     known = np.isfinite(lengths)
     lengths, change = lengths[known], change[known]
     if not len(lengths):
@@ -297,7 +297,7 @@ def _with_lengths(lengths: Vector, change: Vector) -> Facts:
 def _component(
     name: str, values: pl.Series, before: Inspection, names: Sequence[str], rows: Rows, change: Vector
 ) -> Facts:
-    """How the change of the reward goes with that of a component; with its value, where the other reward lacks it."""
+    """The correlation of the change of the reward with that of a component, or with its value if the other lacks it."""
     part = values.fill_null(float("nan")).to_numpy()[rows]
     differs = None
     if name in names:
@@ -309,15 +309,15 @@ def _component(
 
 
 def _largest(now: Inspection, before: Inspection, rows: Rows, change: Vector) -> list[Facts]:
-    """The rows whose reward changes most, and among equals those whose advantage does, with their texts."""
+    """The rows whose reward changes most, ties broken by the change of the advantage, with their texts."""
     at = np.flatnonzero(change)
     size = np.abs(change[at])
-    if len(at) > TOP:  # of millions only those that may be among them are looked at
+    if len(at) > TOP:  # only rows that may be among them are looked at
         kept = size >= np.partition(size, -TOP)[-TOP]
         at, size = at[kept], size[kept]
     at_rows = at if isinstance(rows, slice) else rows[at]
     old, new = (kept_advantages(side.scored.rows[[".advantage", ".kept"]][at_rows]) for side in (before, now))
-    first = first_by(np.arange(len(at)), [-size, -np.abs(np.nan_to_num(old) - np.nan_to_num(new))], TOP)
+    first = first_by([-size, -np.abs(np.nan_to_num(old) - np.nan_to_num(new))], TOP)
     top, rewards = at_rows[first], [side.raw.rows[".reward"] for side in (before, now)]
     texts = texts_of(now, "text", top, TEXT)
     codes = now.narrow.table["group"].gather(top).to_list()
@@ -334,7 +334,7 @@ def _largest(now: Inspection, before: Inspection, rows: Rows, change: Vector) ->
 
 
 def verdict(facts: Mapping[str, Any]) -> str:
-    """What it means for training, in a sentence."""
+    """What the change means for training, in a sentence."""
     groups, advantage = facts["groups"], facts["advantage"]
     if not facts["reward"]["changed"]:
         return "Both rewards are the same on these rollouts."

@@ -1,4 +1,4 @@
-"""The facts of a run by the value of a column, such as the step: one line for each value, in the order of the values."""
+"""The facts of a run by the value of a column such as the step: one line per value, in order."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from grpo_cli.values.cells import JSON_TEXT, canonical
 def trend(
     by: pl.Series, rows: pl.DataFrame, first: Index, groups: pl.DataFrame, extremes: RewardRange
 ) -> list[dict[str, Any]]:
-    """One line for each value of `by`, which has that of every row; `rows` have `.reward`, `.scorable` and may have `length`.
+    """One line for each value of `by`, a column of all rows; `rows` have `.reward`, `.scorable` and maybe `length`.
 
-    A group belongs to the value of its `first` row. `mean` and `std` are those of the rows; `group_std` is the mean of
-    the groups' own; the shares are of the groups that have two rewards to compare.
+    A group belongs to the value of its `first` row. `mean` and `std` are of the rows, `group_std` is the mean std of the
+    groups, and the shares are of groups with two rewards to compare.
     """
     coded = encode([by], len(by))
     codes, size, values = coded.codes.to_numpy(), coded.size, by.gather(coded.first)
@@ -60,7 +60,7 @@ def trend(
 
 
 def _in_order(values: pl.Series) -> list[int]:
-    """Places in the order of the values: as numbers, or as text; of other kinds as their JSON text."""
+    """The places of the values in order: as numbers if possible, else as text or JSON text."""
     if values.dtype.is_nested() or values.dtype == JSON_TEXT:
         values = canonical(values)
     numbers = values.cast(pl.Float64, strict=False) if values.dtype == pl.String else values
@@ -70,7 +70,7 @@ def _in_order(values: pl.Series) -> list[int]:
 
 
 def _std_by_code(codes: Any, values: pl.Series, mean: Vector) -> Vector:
-    """The sample standard deviation of the finite values of each code; NaN where there are too few."""
+    """The sample standard deviation of the finite values of each code; NaN if there are too few."""
     finite = values.is_finite().fill_null(value=False).to_numpy()
     here, numbers = codes[finite], values.to_numpy()[finite]
     n = np.bincount(here, minlength=len(mean))
@@ -79,5 +79,5 @@ def _std_by_code(codes: Any, values: pl.Series, mean: Vector) -> Vector:
 
 
 def thinned(lines: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of the lines, from all over them, with the first and the last."""
+    """At most so many of the lines, evenly spread, including the first and the last."""
     return [lines[at] for at in sorted({round(k * (len(lines) - 1) / (most - 1)) for k in range(most)})]

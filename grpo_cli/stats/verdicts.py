@@ -1,4 +1,4 @@
-"""What the facts of an inspection mean, in plain words: what to worry about first, and what to do about it."""
+"""What the facts of an inspection mean, in plain words: what to worry about, and what to do about it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any, Final
 
 from grpo_cli.read.known_names import CONVERSATIONS, PROMPT_TEXTS
 
-# From here on something is worth a sentence.
-CONSTANT: Final = 0.1  # a larger share of groups without a gradient needs advice
-MANY: Final = 0.5  # a larger share of the groups is most of them
-GAIN: Final = 0.1  # a larger group size is worth naming if this share more of the groups would vary
+# Thresholds from which something is worth a sentence.
+CONSTANT: Final = 0.1  # share of groups without a gradient that calls for advice
+MANY: Final = 0.5  # share of groups that is most of them
+GAIN: Final = 0.1  # a larger group size is suggested if this much more of the groups would vary
 CORRELATED: Final = 0.3
-SURE: Final = 2.6  # standard deviations: chance goes beyond them once in a hundred times
-AHEAD: Final = 0.1  # a component decides alone if its correlation is so far ahead of the next one
-REPEATED: Final = 0.05  # a larger share of repeated responses is too much
+SURE: Final = 2.6  # standard deviations, which chance exceeds once in a hundred times
+AHEAD: Final = 0.1  # a component decides alone if its correlation is this much above the next one
+REPEATED: Final = 0.05  # share of repeated responses that is too much
 FEW: Final = 0.5  # an effective sample size below this share of the rows is small
-UNEVEN: Final = 2.0  # sizes differ if the largest group has this many times the rows of the smallest
+UNEVEN: Final = 2.0  # sizes differ if the largest is this many times the smallest
 ERRORS: Final = frozenset({"mae", "mse", "rmse", "loss", "cost", "perplexity", "ppl", "wer", "cer", "regret"})
 EQUAL_AT: Final = {"all_best": "always solved", "all_worst": "never solved", "other": "equal at another reward"}
-LEAST: Final = 1e-3  # one decimal of a percent shows no smaller share
+LEAST: Final = 1e-3  # the smallest share that one decimal of a percent can show
 
 
 def verdicts(facts: Mapping[str, Any]) -> list[str]:
-    """The sentences, the most important first; at least one. Those of parts name them."""
+    """The sentences, most important first; at least one. With --plan-by each names its part."""
     if "parts" in facts:
         return [f"{facts['plan_by']} = {part['value']}: {line}" for part in facts["parts"] for line in verdicts(part)]
     sentences = [line for rule in RULES for line in rule(facts)]
@@ -32,14 +32,14 @@ def verdicts(facts: Mapping[str, Any]) -> list[str]:
 
 
 def with_verdicts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts with the sentences; those of parts have them each."""
+    """The facts with the sentences; with --plan-by, those of each part."""
     if "parts" in facts:
         return {**facts, "parts": [with_verdicts(part) for part in facts["parts"]]}
     return {**facts, "verdicts": verdicts(facts)}
 
 
 def percent(share: float) -> str:
-    """A share, never rounded to nothing or to everything.
+    """A share as a percentage that is never rounded to 0% or 100%.
 
     >>> percent(0.25), percent(1 / 3), percent(1e-5), percent(0.99999), percent(1.0)
     ('25%', '33.3%', '<0.1%', '>99.9%', '100%')
@@ -52,7 +52,7 @@ def percent(share: float) -> str:
 
 
 def key_note(facts: Mapping[str, Any]) -> str:
-    """What the notes say of the key of the group: its column, and how it was chosen; or nothing."""
+    """What the notes say about the group key: its column and how it was chosen; empty if nothing."""
     notes = (note.partition(" = ") for note in facts["notes"])
     return next((text for name, _, text in notes if name == "group"), "")
 
@@ -111,7 +111,7 @@ def _zero_variance(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _larger_groups(facts: Mapping[str, Any]) -> Iterator[str]:
-    """The smallest size at which clearly more groups would vary."""
+    """Suggest the smallest size at which clearly more groups would vary."""
     expected = facts["expected"]
     if expected is None or expected["observed"] < CONSTANT:
         return
@@ -179,11 +179,11 @@ def _effective_sample_size(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _lower_is_better(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Errors and costs that count as rewards: as they are, the worst answer would be the best."""
+    """Warn of errors and costs as rewards: the worst answer would count as the best."""
     for name, column in facts["rewards"].items():
         last = re.split(r"[._/\s-]", name.lower())[-1]
         if last in ERRORS and column["weight"] > 0 and column["count"] and 0 <= column["min"] < column["max"]:
-            yield f"{name} looks like an error, of which less is better: --reward {name}=-1 turns it round."
+            yield f"{name} looks like an error, where lower is better: --reward {name}=-1 flips its sign."
 
 
 def _against(facts: Mapping[str, Any]) -> Iterator[str]:

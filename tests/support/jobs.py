@@ -54,14 +54,14 @@ def look(*inputs: Path | str, **options: Any) -> Seen:
     return compute(*inputs, dry_run=True, **options)
 
 
-def inspect_job(*inputs: Path | str, **options: Any) -> inspect.Job:
-    return inspect.Job.of(given(options), inputs=[str(path) for path in inputs])
+def inspect_job(*inputs: Path | str, by_steps: bool = False, **options: Any) -> inspect.Job:
+    job = inspect.Job.of(given(options), inputs=[str(path) for path in inputs])
+    return replace(job, view=replace(job.view, by_steps=by_steps))
 
 
-def inspected(path: Path, *, by_steps: bool = False, **options: Any) -> Inspection:
+def inspected(path: Path, **options: Any) -> Inspection:
     """What `inspect` knows of a file."""
-    job = inspect_job(path, **options)
-    return inspect.run(replace(job, view=replace(job.view, by_steps=by_steps)))
+    return inspect.run(inspect_job(path, **options))
 
 
 def selected(path: Path, **options: Any) -> dict[str, Any]:

@@ -415,7 +415,7 @@ def test_blocks_of_consecutive_rows_over_each_file(tmp_path: Path) -> None:
 
 def test_a_block_never_reaches_into_the_next_file(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"{name}.jsonl", rows(*"ppp")) for name in "ab"]
-    with pytest.raises(DataError, match=r"a\.jsonl:3: the last block is of 1, not of 2 rows"):
+    with pytest.raises(DataError, match=r"a\.jsonl:3: the last block has 1 row, not 2"):
         groups(paths, group_size=2)
 
 
@@ -428,7 +428,7 @@ def test_a_remainder_is_an_error_that_names_both_ways_out(tmp_path: Path) -> Non
     path = write(tmp_path / "a.jsonl", rows(*"ppppp"))
     with pytest.raises(DataError) as raised:
         groups(path, group_size=2)
-    assert ":5: the last block is of 1, not of 2 rows" in raised.value.message
+    assert ":5: the last block has 1 row, not 2" in raised.value.message
     assert "--partial keep" in raised.value.hint and "--partial drop" in raised.value.hint
     assert groups(path, group_size=2, partial="keep") == [0, 0, 1, 1, 2]
     dropped = look(path, group_size=2, partial="drop").narrow
@@ -639,7 +639,7 @@ def test_a_short_block_is_named_left_out_or_kept(partial: Any, dropped: list[boo
     groups = group(columns, columns.request.rule)
     assert (None if groups.dropped is None else groups.dropped.tolist()) == dropped
     with (
-        pytest.raises(DataError, match="frame row 3: the last block is of 1, not of 2")
+        pytest.raises(DataError, match="frame row 3: the last block has 1 row, not 2")
         if partial == "error"
         else nullcontext()
     ):

@@ -123,9 +123,3 @@ def test_a_log_of_training_steps_is_said_to_be_one(as_document: bool, tmp_path: 
     error = error_of(path)
     assert error.hint.endswith("(loss, learning_rate, reward_std): advantages need the rollouts behind their means")
     assert not flags(str(error))
-
-
-def test_a_single_row_in_all_is_the_question_that_two_are(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.jsonl", [{"prompt_id": 1, "reward": 1.0}])
-    assert error_of(path).message == "there is a single row: prompt_id may be an id of the rollout, not of the prompt"
-    assert look(path, singleton="zero").facts["singletons"] == 1

@@ -275,7 +275,7 @@ def test_turns_that_are_compared_with_their_own_rollout_alone_are_warned_of(tmp_
     plan = {"preset": "fireworks-igpo", "reward": ["turns[].reward"], "rollout": "run"}
     (warning,) = look(source, **plan).facts["warnings"]
     assert warning == (
-        "each group holds the rows of one rollout (by run), which are compared with each other alone: name the prompt with --group"
+        "each group has the rows of one rollout (by run), compared only with each other: name the prompt with --group"
     )
     assert not look(source, group=["uid"], **plan).facts["warnings"]
 

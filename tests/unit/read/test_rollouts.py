@@ -243,7 +243,7 @@ def test_a_column_that_is_called_like_an_id_stops_a_run_that_would_count_parts(n
     fan_out, column = FAN_OUTS[name](tmp_path), IDS[name]
     with pytest.raises(DataError) as raised:
         look(fan_out.path)
-    assert raised.value.message.startswith(f"24 rollouts in 34 rows, if {column} is what it is called")
+    assert raised.value.message.startswith(f"24 rollouts in 34 rows, if {column} is what its name says")
     assert (
         raised.value.hint == f"--rollout {column} counts each rollout once, --rollout none says that rows are rollouts"
     )

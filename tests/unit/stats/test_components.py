@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from grpo_cli.engine.plan import Plan
-from grpo_cli.runs import inspect
 from grpo_cli.stats.inspection import Inspection
 from tests.support.command import adv
-from tests.support.jobs import compute, selected, write
+from tests.support.jobs import compute, inspected, selected, write
 
 # The sum is 1 in each row of the first two groups; only in the second no component varies.
 A = [1.0, 0.0, 0.5, 0.5, 1.0, 0.0]
@@ -24,8 +23,7 @@ LENGTHS = [5, 1, 3, 3, 9, 2]
 
 
 def look(path: Path, **options: Any) -> Inspection:
-    given = {"reward": ["a", "b"], "group": ["uid"], **options}
-    return inspect.run(inspect.Job.of(given, inputs=[str(path)]))
+    return inspected(path, **{"reward": ["a", "b"], "group": ["uid"], **options})
 
 
 def rows(folder: Path) -> Path:

@@ -186,6 +186,8 @@ def looked_sizes(groups: list[list[float]], sizes: tuple[int, ...]) -> list[dict
 
 
 def beta_constant(a: float, b: float, n: int) -> float:
+    """E[p^n + (1 - p)^n] of Beta(a, b)."""
+
     def power(one: float, other: float) -> float:
         return math.exp(
             math.lgamma(one + n) - math.lgamma(one) + math.lgamma(one + other) - math.lgamma(one + other + n)
@@ -255,14 +257,7 @@ def test_the_share_under_a_beta_distribution_is_that_of_its_moments() -> None:
     mixed = statistics.fmean(sum(g) * (len(g) - sum(g)) / (len(g) * (len(g) - 1)) for g in groups)
     strength = mixed / (rate * (1 - rate) - mixed)
     a, b = rate * strength, (1 - rate) * strength
-
-    def power(one: float, other: float, n: int) -> float:
-        """E[p^n] of Beta(one, other)."""
-        return math.exp(
-            math.lgamma(one + n) - math.lgamma(one) + math.lgamma(one + other) - math.lgamma(one + other + n)
-        )
-
-    wanted = statistics.fmean(power(a, b, len(g)) + power(b, a, len(g)) for g in groups)
+    wanted = statistics.fmean(beta_constant(a, b, len(g)) for g in groups)
     assert seen(groups)["expected"]["beta"] == pytest.approx(wanted)
 
 
