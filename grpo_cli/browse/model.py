@@ -48,7 +48,6 @@ FACTS: Final = {
     "length": "mean length",
     "advantage": "largest |advantage|",
 }
-RANKED: Final = 10_000  # places that a jump goes through before it begins again
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class Model:
         if sort == ORDER:
             return kept[::-1] if ascending else kept
         values = self.fact(sort)[kept]
-        places: Ints = kept[_in_order(values if ascending else -values)]
+        places: Ints = kept[np.argsort(values if ascending else -values, kind="stable")]
         return places
 
     @property
@@ -219,14 +218,14 @@ class Model:
         return code, int(rows[of_rows.fill_nan(None).arg_max() or 0])
 
     def _ranked(self, kind: Jump, shown: Ints) -> Ints:
-        """The places of the list that a jump goes through, computed once for a list."""
+        """The places of the list, the largest value first and equal ones in their order, sorted once for a list."""
         of, best = self._rankings.get(kind, (None, shown))
         if of is not shown:
             if kind == "longest":
-                values = self._longest
+                values = self._longest[shown]
             else:
-                values = self._surprise if kind == "surprising" else self.fact("spread")
-            best = _largest(values[shown])
+                values = (self._surprise if kind == "surprising" else self.fact("spread"))[shown]
+            best = np.argsort(-values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
             self._rankings[kind] = (shown, best)
         return best
 
@@ -266,27 +265,3 @@ class Model:
         first, groups = inspection.narrow.groups.first.to_numpy(), inspection.groups
         lines = trend(by, inspection.rows, first, groups, reward_range(groups))
         return inspection.columns["by"], lines
-
-
-def _in_order(values: Floats) -> Ints:
-    """The places of values from the smallest to the largest, NaN last, equal ones in their order.
-
-    Faster than a stable sort: equal values are put in order by a second sort, of integers.
-    """
-    values = np.where(np.isnan(values), np.inf, values)
-    order = np.argsort(values)
-    ordered = values[order]
-    runs = np.cumsum(ordered[1:] != ordered[:-1])
-    keys = order.astype(np.int64)
-    keys[1:] += runs * len(values)
-    keys.sort()
-    places: Ints = keys % max(len(values), 1)
-    return places
-
-
-def _largest(values: Floats) -> Ints:
-    """The places of the largest values, the largest first; NaN is none."""
-    known = np.flatnonzero(np.isfinite(values))
-    best = known[np.argpartition(-values[known], RANKED)[:RANKED]] if len(known) > RANKED else known
-    places: Ints = best[np.lexsort((best, -values[best]))]
-    return places
