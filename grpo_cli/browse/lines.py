@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from rich.cells import cell_len, set_cell_size
@@ -30,7 +31,7 @@ class GroupLines:
     def __init__(self, model: Model, labels: Labels, codes: Ints) -> None:
         self._model, self._labels, self._codes = model, labels, codes
         self._ends = model.ends
-        self._made: dict[tuple[int, int], list[Line]] = {}
+        self._block = lru_cache(CACHED)(self._make_block)
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -41,14 +42,9 @@ class GroupLines:
 
     def line(self, at: int, width: int) -> Line:
         """The line of a group by its place in the list."""
-        block = (at // BLOCK, width)
-        if block not in self._made:
-            if len(self._made) >= CACHED:
-                self._made.clear()
-            self._made[block] = self._block(at // BLOCK * BLOCK, width)
-        return self._made[block][at % BLOCK]
+        return self._block(at // BLOCK * BLOCK, width)[at % BLOCK]
 
-    def _block(self, start: int, width: int) -> list[Line]:
+    def _make_block(self, start: int, width: int) -> list[Line]:
         codes = self._codes[start : start + BLOCK].tolist()
         columns = self._columns(width)
         cells = [
