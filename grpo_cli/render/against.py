@@ -26,7 +26,7 @@ def render(facts: AgainstDocument, console: Console) -> None:
         if part["prompts"]:
             keys = ", ".join(labels_of(part["keys"], KEY))
             more = ", ..." if part["prompts"] > len(part["keys"]) else ""
-            sheet.row("", f"{word} {part['prompts']:,}: {keys}{more}", hang=2)
+            sheet.row("", f"{word} {part['prompts']:,}: {keys}{more}")
     sheet.blank()
     chance, flips = facts["chance"], facts["flips"]
     level = f"{percent(rate['level'])} interval"
@@ -53,7 +53,7 @@ def render(facts: AgainstDocument, console: Console) -> None:
         ]
         for line in facts["by_difficulty"]
     ]  # fmt: skip
-    sheet.table(heads, rows, style="")
+    sheet.table(heads, rows)
     if not (facts["gained"] or facts["lost"]):
         why = "no single change is" if facts["beyond_chance"] else "the changes are not"
         sheet.row("gained, lost", f"no prompt is listed: {why} beyond chance")
@@ -64,12 +64,12 @@ def render(facts: AgainstDocument, console: Console) -> None:
         ]
         labels = labels_of([prompt["key"] for prompt in prompts], sheet.width - max(map(len, numbers), default=0))
         for at, (text, label) in enumerate(zip(numbers, labels, strict=True)):
-            sheet.row("" if at else word, text + label, hang=2)
+            sheet.row("" if at else word, text + label)
     if facts["gained"] or facts["lost"]:
         sheet.row("", "(the first number is the change shrunk for noise)")
     sheet.blank()
-    sheet.warnings(facts["warnings"], hang=2)
-    sheet.row("verdict", facts["verdict"], style="cyan", hang=2)
+    sheet.warnings(facts["warnings"])
+    sheet.row("verdict", facts["verdict"], style="cyan")
 
 
 def _interval(line: Mapping[str, Any]) -> str:

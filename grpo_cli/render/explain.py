@@ -33,16 +33,14 @@ def render(plan: Plan, facts: Mapping[str, Any], scored: Scored, narrow: Narrow,
     """Print the columns and the grouping, the plan, and a group; nothing has been or will be written."""
     sheet = Sheet(console)
     summary.show(summary.READ, facts, plan, sheet)
-    sheet.row("reward", [clean(plan_text.weighted(plan, facts["reward_columns"], "r")), *text_outcomes(facts)], hang=2)
+    sheet.row("reward", [clean(plan_text.weighted(plan, facts["reward_columns"], "r")), *text_outcomes(facts)])
     for role, name in facts["role_columns"].items():
-        sheet.row(
-            role.replace("_", " "), clean("all responses have the same length" if name == "equal" else name), hang=2
-        )
+        sheet.row(role.replace("_", " "), clean("all responses have the same length" if name == "equal" else name))
     sheet.blank()
     summary.show([summary.preset], facts, plan, sheet)
-    sheet.row("method", f"{plan.method}: {plan.estimator.summary}", hang=2)
+    sheet.row("method", f"{plan.method}: {plan.estimator.summary}")
     for part, lines in plan_text.full(plan, facts["reward_columns"]):
-        sheet.row(f"  {part}", lines, hang=2)
+        sheet.row(f"  {part}", lines)
     sheet.blank()
     _example(worked_example(plan, scored, narrow), facts["group_key"], sheet)
     sheet.blank()
@@ -55,11 +53,11 @@ def _example(example: Example, key_columns: list[str], sheet: Sheet) -> None:
     key = ", ".join(map(clean, key_columns))
     named = f"{key} = " if key else ""
     rows = count(len(example.group), "row")
-    sheet.row("worked out", f"{named}{cut(clean(example.key), KEY)} ({rows})", hang=2)
+    sheet.row("worked out", f"{named}{cut(clean(example.key), KEY)} ({rows})")
     files = {file for file, _ in example.places}
-    sheet.row("", f"in {clean(*files) if len(files) == 1 else f'{len(files)} files'}", hang=2)
+    sheet.row("", f"in {clean(*files) if len(files) == 1 else f'{len(files)} files'}")
     for label, line in _numbers(example):
-        sheet.row(label, line, hang=2)
+        sheet.row(label, line)
     for title, lines in _tables(example, sheet.console.width):
         sheet.blank()
         if title:
@@ -69,7 +67,7 @@ def _example(example: Example, key_columns: list[str], sheet: Sheet) -> None:
     checks = _by_hand(example)
     if checks:
         sheet.blank()
-        sheet.row("by hand", checks, hang=2)
+        sheet.row("by hand", checks)
 
 
 def _row_names(example: Example) -> list[str]:

@@ -68,7 +68,7 @@ def render(facts: Mapping[str, Any], console: Console, browse: str = "") -> None
             sheet.blank()
             sheet.part(facts["plan_by"], part["value"])
             render(part, console)
-        sheet.warnings(facts["warnings"], hang=2)
+        sheet.warnings(facts["warnings"])
         return
     for block in BLOCKS_OF_LINES:
         sections = [labelled for section in block for labelled in section(facts)]
@@ -82,19 +82,19 @@ def render(facts: Mapping[str, Any], console: Console, browse: str = "") -> None
         if browse:
             sheet.command("to read their texts:", clean(browse), style="dim")
             sheet.blank()
-    sheet.warnings(facts["warnings"], hang=2)
+    sheet.warnings(facts["warnings"])
     for i, line in enumerate(verdicts(facts)):
-        sheet.row("" if i else "verdict", clean(line), style="cyan", hang=2)
+        sheet.row("" if i else "verdict", clean(line), style="cyan")
 
 
 def render_group(group: Mapping[str, Any], console: Console) -> None:
     """Print one group of `show_group`: its facts, and its rows with as much of their text as fits."""
     sheet, rows = Sheet(console), group["rows"]
-    sheet.row("group", cut(f"#{group['number']} {plain(group['key'])}", 3 * sheet.width), hang=2)
+    sheet.row("group", cut(f"#{group['number']} {plain(group['key'])}", 3 * sheet.width))
     if group["prompt"] and plain(group["prompt"]) != plain(group["key"]):
-        sheet.row("prompt", cut(clean(group["prompt"]), 3 * sheet.width), hang=2)
+        sheet.row("prompt", cut(clean(group["prompt"]), 3 * sheet.width))
     numbers = ("scored", "mean", "std", "min", "max", "solve_rate")
-    sheet.row("facts", "  ".join(f"{name.replace('_', ' ')} {number(group[name])}" for name in numbers), hang=2)
+    sheet.row("facts", "  ".join(f"{name.replace('_', ' ')} {number(group[name])}" for name in numbers))
     sheet.blank()
     columns = [("row", [str(row["row"]) for row in rows])]
     names = rows[0]["rewards"] if len(rows[0]["rewards"]) > 1 else ()

@@ -53,7 +53,7 @@ def listing(console: Console, names: Collection[str] = (), *, archive: bool = Fa
         for row in rows:
             origin = known().origin(row.name)
             lines = ["; ".join(_line(row)).replace(":;", ":"), *([f"from {clean(origin)}"] if origin else [])]
-            sheet.row(row.name, lines, hang=2)
+            sheet.row(row.name, lines)
         sheet.blank()
     hidden = 0 if archive or names else sum(row.archive for row in every)
     more = f" --all lists {hidden} more: old versions, and the code of papers." if hidden else ""
@@ -66,7 +66,7 @@ def explain(name: str, console: Console) -> None:
     sheet.text(f"{marked(row.name, known().origin(row.name))}: {row.framework} {row.estimator}", style="bold")
     sheet.blank()
     if row.refused:
-        sheet.row("refused", row.refused, hang=2)
+        sheet.row("refused", row.refused)
     else:
         sheet.rows(_rules(row).items())
     sheet.rows(_facts(row).items())

@@ -27,9 +27,9 @@ def render(facts: Facts, console: Console) -> None:
     sheet.rows(_sections(facts))
     for heads, lines in _tables(facts, console.width):
         sheet.blank()
-        sheet.table(heads, lines, style="")
-    sheet.warnings(facts["warnings"], hang=2)
-    sheet.row("verdict", facts["verdict"], style="cyan", hang=2)
+        sheet.table(heads, lines)
+    sheet.warnings(facts["warnings"])
+    sheet.row("verdict", facts["verdict"], style="cyan")
 
 
 def markdown(facts: Facts) -> str:

@@ -136,6 +136,7 @@ def duration(seconds: float) -> str:
 # --- labelled lines and tables -----------------------------------------------------------------------------
 
 LABEL: Final = 15
+HANG: Final = 2  # how far the rest of a value that is wrapped is indented
 # A value column narrower than this is harder to read than a line that is too long.
 NARROWEST: Final = 20
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -151,8 +152,8 @@ class Sheet:
         self.width = max(console.width - label, NARROWEST)
         self.between = False  # blocks
 
-    def row(self, label: str, lines: str | Iterable[str], style: str = "", *, hang: int = 0) -> None:
-        """A label and its value; wrapped lines stay in the value's column, `hang` cells further in.
+    def row(self, label: str, lines: str | Iterable[str], style: str = "") -> None:
+        """A label and its value; wrapped lines stay in the value's column, indented.
 
         A label that is too long for its column stands on a line of its own.
         """
@@ -162,26 +163,26 @@ class Sheet:
             label = ""
         head = Text(label.ljust(self.label), style="bold")
         for line in [lines] if isinstance(lines, str) else lines:
-            for piece in self._wrap(line, self.width, hang):
+            for piece in self._wrap(line, self.width):
                 self._print(head + Text(piece, style=style))
                 head = Text(" " * self.label)
 
     def height(self, sections: Iterable[tuple[str, Iterable[str]]]) -> int:
         """How many lines `rows` prints of these; each label fits its column."""
-        return sum(len(self._wrap(line, self.width, 2)) for _, lines in sections for line in lines)
+        return sum(len(self._wrap(line, self.width)) for _, lines in sections for line in lines)
 
     def rows(self, sections: Iterable[tuple[str, str | Iterable[str]]]) -> None:
         """Labels with their values; those without a value are left out."""
         for label, lines in sections:
             if lines:
-                self.row(label, lines, hang=2)
+                self.row(label, lines)
 
-    def warnings(self, warnings: Iterable[str], *, hang: int = 0) -> None:
+    def warnings(self, warnings: Iterable[str]) -> None:
         """A row for each."""
         for at, warning in enumerate(warnings):
             if not at:
                 self.blank()
-            self.row("warning:", clean(warning), "yellow", hang=hang)
+            self.row("warning:", clean(warning), "yellow")
 
     def part(self, by: str, value: str) -> None:
         """The head of what is said of a part of the rows, see --plan-by."""
@@ -204,18 +205,18 @@ class Sheet:
         for one in lines:
             self._print(Text(one, style=style))
 
-    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], style: str = "dim") -> None:
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows under their heads, the first column and texts to the left; an empty line follows."""
         left = frozenset(i for i, head in enumerate(heads) if not i or head == "text")
         for i, line in enumerate(aligned(heads, [[row[i] for row in rows] for i in range(len(heads))], left)):
-            self.text(line, "" if i else style)
+            self.text(line, "" if i else "dim")
         self.blank()
 
     def blank(self) -> None:
         """An empty line before what comes next."""
         self.between = True
 
-    def _wrap(self, line: str, width: int, hang: int) -> list[str]:
+    def _wrap(self, line: str, width: int, hang: int = HANG) -> list[str]:
         """The line, or its pieces; they keep its own indentation.
 
         Nothing is left that the terminal would obey, and only what its encoding can show.
