@@ -11,7 +11,8 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.presets import presets
 from grpo_cli.render import plan_text
 from grpo_cli.render.documents import AuditDocument, Audited, AuditPartsDocument, Claim, Disagreement, Match
-from grpo_cli.render.text import Sheet, clean, count, cut, exact, file_list, listing, number
+from grpo_cli.render.text import Sheet, clean, count, exact, file_list, listing, number
+from grpo_cli.values.key_text import cut
 
 KEY: Final = 60
 TIES: Final = 8

@@ -9,8 +9,9 @@ from rich.console import Console
 
 from grpo_cli.render import plan_text
 from grpo_cli.render.documents import CompareDocument
-from grpo_cli.render.text import Sheet, clean, count, cut, file_list, number
+from grpo_cli.render.text import Sheet, clean, count, file_list, number
 from grpo_cli.stats.verdicts import percent
+from grpo_cli.values.key_text import cut
 
 KEY: Final = 60
 SHOWN: Final = 12  # a table by size has at most this many lines

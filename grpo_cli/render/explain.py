@@ -17,8 +17,9 @@ from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.render import plan_text, summary
-from grpo_cli.render.text import Sheet, aligned, clean, column, count, cut, number, text_outcomes
+from grpo_cli.render.text import Sheet, aligned, clean, column, count, number, text_outcomes
 from grpo_cli.stats.facts import plain
+from grpo_cli.values.key_text import cut
 
 SHOWN: Final = 12  # this many rows of the group are shown
 PLACE: Final = 24

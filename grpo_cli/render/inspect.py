@@ -15,12 +15,10 @@ from grpo_cli.render.text import (
     Sheet,
     aligned,
     bar_lines,
-    beginning,
     blocks,
     clean,
     column,
     count,
-    cut,
     distribution_lines,
     file_list,
     markdown_table,
@@ -36,7 +34,7 @@ from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, Parted, key_colum
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, key_note, percent, verdicts
 from grpo_cli.values.cells import texts_of_nested
-from grpo_cli.values.key_text import labels_of, plain
+from grpo_cli.values.key_text import cut, labels_of, plain
 
 KEY: Final = 28
 LINES: Final = 20  # a longer trend is thinned out to this many lines
@@ -108,7 +106,7 @@ def render_group(group: Mapping[str, Any], console: Console) -> None:
     texts = [clean(row["text"] or "") for row in rows]
     room = console.width - max(map(cell_len, lines)) - 2
     if any(texts) and room >= NARROWEST:
-        columns.append(("text", [beginning(text, room) for text in texts]))
+        columns.append(("text", [cut(text, room) for text in texts]))
         lines = _lines(columns)
     for line in lines:
         sheet.text(line)

@@ -8,10 +8,10 @@ from typing import Any, Final
 from rich.cells import cell_len
 from rich.console import Console
 
-from grpo_cli.render.text import Sheet, clean, count, cut, file_list, markdown_table, number
+from grpo_cli.render.text import Sheet, clean, count, file_list, markdown_table, number
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import percent
-from grpo_cli.values.key_text import labels_of
+from grpo_cli.values.key_text import cut, labels_of
 
 KEY: Final = 28
 LINES: Final = 6  # a longer trend is thinned out to this many lines, and more flips are a table

@@ -22,7 +22,6 @@ LARGEST: Final = 1e4  # larger numbers need fewer than four decimals
 MINUTE: Final = 60
 MARKDOWN_DIGITS: Final = 6
 HALF: Final = 0.4  # of the height of a block, rounded
-ELLIPSIS: Final = "..."
 
 
 def number(value: float | None, scale: float = 0.0, digits: int = 4) -> str:
@@ -84,37 +83,10 @@ def marked(name: str, origin: str) -> str:
     return f"{name} (from {clean(origin)})" if origin else name
 
 
-def cut(text: str, width: int) -> str:
-    """Cut the middle out of a long text: keys often differ at their ends.
-
-    >>> cut("what is the sum of 17 and 25", 15)
-    'what i...and 25'
-    """
-    if cell_len(text) <= width:
-        return text
-    room = width - len(ELLIPSIS)
-    return _beginning(text, room - room // 2) + ELLIPSIS + _beginning(text[::-1], room // 2)[::-1]
-
-
-def beginning(text: str, width: int) -> str:
-    """The beginning of a long text."""
-    return text if cell_len(text) <= width else _beginning(text, width - len(ELLIPSIS)) + ELLIPSIS
-
-
-def _beginning(text: str, width: int) -> str:
-    """As many leading characters as fit into `width` cells."""
-    used = 0
-    for i, character in enumerate(text):
-        used += cell_len(character)
-        if used > width:
-            return text[:i]
-    return text
-
-
 def listing(items: Iterable[str], shown: int = LISTED) -> str:
     """The first few, and how many more there are."""
     texts = list(items)
-    more = f", {ELLIPSIS} {len(texts) - shown:,} more" if len(texts) > shown else ""
+    more = f", ... {len(texts) - shown:,} more" if len(texts) > shown else ""
     return ", ".join(texts[:shown]) + more
 
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 import vl_convert
 
 from grpo_cli.render.report.charts import chart
-from grpo_cli.render.text import count, cut, number
+from grpo_cli.render.text import count, number
 from grpo_cli.stats.figures import Figure
 from grpo_cli.stats.verdicts import percent, verdicts
+from grpo_cli.values.key_text import cut
 
 LISTED: Final = 200  # the table of a chart has at most this many lines; the chart itself shows all values
 KEY: Final = 60  # the table of a chart shows this many characters of a key
