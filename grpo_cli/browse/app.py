@@ -38,7 +38,7 @@ Given = Mapping[str, Any]
 Writers = Mapping[str, Callable[[dict[str, Any]], None]]  # by command
 EVERY: Final = 2.0  # seconds between two looks at a folder that is followed
 SAID: Final = 0.1  # seconds between two words on how far a search is
-NO_TEXT: Final = "no column has a text, these are all fields; --response COL names a column"
+NO_TEXT: Final = "no text column found, so all fields are shown; --response COL names one"
 
 
 class Browser(App[list[str]]):
@@ -362,7 +362,7 @@ class Browser(App[list[str]]):
             self.arrange(code)
             self.say(f"{count(len(self.shown), 'group')} of {self.model.size:,}" if text else "")
 
-        self.ask("condition, such as 0 < mean < 1 and size == 8; nothing shows all groups", self.where, then)
+        self.ask("condition, such as 0 < mean < 1 and size == 8; empty shows all groups", self.where, then)
 
     def action_sort(self) -> None:
         def then(name: str | None) -> None:
@@ -400,7 +400,7 @@ class Browser(App[list[str]]):
     def _compute(self, name: str, given: dict[str, Any]) -> None:
         model = self.model.under(plan_of(given))
         if self.is_newest("plan"):
-            self.tell(self._put, model, given, f"{name}: advantages, order and status are those of it")
+            self.tell(self._put, model, given, f"{name}: advantages, order and status are recomputed")
 
     def _put(self, model: Model, given: dict[str, Any], said: str) -> None:
         """Show another model at the same place."""
@@ -422,7 +422,7 @@ class Browser(App[list[str]]):
                 self.say(f"searching {text}: Esc stops it")
                 self.aside(self._search, "search")
 
-        self.ask("words to look for in the texts", "" if self.search is None else self.search.needle, then)
+        self.ask("text to search for", "" if self.search is None else self.search.needle, then)
 
     def _search(self) -> None:
         search = self.search
@@ -448,7 +448,7 @@ class Browser(App[list[str]]):
 
     def action_hit(self, by: int) -> None:
         if self.search is None:
-            self.say("nothing was searched for: / does")
+            self.say("no search yet: / starts one")
             return
         self._to_hit(self.search, by)
         self.say(self.search.says)
@@ -458,14 +458,14 @@ class Browser(App[list[str]]):
     def action_write(self) -> None:
         def chosen(kind: str | None) -> None:
             if kind == "select" and not self.where:
-                self.say("select needs a condition: w gives one")
+                self.say("select needs a condition: set one with w")
             elif kind is not None:
                 self.kind = kind
                 self.ask(f"{kind}: name of the new file, such as alive.jsonl", "", named)
 
         def named(name: str) -> None:
             if name == "-":
-                self.say("standard output is this screen: give the name of a file")
+                self.say("standard output is this screen: give a file name")
             elif name:
                 self.say(f"writing {name} ...")
                 command, given = options_for(self.kind, self.given, self.where, name)

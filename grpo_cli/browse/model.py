@@ -202,11 +202,11 @@ class Model:
         if kind == "dead":
             dead = np.flatnonzero(~(self._largest_advantage[shown] > 0))
             if not len(dead):
-                raise DataError("every group that is listed has a gradient")
+                raise DataError("every listed group has a gradient")
             return int(shown[dead[np.searchsorted(dead, after, side="right") % len(dead)]]), None
         best = self._ranked(kind, shown)
         if not len(best):
-            raise DataError("no group that is listed has two rewards to compare")
+            raise DataError("no listed group has two rewards to compare")
         code = int(shown[best[turn % len(best)]])
         if kind == "widest":
             return code, None

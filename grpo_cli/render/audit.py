@@ -59,7 +59,7 @@ def _print(facts: Audited, sheet: Sheet) -> None:
             first + (f" (and {count(len(others), 'preset')} like it)" if others else "") for first, *others in listed
         ]
         names += [f"{more} more (--json names them)"] if more else []
-        sheet.row("same here", f"{', '.join(names)}: these rows cannot tell them apart")
+        sheet.row("also fits", f"{', '.join(names)}: these rows cannot tell them apart")
     sheet.blank()
     sheet.row("input", file_list(facts["inputs"]))
     sheet.row("rows", f"{facts['rows']:,} in {count(facts['groups'], 'group')}; column {clean(facts['column'])}")

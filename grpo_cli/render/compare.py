@@ -27,7 +27,7 @@ def render(facts: CompareDocument, console: Console) -> None:
     for plan in facts["plans"]:
         sheet.row(clean(plan["name"]), plan_text.describe(plan_text.plan_from_dict(plan["plan"])))
     sheet.blank()
-    sheet.table(["", "mean", "rms", "min", "max", "zero", "none"], [_advantage(plan) for plan in facts["plans"]])
+    sheet.table(["", "mean", "rms", "min", "max", "zero", "missing"], [_advantage(plan) for plan in facts["plans"]])
     sheet.text(f"against {clean(facts['against'])}", style="bold")
     heads = ["", "changed", "flips", "rank corr.", "scale", "mean change"]
     differences = facts["differences"]
@@ -39,7 +39,7 @@ def render(facts: CompareDocument, console: Console) -> None:
         if difference["lost"]:
             has = "has" if difference["lost"] == 1 else "have"
             lost = f"{count(difference['lost'], 'row')} {has} an advantage in only one of the two plans"
-            sheet.row("no number", f"{clean(difference['name'])}: {lost}, not compared")
+            sheet.row("not compared", f"{clean(difference['name'])}: {lost}")
     for output in facts.get("outputs", ()):
         sheet.row("written", clean(output))
     sheet.warnings(facts["warnings"])

@@ -114,8 +114,8 @@ def of_row(plan: Plan, narrow: Narrow, row: int, width: int) -> list[str]:
     if plan.uses_batch and not plan.estimator.spans_batches:
         needed = batches == batches[row]
     if needed.sum() > MOST:
-        many = f"{count(int(needed.sum()), 'row')} enter the advantage of this row, too many to work it out here"
-        raise DataError(many, "compute --explain works one group out")
+        many = f"{count(int(needed.sum()), 'row')} enter the advantage of this row, too many to show here"
+        raise DataError(many, "compute --explain shows one group step by step")
     rows = np.flatnonzero(needed)
     # Groups are numbered in the order of their first rows, here as in the whole table.
     table = narrow.table[rows].with_columns(

@@ -196,7 +196,7 @@ def _groups(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
         counts = list(size["counts"].values())
         step = -(-len(counts) // WIDEST)
         sums = [sum(counts[i : i + step]) for i in range(0, len(counts), step)]
-        histogram = [f"{size['min']:,} |{blocks(sums)}| {size['max']:,}   groups of each size"]
+        histogram = [f"{size['min']:,} |{blocks(sums)}| {size['max']:,}   number of groups by size"]
     singletons = f", {count(facts['singletons'], 'group')} with a single reward" if facts["singletons"] else ""
     where = [clean(note) for note in facts["notes"] if note.startswith("where ")]
     yield "groups", [f"{facts['groups']:,} {sizes}{singletons}", clean(f"by {key_note(facts)}"), *where, *histogram]
@@ -206,7 +206,7 @@ def _rewards(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     columns, components = facts["rewards"], facts["components"]
     name = clean(weighted_sum([*columns], [column["weight"] for column in columns.values()]))
     each = facts["combine"] == "normalize" and len(columns) > 1
-    said = ["(their sum; the plan estimates each column separately)"] if each else []
+    said = ["(the sum; the plan normalises each column separately)"] if each else []
     yield "rewards", [name, *said, *text_outcomes(facts), *_distribution(facts["reward"])]
     for name, reward in columns.items() if len(columns) > 1 else ():
         share = reward["zero_variance_share"]
@@ -324,8 +324,8 @@ def _length(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
         "-" if length[name] is None else f"{length[name]:+.2f}" for name in ("correlation", "within_groups")
     )
     means = [f"mean {number(length['mean'])}"]
-    ends = (("at the highest reward", "best"), ("the lowest", "worst"))
-    means += [", ".join(f"{word} {number(length[name])}" for word, name in ends if length[name] is not None)]
+    ends = (("at the best reward", "best"), ("at the worst", "worst"))
+    means += [", ".join(f"{number(length[name])} {word}" for word, name in ends if length[name] is not None)]
     yield "length", [
         f"correlation with the reward {overall}, within groups {inside}",
         clean(f"{length['column']}: {'; '.join(filter(None, means))}"),

@@ -21,12 +21,12 @@ from grpo_cli.render.text import Sheet, clean, exact, marked
 LABEL: Final = 13
 NAME: Final = 31
 COMMIT: Final = 12  # this many digits of a commit are shown
-# How rows of one rollout count; nothing where each row does.
+# How a rollout of several rows counts; empty where each row counts.
 ROLLOUTS: Final[Mapping[Counting, str]] = {
-    "once": "one of several rows counts once; their rewards are equal",
-    "first": "one of several rows counts by its first row",
-    "last": "one of several rows counts by its last row",
-    "mean": "one of several rows counts by their mean reward",
+    "once": "a rollout of several rows counts once: its rows have equal rewards",
+    "first": "a rollout of several rows counts once, with the reward of its first row",
+    "last": "a rollout of several rows counts once, with the reward of its last row",
+    "mean": "a rollout of several rows counts once, with their mean reward",
     "each": "",
 }
 STOPS: Final = "stop the run (--missing changes that)"

@@ -45,7 +45,7 @@ def matched(match: Mapping[str, Any], console: Console) -> None:
         sheet.row("schema", f"{marked(row.name, known().origin(row.name))}: {row.title}")
         sheet.row("because", f"it has {', '.join(match['because'])}")
         sheet.row("read as", _read(row))
-    for label, others in (("fits as well", match["also"]), ("nearly", match["nearly"])):
+    for label, others in (("also fits", match["also"]), ("nearly", match["nearly"])):
         for i, other in enumerate(others):
             why = f", but {'; '.join(other['against'])}" if other["against"] else f", less specific ({other['score']})"
             sheet.row("" if i else label, f"{other['schema']}{why}")

@@ -89,7 +89,7 @@ def test_jumps_go_round_the_groups_that_are_shown(made: Model) -> None:
     code, row = made.jump("longest", shown, 0, 0)
     assert row is not None
     assert made.inspection.rows["length"][row] == max(row["length"] for row in rollouts())
-    with pytest.raises(DataError, match="every group that is listed has a gradient"):
+    with pytest.raises(DataError, match="every listed group has a gradient"):
         made.jump("dead", made.shown("0 < mean < 1"), 0, 0)
 
 

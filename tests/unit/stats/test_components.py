@@ -137,7 +137,7 @@ def test_the_text_has_weights_and_says_which_component_decides(
     assert "correlation within groups with length +1.00, advantage" in text
     assert "the plan estimates each column separately" not in text
     gdpo = " ".join(adv("inspect", str(path), "-g", "uid", *flags, "--combine", "normalize").out.split())
-    assert f"rewards {name} (their sum; the plan estimates each column separately) mean" in gdpo
+    assert f"rewards {name} (the sum; the plan normalises each column separately) mean" in gdpo
     found = json.loads(adv("inspect", str(path), "-g", "uid", *flags, "--json").out)
     assert [one["weight"] for one in found["rewards"].values()] == [float((w + "=1").split("=")[1]) for w in weights]
 
