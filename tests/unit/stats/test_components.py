@@ -148,7 +148,7 @@ def test_the_heads_of_a_matrix_of_many_rewards_are_numbers(tmp_path: Path) -> No
     flags = [word for n in range(1, 6) for word in ("-r", f"a_long_name_{n}")]
     lines = adv("inspect", str(path), "-g", "uid", *flags).out.splitlines()
     at = next(place for place, line in enumerate(lines) if line.startswith("together"))
-    assert lines[at + 1].split() == [*"12345"] and lines[at + 2].split()[:3] == ["1", "a_lon...me_1", "+1.00"]
+    assert lines[at + 1].split() == [*"12345"] and lines[at + 2].split()[:3] == ["1", "a_long_n…e_1", "+1.00"]
     assert max(map(len, lines)) <= 80
 
 
