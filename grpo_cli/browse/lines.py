@@ -15,8 +15,8 @@ from grpo_cli.stats.verdicts import percent
 
 Line = str
 Column = tuple[str, Callable[[Mapping[str, Any]], str]]  # its head, and its text for a group
-BLOCK: Final = 64  # groups whose lines are made at once
-CACHED: Final = 64  # such blocks
+BLOCK: Final = 64  # groups whose lines are made together
+CACHED: Final = 64  # blocks kept
 DIGITS: Final = 3
 MISSING: Final = "·"
 # A status in one character, where there is no room for its word: a sign that needs no colour.
@@ -26,7 +26,7 @@ _STRIP: Final = (6, 16)  # cells of the rewards of a group, in a narrow list and
 
 
 class GroupLines:
-    """The lines of some groups, which are made when they are seen."""
+    """The lines of some groups, made when they become visible."""
 
     def __init__(self, model: Model, labels: Labels, codes: Ints) -> None:
         self._model, self._labels, self._codes = model, labels, codes
@@ -107,7 +107,7 @@ def rollout_lines(
 
 
 def trend_line(trend: tuple[str, list[dict[str, Any]]], width: int) -> Line:
-    """The course of the mean reward, and of the share of groups without a gradient, over the steps."""
+    """The mean reward and the share of groups without a gradient over the steps."""
     name, lines = trend
     parts = [f"{clean(name)} {lines[0]['value']} to {lines[-1]['value']}"]
     room = max(4, (width - len(parts[0]) - 60) // 2)
@@ -120,13 +120,13 @@ def trend_line(trend: tuple[str, list[dict[str, Any]]], width: int) -> Line:
 
 
 def ordered(values: Sequence[float | None]) -> list[float | None]:
-    """Rewards from the largest to the smallest, those that are missing last."""
+    """Rewards from the largest to the smallest, missing ones last."""
     known = sorted((value for value in values if value is not None), reverse=True)
     return [*known, *[None] * (len(values) - len(known))]
 
 
 def _right(text: str, width: int) -> str:
-    """A text at the right of its column; one that is too wide is cut, which a mark shows."""
+    """A right-aligned text; one that is too wide is cut and marked."""
     if cell_len(text) > width:
         return text[: width - 1] + "…"
     return " " * (width - cell_len(text)) + text

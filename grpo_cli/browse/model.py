@@ -1,4 +1,4 @@
-"""What is browsed: groups in an order and under a condition, the rollouts of a group, and the places worth a look.
+"""The data of the screen: groups by order and condition, the rollouts of a group, and places worth a look.
 
 Nothing here knows a terminal. Numbers come from the narrow table; texts are read elsewhere, row by row.
 """
@@ -69,7 +69,7 @@ class Model:
         return cls(job, tables, inspection, (*inspection.narrow.warnings, *skipped))
 
     def under(self, plan: Plan) -> Self:
-        """The same rows under another plan; the files are read again only where it needs what was not read."""
+        """The same rows under another plan; files are read again only if it needs a column that was not read."""
         narrow, old = self.inspection.narrow, self.inspection.narrow.request.plan
         there = {*plan.needs} <= {*narrow.table.columns} and (old.uses_batch or not plan.uses_batch)
         if there and plan.unit == old.unit:
@@ -250,14 +250,14 @@ class Model:
         return self._extremes_of(rows["length"])[1]
 
     def prepare(self, shown: Ints) -> None:
-        """Compute what keys will ask for of a list: on a thread, before anybody asks."""
+        """Compute what keys will need of a list, on a thread before they are pressed."""
         _ = self.trend, self._largest_advantage, self._ranked("widest", shown), self._ranked("surprising", shown)
 
     # --- steps -------------------------------------------------------------------------------------------------
 
     @cached_property
     def trend(self) -> tuple[str, list[dict[str, Any]]] | None:
-        """The column of the steps and a line for each of them; None where there are no steps."""
+        """The column of the steps and a line for each step; None without steps."""
         inspection = self.inspection
         by = inspection.by
         if by is None:

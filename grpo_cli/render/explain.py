@@ -72,7 +72,7 @@ def _example(example: Example, key_columns: list[str], sheet: Sheet) -> None:
 
 
 def _row_names(example: Example) -> list[str]:
-    """The row in its file; with the file's name where the group lies in several."""
+    """The row in its file; with the file's name if the group spans several."""
     if len({file for file, _ in example.places}) == 1:
         return [row for _, row in example.places]
     return [cut(clean(f"{file}:{row}"), PLACE) for file, row in example.places]
@@ -126,7 +126,7 @@ def of_row(plan: Plan, narrow: Narrow, row: int, width: int) -> list[str]:
     group = frame.filter(pl.Series(codes[rows] == codes[row]))
     first = pl.col(".row") == row
     group = pl.concat([group.filter(first), group.filter(~first)])
-    # Not by its line: all lines before it would have to be counted.
+    # Not its line number, which needs all lines before it counted.
     places = [(file, str(number)) for file, number in map(narrow.spot, group[".row"].head(SHOWN).to_list())]
     example = _example_of(plan, frame, group, narrow, places)
     lines = [f"{label.strip():<11}{line}" for label, line in _numbers(example)]
@@ -212,7 +212,7 @@ def _column(example: Example, name: str) -> list[str]:
 
 
 def _table(example: Example, steps: dict[str, list[str]], width: int) -> list[str]:
-    """The rows of the table; extra columns stand before the reward when there is room for them."""
+    """The rows of the table, with extra columns before the reward if there is room."""
     row = {"row": _row_names(example)}
     extras = {name: _column(example, name) for name in EXTRAS if name in example.plan.needs}
     for columns in (row | extras | steps, row | steps):

@@ -43,7 +43,7 @@ def number(value: float | None, scale: float = 0.0, digits: int = 4) -> str:
 
 
 def exact(value: Any) -> str:
-    """A constant with all the digits it was given with."""
+    """A constant with all of its digits."""
     if isinstance(value, float):
         return f"{value:.12g}"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -79,7 +79,7 @@ def clean(text: str) -> str:
 
 
 def marked(name: str, origin: str) -> str:
-    """A name with the file or the package that it comes from; alone if it is built in."""
+    """A name, and where it comes from unless it is built in."""
     return f"{name} (from {clean(origin)})" if origin else name
 
 
@@ -127,7 +127,7 @@ class Sheet:
     def row(self, label: str, lines: str | Iterable[str], style: str = "") -> None:
         """A label and its value; wrapped lines stay in the value's column, indented.
 
-        A label that is too long for its column stands on a line of its own.
+        A label that is too long for its column gets a line of its own.
         """
         label = printable(label)
         if len(label) >= self.label:
@@ -157,7 +157,7 @@ class Sheet:
             self.row("warning:", clean(warning), "yellow")
 
     def part(self, by: str, value: str) -> None:
-        """The head of what is said of a part of the rows, see --plan-by."""
+        """The head of a part of the rows, see --plan-by."""
         self.row("part", clean(f"{by} = {value}"), "bold")
 
     def text(self, line: str, style: str = "") -> None:
@@ -166,7 +166,7 @@ class Sheet:
             self._print(Text(piece, style=style))
 
     def command(self, label: str, line: str, style: str = "") -> None:
-        """A command that can be copied: lines are continued as a shell has it."""
+        """A command to copy, continued over lines as in a shell."""
         lines = [label]
         for word in map(shlex.quote, shlex.split(line)):
             if cell_len(f"{lines[-1]} {word} \\") <= self.console.width:
@@ -191,7 +191,7 @@ class Sheet:
     def _wrap(self, line: str, width: int, hang: int = HANG) -> list[str]:
         """The line, or its pieces; they keep its own indentation.
 
-        Nothing is left that the terminal would obey, and only what its encoding can show.
+        Without control characters, and with only what the terminal's encoding can show.
         """
         text = printable(line)
         if self.console.options.ascii_only:
@@ -226,7 +226,7 @@ def aligned(heads: Sequence[str], columns: Sequence[Sequence[str]], left: frozen
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Collection[str] = ()) -> str:
-    """A table as Markdown has it; the columns of numbers to the right."""
+    """A Markdown table; the columns of numbers are right-aligned."""
     lines = [heads, ["--:" if head in numbers else "---" for head in heads], *rows]
     return "".join(f"| {' | '.join(map(_markdown_cell, cells))} |\n" for cells in lines)
 
