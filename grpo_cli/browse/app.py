@@ -1,4 +1,4 @@
-"""The screen: three panes over a model, the keys of `KEYS`, and work that takes time on threads of its own."""
+"""The screen: three panes over a model, the keys of `KEYS`, and slow work on threads."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from grpo_cli.render.text import clean, count, file_list
 
 Given = Mapping[str, Any]
 Writers = Mapping[str, Callable[[dict[str, Any]], None]]  # by command
-EVERY: Final = 2.0  # seconds between two looks at a folder that is followed
-SAID: Final = 0.1  # seconds between two words on how far a search is
-NO_TEXT: Final = "no column has a text, these are all fields; --response COL names a column"
+EVERY: Final = 2.0  # seconds between two looks at a followed folder
+SAID: Final = 0.1  # seconds between two updates of a search's progress
+NO_TEXT: Final = "no text column found, so all fields are shown; --response COL names one"
 
 
 class Browser(App[list[str]]):
-    """The screen of `grpo-adv browse`; it returns the commands that were asked for."""
+    """The screen of `grpo-adv browse`; it returns the commands that the user asked for."""
 
     ENABLE_COMMAND_PALETTE = False
     # The terminal's own colours: they fit a light and a dark one.
@@ -114,12 +114,12 @@ class Browser(App[list[str]]):
             self.set_interval(EVERY, lambda: self.aside(lambda: self._look(folder), "follow"))
 
     def on_resize(self) -> None:
-        """Texts are wrapped again."""
+        """Wrap the text again."""
         if self.rollouts:
             self.call_after_refresh(self.read)
 
     def aside(self, task: Callable[[], None], group: str) -> None:
-        """Do something on a thread that the end of the program does not wait for; the newest of a group is the one that counts."""
+        """Run a task on a daemon thread; of a group, only the newest counts."""
 
         def run() -> None:
             try:
@@ -136,12 +136,12 @@ class Browser(App[list[str]]):
         return self.tasks[group] is current_thread()
 
     def tell(self, do: Callable[..., object], *args: object) -> None:
-        """Do something on the thread of the screen, for a task; nothing where the screen is gone."""
+        """Call something on the thread of the screen, from a task; nothing if the screen is gone."""
         with suppress(RuntimeError):  # its loop is closed
             self.call_later(do, *args)
 
     def say(self, text: str) -> None:
-        """A line at the bottom; nothing in it is obeyed."""
+        """Show a line at the bottom, without control characters."""
         self.query_one("#status", Static).update(clean(text))
 
     def title_line(self) -> None:
@@ -158,7 +158,7 @@ class Browser(App[list[str]]):
         self.query_one("#title", Static).update(f"{files}: {groups}{order} | {clean(plan)}")
 
     def arrange(self, code: int | None = None, row: int | None = None) -> None:
-        """List the groups again, with the place at a group (and a row of it) where it is listed."""
+        """List the groups again, with the place at a group (and a row of it) if it is listed."""
         try:
             self.shown = self.model.shown(self.where, self.sort, ascending=self.ascending)
         except GrpoError as error:
@@ -172,7 +172,7 @@ class Browser(App[list[str]]):
         self.open_group(row)
 
     def place_of(self, code: int | None) -> int:
-        """The place of a group in the list; 0 where it is not listed."""
+        """The place of a group in the list; 0 if it is not listed."""
         found = np.flatnonzero(self.shown == code)
         return int(found[0]) if len(found) else 0
 
@@ -202,7 +202,7 @@ class Browser(App[list[str]]):
         self.read()
 
     def on_listing_moved(self, event: Listing.Moved) -> None:
-        """What belongs to the place is shown."""
+        """Show what belongs to the new place."""
         if event.listing is self.groups:
             self.open_group()
         else:
@@ -211,11 +211,11 @@ class Browser(App[list[str]]):
     # --- the text ----------------------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Read and lay out what the right side shows; the newest request is the one that counts."""
+        """Read and lay out what the right side shows; only the newest request counts."""
         self.aside(self._read, "text")
 
     def _read(self) -> None:
-        with self._reading:  # one row at a time, and of those that were passed by meanwhile none
+        with self._reading:  # one row at a time, skipping those that the user has left meanwhile
             if self.is_newest("text"):
                 self._read_row()
 
@@ -312,7 +312,7 @@ class Browser(App[list[str]]):
             (self.rows if self.focused is self.page else self.groups).focus()
 
     def action_rollout(self, by: int) -> None:
-        """To another rollout of the group, as while its text has the whole width."""
+        """To another rollout of the group, also while the lists are hidden."""
         self.rows.go(self.rows.place + by)
 
     def action_jump(self, kind: Jump) -> None:
@@ -362,7 +362,7 @@ class Browser(App[list[str]]):
             self.arrange(code)
             self.say(f"{count(len(self.shown), 'group')} of {self.model.size:,}" if text else "")
 
-        self.ask("condition, such as 0 < mean < 1 and size == 8; nothing shows all groups", self.where, then)
+        self.ask("condition, such as 0 < mean < 1 and size == 8; empty shows all groups", self.where, then)
 
     def action_sort(self) -> None:
         def then(name: str | None) -> None:
@@ -389,7 +389,7 @@ class Browser(App[list[str]]):
     def _choose_plan(self, option: str, names: Mapping[str, str], now: str) -> None:
         def then(name: str | None) -> None:
             if name is not None:
-                # What belongs to another method or preset is not what was meant with this one.
+                # Options of the previous method or preset do not apply to the new one.
                 gone = {"preset", "method", "param", "expr"}
                 given = {key: value for key, value in self.given.items() if key not in gone} | {option: name}
                 self.say(f"computing {name} ...")
@@ -400,7 +400,7 @@ class Browser(App[list[str]]):
     def _compute(self, name: str, given: dict[str, Any]) -> None:
         model = self.model.under(plan_of(given))
         if self.is_newest("plan"):
-            self.tell(self._put, model, given, f"{name}: advantages, order and status are those of it")
+            self.tell(self._put, model, given, f"{name}: advantages, order and status are recomputed")
 
     def _put(self, model: Model, given: dict[str, Any], said: str) -> None:
         """Show another model at the same place."""
@@ -422,7 +422,7 @@ class Browser(App[list[str]]):
                 self.say(f"searching {text}: Esc stops it")
                 self.aside(self._search, "search")
 
-        self.ask("words to look for in the texts", "" if self.search is None else self.search.needle, then)
+        self.ask("text to search for", "" if self.search is None else self.search.needle, then)
 
     def _search(self) -> None:
         search = self.search
@@ -448,7 +448,7 @@ class Browser(App[list[str]]):
 
     def action_hit(self, by: int) -> None:
         if self.search is None:
-            self.say("nothing was searched for: / does")
+            self.say("no search yet: / starts one")
             return
         self._to_hit(self.search, by)
         self.say(self.search.says)
@@ -458,14 +458,14 @@ class Browser(App[list[str]]):
     def action_write(self) -> None:
         def chosen(kind: str | None) -> None:
             if kind == "select" and not self.where:
-                self.say("select needs a condition: w gives one")
+                self.say("select needs a condition: set one with w")
             elif kind is not None:
                 self.kind = kind
                 self.ask(f"{kind}: name of the new file, such as alive.jsonl", "", named)
 
         def named(name: str) -> None:
             if name == "-":
-                self.say("standard output is this screen: give the name of a file")
+                self.say("standard output is this screen: give a file name")
             elif name:
                 self.say(f"writing {name} ...")
                 command, given = options_for(self.kind, self.given, self.where, name)
@@ -492,7 +492,7 @@ class Browser(App[list[str]]):
         self.exit(self.said)
 
     def finish(self) -> None:
-        """Wait for files that are being written; nobody waits for what is being read."""
+        """Wait for files that are being written, and for nothing that is being read."""
         for name, task in self.tasks.items():
             if name.startswith("write "):
                 task.join()
@@ -511,7 +511,7 @@ class Browser(App[list[str]]):
             line.display = True
 
     def _look(self, folder: Folder) -> None:
-        """Read the folder again when a file is complete; the view stays where it is."""
+        """Read the folder again when a file is complete, and keep the view."""
         if not self._looking.acquire(blocking=False):
             return  # the look before is still reading
         try:

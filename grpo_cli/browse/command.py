@@ -1,4 +1,4 @@
-"""Command lines that do what the screen does, so that what was seen can be repeated."""
+"""Command lines that repeat what the screen shows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ NAME: Final = "NEW_FILE"
 
 
 # What the groups that are shown can be written as.
-KINDS: Final = {"select": "the rows as they stand in their files"} | {
+KINDS: Final = {"select": "the rows as they are in their files"} | {
     f"export --to {kind}": about
     for kind, about in (part.split(": ") for part in EVERY["to"].help.removesuffix(".").split(". "))
 }
 
 
 def commands(given: Mapping[str, Any], kind: str, *, where: str, sort: str, show: str | None) -> list[str]:
-    """The command that opens this view, and the one that writes its groups; what a file of --config said is among the options."""
+    """The command that opens this view, and the one that writes its groups; both include the options from --config."""
     view = {name: value for name, value in given.items() if name not in {"config", "where", "sort", "show"}}
     view |= {"where": where} if where else {}
     view |= {"sort": sort} if sort != ORDER else {}
@@ -31,7 +31,7 @@ def commands(given: Mapping[str, Any], kind: str, *, where: str, sort: str, show
 
 
 def options_for(kind: str, given: Mapping[str, Any], where: str, output: str) -> tuple[str, dict[str, Any]]:
-    """The command that writes the groups as one of `KINDS`, and its options: those of the view that it takes as well."""
+    """The command that writes the groups as one of `KINDS`, with those options of the view that it accepts."""
     command, _, to = kind.partition(" --to ")
     left_out = {"config", "quiet", "debug", "where"}
     options = {name: given[name] for name in given if name in COMMANDS[command].takes and name not in left_out}

@@ -1,4 +1,4 @@
-"""A folder that a trainer is writing: files that have become complete are read, one that is half written is waited for."""
+"""A folder that a trainer is writing to: complete files are read, a half-written one is waited for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from grpo_cli.read.open_tables import find_inputs
 
 
 class Folder:
-    """The files of a job; a file is complete when it stays as it is between two looks and can be read."""
+    """The files of a job; a file is complete when it is unchanged between two looks and can be read."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -20,11 +20,11 @@ class Folder:
         self.waiting: list[str] = []  # files that were not whole at the last look
 
     def look(self) -> Model | None:
-        """The model with files that are new or have grown; None where there is nothing new."""
+        """The model with files that are new or have grown; None if nothing is new."""
         job = self._model.job
         try:
             found, _ = find_inputs(job.inputs)
-        except GrpoError:  # as between the removal of a file and its return
+        except GrpoError:  # e.g. a file that is just being replaced
             return None
         now = {source.path: source.pin for source in found}
         steady = [source for source in found if self._seen.get(source.path) == source.pin]
@@ -41,14 +41,14 @@ class Folder:
         state = {source.path: source.pin for source in ready}
         if unfinished or not ready or state in (self._read, self._tried):
             return None
-        self._tried = state  # should they be refused together, they are not read again as they are
+        self._tried = state  # if they are refused together, do not read them again until one changes
         made = Model.of(job, inputs=ready)
         self._model = made
         self._read = state
         return made
 
     def _opens(self, source: Input) -> bool:
-        """Whether the file is whole: one that is half written has no footer, or its last line is no object."""
+        """Whether the file is whole: a half-written one lacks its footer, or its last line is not an object."""
         if self._looked_into.get(source.path, (None, False))[0] != source.pin:
             try:
                 Model.of(self._model.job, inputs=[source])

@@ -1,4 +1,4 @@
-"""Texts as lines of a page: wrapped, with nothing left that a terminal would obey, and the parts that differ marked."""
+"""Texts as lines of a page: wrapped, without control characters, and with differences marked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grpo_cli.render.text import count
 ENDS: Final = 2_000  # characters of either end of a long text that are shown at first
 WHOLE: Final = 1_000_000  # and when all of it is wanted
 LEAST: Final = 500  # a text is cut only where this many characters are left out; as many are around a hit
-COMPARED: Final = 4_000  # words of a text that are compared one by one; longer texts are compared line by line
+COMPARED: Final = 4_000  # longer texts are compared by lines, not by words
 TAB: Final = 4
 EMPTY: Final = "(empty)"
 
@@ -35,7 +35,7 @@ Spans = Sequence[tuple[int, int]]
 
 
 def page(parts: Sequence[Part], width: int, *, whole: bool = False, needle: str = "") -> list[Line]:
-    """The parts below each other, each under a line that says whose it is; hits of a search are marked."""
+    """The parts below each other, each under its speaker, with the hits of a search marked."""
     lines: list[Line] = []
     for part in parts:
         lines.append(_head(part.speaker, width))
@@ -86,7 +86,7 @@ def beside(left: Sequence[Part], right: Sequence[Part], width: int) -> list[Line
 
 
 def differing(left: str, right: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Where each of two texts has what the other has not: in words, of long texts in lines."""
+    """Where two texts differ: in words, or in lines if they are long."""
     pattern = r"\S+|\s+" if max(len(left.split()), len(right.split())) <= COMPARED else r"[^\n]*\n|[^\n]+"
     words = [[match.span() for match in re.finditer(pattern, text)] for text in (left, right)]
     texts = [[text[start:end] for start, end in spans] for text, spans in zip((left, right), words, strict=True)]
@@ -99,7 +99,7 @@ def differing(left: str, right: str) -> tuple[list[tuple[int, int]], list[tuple[
 
 
 def hits(text: str, needle: str) -> list[tuple[int, int]]:
-    """Where a text has the words that are searched for, in any case."""
+    """Where a text has the needle, ignoring case."""
     return [match.span() for match in re.finditer(re.escape(needle), text, re.IGNORECASE)] if needle else []
 
 
@@ -150,7 +150,7 @@ def _wrapped_line(line: str, width: int, spans: Spans, style: Style) -> Iterator
 
 
 def _breaks(text: str, width: int) -> Iterator[tuple[int, int]]:
-    """Where the lines of a text begin and end: behind a space where there is one that is not near the beginning."""
+    """Where the lines of a text begin and end: after a space unless that would leave a very short line."""
     start, single = 0, text.isascii()
     while start < len(text):
         end = min(start + width, len(text))
@@ -165,7 +165,7 @@ def _breaks(text: str, width: int) -> Iterator[tuple[int, int]]:
 
 
 def _shown(text: str) -> str:
-    """A text with an escape for each character that a terminal would obey."""
+    """A text with its control characters escaped."""
     return text if text.isprintable() else printable(text.replace("\t", " " * TAB))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from rich.cells import cell_len, set_cell_size
@@ -14,8 +15,8 @@ from grpo_cli.stats.verdicts import percent
 
 Line = str
 Column = tuple[str, Callable[[Mapping[str, Any]], str]]  # its head, and its text for a group
-BLOCK: Final = 64  # groups whose lines are made at once
-CACHED: Final = 64  # such blocks
+BLOCK: Final = 64  # groups whose lines are made together
+CACHED: Final = 64  # blocks kept
 DIGITS: Final = 3
 MISSING: Final = "·"
 # A status in one character, where there is no room for its word: a sign that needs no colour.
@@ -25,12 +26,12 @@ _STRIP: Final = (6, 16)  # cells of the rewards of a group, in a narrow list and
 
 
 class GroupLines:
-    """The lines of some groups, which are made when they are seen."""
+    """The lines of some groups, made when they become visible."""
 
     def __init__(self, model: Model, labels: Labels, codes: Ints) -> None:
         self._model, self._labels, self._codes = model, labels, codes
         self._ends = model.ends
-        self._made: dict[tuple[int, int], list[Line]] = {}
+        self._block = lru_cache(CACHED)(self._make_block)
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -41,14 +42,9 @@ class GroupLines:
 
     def line(self, at: int, width: int) -> Line:
         """The line of a group by its place in the list."""
-        block = (at // BLOCK, width)
-        if block not in self._made:
-            if len(self._made) >= CACHED:
-                self._made.clear()
-            self._made[block] = self._block(at // BLOCK * BLOCK, width)
-        return self._made[block][at % BLOCK]
+        return self._block(at // BLOCK * BLOCK, width)[at % BLOCK]
 
-    def _block(self, start: int, width: int) -> list[Line]:
+    def _make_block(self, start: int, width: int) -> list[Line]:
         codes = self._codes[start : start + BLOCK].tolist()
         columns = self._columns(width)
         cells = [
@@ -111,7 +107,7 @@ def rollout_lines(
 
 
 def trend_line(trend: tuple[str, list[dict[str, Any]]], width: int) -> Line:
-    """The course of the mean reward, and of the share of groups without a gradient, over the steps."""
+    """The mean reward and the share of groups without a gradient over the steps."""
     name, lines = trend
     parts = [f"{clean(name)} {lines[0]['value']} to {lines[-1]['value']}"]
     room = max(4, (width - len(parts[0]) - 60) // 2)
@@ -124,13 +120,13 @@ def trend_line(trend: tuple[str, list[dict[str, Any]]], width: int) -> Line:
 
 
 def ordered(values: Sequence[float | None]) -> list[float | None]:
-    """Rewards from the largest to the smallest, those that are missing last."""
+    """Rewards from the largest to the smallest, missing ones last."""
     known = sorted((value for value in values if value is not None), reverse=True)
     return [*known, *[None] * (len(values) - len(known))]
 
 
 def _right(text: str, width: int) -> str:
-    """A text at the right of its column; one that is too wide is cut, which a mark shows."""
+    """A right-aligned text; one that is too wide is cut and marked."""
     if cell_len(text) > width:
         return text[: width - 1] + "…"
     return " " * (width - cell_len(text)) + text

@@ -1,4 +1,4 @@
-"""What is browsed: groups in an order and under a condition, the rollouts of a group, and the places worth a look.
+"""The data of the screen: groups by order and condition, the rollouts of a group, and places worth a look.
 
 Nothing here knows a terminal. Numbers come from the narrow table; texts are read elsewhere, row by row.
 """
@@ -48,7 +48,6 @@ FACTS: Final = {
     "length": "mean length",
     "advantage": "largest |advantage|",
 }
-RANKED: Final = 10_000  # places that a jump goes through before it begins again
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Model:
         return cls(job, tables, inspection, (*inspection.narrow.warnings, *skipped))
 
     def under(self, plan: Plan) -> Self:
-        """The same rows under another plan; the files are read again only where it needs what was not read."""
+        """The same rows under another plan; files are read again only if it needs a column that was not read."""
         narrow, old = self.inspection.narrow, self.inspection.narrow.request.plan
         there = {*plan.needs} <= {*narrow.table.columns} and (old.uses_batch or not plan.uses_batch)
         if there and plan.unit == old.unit:
@@ -97,7 +96,7 @@ class Model:
         if sort == ORDER:
             return kept[::-1] if ascending else kept
         values = self.fact(sort)[kept]
-        places: Ints = kept[_in_order(values if ascending else -values)]
+        places: Ints = kept[np.argsort(values if ascending else -values, kind="stable")]
         return places
 
     @property
@@ -203,11 +202,11 @@ class Model:
         if kind == "dead":
             dead = np.flatnonzero(~(self._largest_advantage[shown] > 0))
             if not len(dead):
-                raise DataError("every group that is listed has a gradient")
+                raise DataError("every listed group has a gradient")
             return int(shown[dead[np.searchsorted(dead, after, side="right") % len(dead)]]), None
         best = self._ranked(kind, shown)
         if not len(best):
-            raise DataError("no group that is listed has two rewards to compare")
+            raise DataError("no listed group has two rewards to compare")
         code = int(shown[best[turn % len(best)]])
         if kind == "widest":
             return code, None
@@ -219,14 +218,14 @@ class Model:
         return code, int(rows[of_rows.fill_nan(None).arg_max() or 0])
 
     def _ranked(self, kind: Jump, shown: Ints) -> Ints:
-        """The places of the list that a jump goes through, computed once for a list."""
+        """The places of the list, the largest value first and equal ones in their order, sorted once for a list."""
         of, best = self._rankings.get(kind, (None, shown))
         if of is not shown:
             if kind == "longest":
-                values = self._longest
+                values = self._longest[shown]
             else:
-                values = self._surprise if kind == "surprising" else self.fact("spread")
-            best = _largest(values[shown])
+                values = (self._surprise if kind == "surprising" else self.fact("spread"))[shown]
+            best = np.argsort(-values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
             self._rankings[kind] = (shown, best)
         return best
 
@@ -251,14 +250,14 @@ class Model:
         return self._extremes_of(rows["length"])[1]
 
     def prepare(self, shown: Ints) -> None:
-        """Compute what keys will ask for of a list: on a thread, before anybody asks."""
+        """Compute what keys will need of a list, on a thread before they are pressed."""
         _ = self.trend, self._largest_advantage, self._ranked("widest", shown), self._ranked("surprising", shown)
 
     # --- steps -------------------------------------------------------------------------------------------------
 
     @cached_property
     def trend(self) -> tuple[str, list[dict[str, Any]]] | None:
-        """The column of the steps and a line for each of them; None where there are no steps."""
+        """The column of the steps and a line for each step; None without steps."""
         inspection = self.inspection
         by = inspection.by
         if by is None:
@@ -266,27 +265,3 @@ class Model:
         first, groups = inspection.narrow.groups.first.to_numpy(), inspection.groups
         lines = trend(by, inspection.rows, first, groups, reward_range(groups))
         return inspection.columns["by"], lines
-
-
-def _in_order(values: Floats) -> Ints:
-    """The places of values from the smallest to the largest, NaN last, equal ones in their order.
-
-    Faster than a stable sort: equal values are put in order by a second sort, of integers.
-    """
-    values = np.where(np.isnan(values), np.inf, values)
-    order = np.argsort(values)
-    ordered = values[order]
-    runs = np.cumsum(ordered[1:] != ordered[:-1])
-    keys = order.astype(np.int64)
-    keys[1:] += runs * len(values)
-    keys.sort()
-    places: Ints = keys % max(len(values), 1)
-    return places
-
-
-def _largest(values: Floats) -> Ints:
-    """The places of the largest values, the largest first; NaN is none."""
-    known = np.flatnonzero(np.isfinite(values))
-    best = known[np.argpartition(-values[known], RANKED)[:RANKED]] if len(known) > RANKED else known
-    places: Ints = best[np.lexsort((best, -values[best]))]
-    return places

@@ -40,14 +40,14 @@ class Part(NamedTuple):
 
 
 class Reader:
-    """Reads the records of rows of a narrow table, each by its place in its file and never more of it."""
+    """Reads records of a narrow table one at a time, each by its place in its file."""
 
     def __init__(self, narrow: Narrow, named: TextColumns, found: str = "") -> None:
         """`named` are columns that flags name; `found` has a response where no known pair of columns is there."""
         self._narrow, self._named, self._found = narrow, named, found
 
     def columns(self, file: int) -> TextColumns:
-        """The columns of the texts in a file; none where no column looks like one."""
+        """The text columns of a file; none if no column looks like one."""
         table = self._narrow.tables[file]
         if not isinstance(table, FileTable):
             return TextColumns()
@@ -59,7 +59,7 @@ class Reader:
         return TextColumns(response=response)
 
     def parts(self, row: int) -> list[Part]:
-        """What was said in a rollout; nothing where no column has a text."""
+        """What was said in a rollout; empty if no column has a text."""
         columns = self.columns(self._narrow.within(row)[0])
         return _laid_out(columns, self._values(row, columns.names))
 
@@ -116,7 +116,7 @@ def _value(text: str | None) -> Any:
 
 
 def _written(value: Any) -> str:
-    """A value as people read it: a text as it is, everything else as JSON, indented where it has parts."""
+    """A text as it is, every other value as JSON, indented if it is nested."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, (dict, list)) else None)

@@ -1,4 +1,4 @@
-"""A search in the texts of rows: it streams over the files, and its hits are there while it goes on."""
+"""A search in the texts of rows: it streams over the files, and its hits appear while it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grpo_cli.read.tables import FileTable
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.render.text import count
 
-# What stands in a file as it is shown, unless a letter is escaped: JSON may have other spaces and signs between its values.
+# Words that a file contains as they are shown, unless a letter is escaped; JSON may differ in other characters.
 _WORDS: Final = re.compile(r"\w+(?: \w+)*", re.ASCII)
 
 
@@ -37,7 +37,7 @@ class Search:
         self._word = max(_WORDS.findall(needle.lower()), key=len, default="")
 
     def run(self) -> Iterator[int]:
-        """Search part by part, until all is searched or somebody stops it; how many hits each part has."""
+        """Search part by part until the end or `stop`, and yield the number of hits of each part."""
         narrow = self._narrow
         places = self._rows if narrow.rows is None else narrow.rows[self._rows]
         bounds = np.searchsorted(places, [0, *narrow.ends]).tolist()
@@ -73,17 +73,17 @@ class Search:
         return [at for at, said in zip(places, texts, strict=True) if any(needle in text.lower() for text in said)]
 
     def stop(self) -> None:
-        """Look no further."""
+        """Stop the search."""
         self.going = False
 
     def go(self, by: int) -> int:
-        """The hit so many places further, round and round."""
+        """The hit that many places further, wrapping around."""
         self._at = (self._at + by) % len(self.hits)
         return self.hits[self._at]
 
     @property
     def says(self) -> str:
-        """How far it is, in words."""
+        """The progress, in words."""
         share = f"{100 * self._done // max(len(self._rows), 1)} % searched"
         found = count(len(self.hits), "row") + (f" (n, N: {self._at + 1})" if self.hits else "")
         end = "" if not self.going else ", Esc stops"

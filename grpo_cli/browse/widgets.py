@@ -1,4 +1,4 @@
-"""Lists and pages whose lines are made when they are seen, however many there are; and dialogs made of them."""
+"""Lists and pages that make only the lines on the screen, however many there are; and dialogs made of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from textual.strip import Strip
 from grpo_cli.browse import layout
 from grpo_cli.browse.layout import Line, Piece
 
-# Attributes that a terminal without colours has as well.
+# Attributes that work without colours, too.
 STYLES: Final = {
     "": Style(),
     "head": Style(bold=True),
@@ -31,7 +31,7 @@ HERE: Final = "▸"
 
 
 class _Lines(ScrollView, can_focus=True):
-    """Lines under a head that stays, and the keys that move in them."""
+    """Lines under a fixed head, and the keys that move in them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", show=False),
@@ -45,7 +45,7 @@ class _Lines(ScrollView, can_focus=True):
     count = 0
 
     def head(self, width: int) -> str:
-        """The line that stays."""
+        """The head, which does not scroll."""
         raise NotImplementedError
 
     def line(self, at: int, width: int) -> Strip:
@@ -57,23 +57,23 @@ class _Lines(ScrollView, can_focus=True):
         raise NotImplementedError
 
     def resize_to(self, count: int) -> None:
-        """There are so many lines now."""
+        """Set the number of lines."""
         self.count = count
         self.virtual_size = Size(0, count + 1)
         self.refresh()
 
     @property
     def room(self) -> int:
-        """The lines that are seen at once."""
+        """How many lines fit on the screen."""
         return max(self.scrollable_content_region.height - 1, 1)
 
     @property
     def wide(self) -> int:
-        """The cells of a line, beside the bar."""
+        """The width of a line, without the scroll bar."""
         return max(self.size.width - self.styles.scrollbar_size_vertical, 1)
 
     def scroll_at(self, y: int) -> None:
-        """Show the lines from this one on."""
+        """Scroll to a line."""
         if y != self.scroll_offset.y:
             self.scroll_to(y=y, animate=False, force=True, immediate=True)
 
@@ -115,13 +115,13 @@ class Listing(_Lines):
         self._make_head: Callable[[int], str] = lambda _width: ""
 
     def fill(self, count: int, line: Callable[[int, int], str], head: Callable[[int], str], place: int = 0) -> None:
-        """Show other lines, with the place at one of them."""
+        """Replace the lines, with the place at one of them."""
         self._make, self._make_head = line, head
         self.resize_to(count)
         self.put(place)
 
     def put(self, place: int) -> None:
-        """Move the place, and say it to nobody."""
+        """Move the place without a message."""
         self.place = max(min(place, self.count - 1), 0)
         self.refresh()
         self.show_place()
@@ -139,11 +139,11 @@ class Listing(_Lines):
             self.go(self.scroll_offset.y + event.y - 1)
 
     def on_resize(self) -> None:
-        """The place stays in sight."""
+        """Keep the place visible."""
         self.show_place()
 
     def show_place(self) -> None:
-        """Scroll to where the place is seen."""
+        """Scroll until the place is visible."""
         self.scroll_at(min(max(self.scroll_offset.y, self.place - self.room + 1), self.place))
 
     def head(self, width: int) -> str:
@@ -151,14 +151,14 @@ class Listing(_Lines):
         return f"  {self._make_head(max(width - 2, 1))}"
 
     def line(self, at: int, width: int) -> Strip:
-        """A line; that at the place has a mark, and is reversed where the keys go."""
+        """A line; the one at the place is marked, and reversed if the list has the focus."""
         here = at == self.place
         text = f"{HERE if here else ' '} {self._make(at, max(width - 2, 1))}"
         return _strip((Piece(text),), width, Style(reverse=here and self.has_focus, bold=here))
 
 
 class Page(_Lines):
-    """A text that is scrolled; its place is the first line that is seen."""
+    """A text to scroll through; its place is the first visible line."""
 
     def __init__(self, **names: Any) -> None:
         super().__init__(**names)
@@ -166,7 +166,7 @@ class Page(_Lines):
         self.lines: Sequence[Line] = ()
 
     def fill(self, head: str, lines: Sequence[Line], at: int = 0) -> None:
-        """Show another text, from a line on."""
+        """Replace the text and go to a line."""
         self._title, self.lines = head, lines
         self.resize_to(len(lines))
         self.go(at)
@@ -181,7 +181,7 @@ class Page(_Lines):
         super().watch_scroll_y(old_value, new_value)
         self.place = round(new_value)
 
-    def head(self, width: int) -> str:  # noqa: ARG002 - it is cut where the page ends
+    def head(self, width: int) -> str:  # noqa: ARG002 - the page cuts it
         """What the text is."""
         return self._title
 
@@ -222,7 +222,7 @@ class Choose(ModalScreen[str]):
         listing.fill(len(self._lines), lambda at, _: self._lines[at], lambda _: "Enter chooses, Esc goes back", place)
 
     def on_listing_moved(self, event: Listing.Moved) -> None:
-        """It is the list of this dialog alone."""
+        """Keep the message of this dialog's list from the screen below."""
         event.stop()
 
     def action_choose(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from grpo_cli.render.documents import AgainstDocument
-from grpo_cli.render.text import Sheet, clean, count, file_list, number, rescaled
+from grpo_cli.render.text import Sheet, clean, file_list, number, rescaled
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
 
@@ -21,12 +21,12 @@ def render(facts: AgainstDocument, console: Console) -> None:
     sheet, rate = Sheet(console), facts["solve_rate"]
     sheet.row("now", file_list(facts["inputs"]))
     sheet.row("before", file_list(facts["against"]))
-    sheet.row("prompts", f"{count(facts['prompts'], 'prompt')} in both, by {clean(', '.join(facts['key']))}")
+    sheet.row("prompts", f"{facts['prompts']:,} in both runs, matched by {clean(', '.join(facts['key']))}")
     for word, part in (("only now", facts["only_now"]), ("only before", facts["only_before"])):
         if part["prompts"]:
             keys = ", ".join(labels_of(part["keys"], KEY))
             more = ", ..." if part["prompts"] > len(part["keys"]) else ""
-            sheet.row("", f"{word} {part['prompts']:,}: {keys}{more}", hang=2)
+            sheet.row("", f"{word} {part['prompts']:,}: {keys}{more}")
     sheet.blank()
     chance, flips = facts["chance"], facts["flips"]
     level = f"{percent(rate['level'])} interval"
@@ -39,12 +39,12 @@ def render(facts: AgainstDocument, console: Console) -> None:
         f"(by chance {_many(chance['better'])}, {_many(chance['worse'])} and {_many(chance['same'])})",
         f"newly solved {facts['solved_first']:,}, lost {facts['solved_no_more']:,}",
         f"(by chance {_many(chance['solved_first'])} and {_many(chance['solved_no_more'])})",
-        f"solve rate 0.5 reached by {flips['up']:,}, lost by {flips['down']:,}",
+        f"crossed a solve rate of 0.5: {flips['up']:,} up, {flips['down']:,} down",
         f"(by chance {_many(chance['flips']['up'])} and {_many(chance['flips']['down'])})",
     ]
     sheet.row("changes", counts)
     sheet.blank()
-    sheet.text("by the solve rate of both runs together", style="bold")
+    sheet.text("by difficulty: the solve rate over both runs", style="bold")
     heads = ["difficulty", "prompts", "before", "now", "change", level]
     rows = [
         [
@@ -53,10 +53,10 @@ def render(facts: AgainstDocument, console: Console) -> None:
         ]
         for line in facts["by_difficulty"]
     ]  # fmt: skip
-    sheet.table(heads, rows, style="")
+    sheet.table(heads, rows)
     if not (facts["gained"] or facts["lost"]):
-        why = "no single change is" if facts["beyond_chance"] else "the changes are not"
-        sheet.row("gained, lost", f"no prompt is listed: {why} beyond chance")
+        why = "no single change exceeds" if facts["beyond_chance"] else "the changes do not exceed"
+        sheet.row("gained, lost", f"no prompt is listed: {why} chance")
     for word, prompts in (("gained most", facts["gained"]), ("lost most", facts["lost"])):
         numbers = [
             f"{prompt['shrunken']:+.2f} of {prompt['change']:+.2f}  {number(prompt['before'])} to {number(prompt['now'])}  #{prompt['number']} "
@@ -64,12 +64,12 @@ def render(facts: AgainstDocument, console: Console) -> None:
         ]
         labels = labels_of([prompt["key"] for prompt in prompts], sheet.width - max(map(len, numbers), default=0))
         for at, (text, label) in enumerate(zip(numbers, labels, strict=True)):
-            sheet.row("" if at else word, text + label, hang=2)
+            sheet.row("" if at else word, text + label)
     if facts["gained"] or facts["lost"]:
-        sheet.row("", "(the first number is the change shrunk for noise)")
+        sheet.row("", "(the first number is the change after shrinking it for noise)")
     sheet.blank()
-    sheet.warnings(facts["warnings"], hang=2)
-    sheet.row("verdict", facts["verdict"], style="cyan", hang=2)
+    sheet.warnings(facts["warnings"])
+    sheet.row("verdict", facts["verdict"], style="cyan")
 
 
 def _interval(line: Mapping[str, Any]) -> str:
@@ -77,7 +77,7 @@ def _interval(line: Mapping[str, Any]) -> str:
 
 
 def _many(expected: float) -> str:
-    """A number of prompts that is expected; few of them with a decimal.
+    """An expected number of prompts, with a decimal where it is small.
 
     >>> _many(0.04), _many(3.26), _many(1204.3)
     ('0', '3.3', '1,204')

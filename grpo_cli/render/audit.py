@@ -11,7 +11,8 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.presets import presets
 from grpo_cli.render import plan_text
 from grpo_cli.render.documents import AuditDocument, Audited, AuditPartsDocument, Claim, Disagreement, Match
-from grpo_cli.render.text import Sheet, clean, count, cut, exact, listing, number
+from grpo_cli.render.text import Sheet, clean, count, exact, file_list, listing, number
+from grpo_cli.values.key_text import cut
 
 KEY: Final = 60
 TIES: Final = 8
@@ -42,15 +43,15 @@ def _print(facts: Audited, sheet: Sheet) -> None:
     match = facts["match"]
     plan = plan_text.plan_from_dict(match["plan"])
     if facts["claim"] is not None:
-        sheet.row("claimed", _claim(facts["claim"], facts["rows"]), hang=2)
+        sheet.row("claimed", _claim(facts["claim"], facts["rows"]))
         sheet.blank()
     verdict = match["verdict"]
     told = verdict in {"match", "noise"}
     says_formula = verdict not in {"few", "nothing"} and facts["headline"] is None
     constants = [f"  {_constants(facts)}"] if says_formula else []
-    sheet.row(LABELS.get(verdict, "no match"), [_verdict(facts), *constants], hang=2)
+    sheet.row(LABELS.get(verdict, "no match"), [_verdict(facts), *constants])
     if says_formula:
-        sheet.row("formula" if told else "nearest", plan_text.describe(plan), hang=2)
+        sheet.row("formula" if told else "nearest", plan_text.describe(plan))
     if facts["tied_formulas"] and verdict != "nothing" and facts["headline"] is None:
         listed = facts["tied_formulas"] if told else facts["tied_formulas"][:TIES]
         more = len(facts["tied_formulas"]) - len(listed)
@@ -58,13 +59,13 @@ def _print(facts: Audited, sheet: Sheet) -> None:
             first + (f" (and {count(len(others), 'preset')} like it)" if others else "") for first, *others in listed
         ]
         names += [f"{more} more (--json names them)"] if more else []
-        sheet.row("same here", f"{', '.join(names)}: these rows cannot tell them apart", hang=2)
+        sheet.row("also fits", f"{', '.join(names)}: these rows cannot tell them apart")
     sheet.blank()
-    sheet.row("input", listing(clean(name) for name in facts["inputs"]))
+    sheet.row("input", file_list(facts["inputs"]))
     sheet.row("rows", f"{facts['rows']:,} in {count(facts['groups'], 'group')}; column {clean(facts['column'])}")
     sheet.row("read as", [clean(note.removeprefix("read as ")) for note in facts["notes"]])
     for cause in facts["causes"] if says_formula else ():
-        sheet.row("cause", f"{count(cause['groups'], 'group')}: {cause['says']}", hang=2)
+        sheet.row("cause", f"{count(cause['groups'], 'group')}: {cause['says']}")
     claim = facts["claim"]
     # Of a claim that leads, the same rows would be listed twice.
     if says_formula and (claim is None or claim["disagreements"] != facts["disagreements"]):
@@ -73,7 +74,7 @@ def _print(facts: Audited, sheet: Sheet) -> None:
         _differing("claim differs", "claimed", claim["disagreements"], claim, sheet)
     if facts["not_tried"]:
         flags = ", ".join(f"{ROLES[role].flag} ({len(names)})" for role, names in facts["not_tried"].items())
-        sheet.row("not tried", f"presets that need {flags}", hang=2)
+        sheet.row("not tried", f"presets that need {flags}")
     sheet.warnings(facts["warnings"])
 
 
@@ -90,7 +91,7 @@ def _differing(label: str, of: str, groups: Sequence[Disagreement], wrong: Claim
         rows = wrong["mismatched_rows"] - sum(group["rows"] for group in groups)
         lines.append(f"and {count(more, 'more group')} ({count(rows, 'row')})")
     if lines:
-        sheet.row(label, lines, hang=2)
+        sheet.row(label, lines)
 
 
 def _verdict(facts: Audited) -> str:

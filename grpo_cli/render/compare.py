@@ -9,8 +9,9 @@ from rich.console import Console
 
 from grpo_cli.render import plan_text
 from grpo_cli.render.documents import CompareDocument
-from grpo_cli.render.text import Sheet, clean, count, cut, listing, number
+from grpo_cli.render.text import Sheet, clean, count, file_list, number
 from grpo_cli.stats.verdicts import percent
+from grpo_cli.values.key_text import cut
 
 KEY: Final = 60
 SHOWN: Final = 12  # a table by size has at most this many lines
@@ -19,14 +20,14 @@ SHOWN: Final = 12  # a table by size has at most this many lines
 def render(facts: CompareDocument, console: Console) -> None:
     """Print the comparison."""
     sheet = Sheet(console)
-    sheet.row("input", listing(clean(name) for name in facts["inputs"]))
+    sheet.row("input", file_list(facts["inputs"]))
     sheet.row("rows", f"{facts['rows']:,} in {count(facts['groups'], 'group')}")
     sheet.row("read as", [clean(note.removeprefix("read as ")) for note in facts["notes"]])
     sheet.blank()
     for plan in facts["plans"]:
-        sheet.row(clean(plan["name"]), plan_text.describe(plan_text.plan_from_dict(plan["plan"])), hang=2)
+        sheet.row(clean(plan["name"]), plan_text.describe(plan_text.plan_from_dict(plan["plan"])))
     sheet.blank()
-    sheet.table(["", "mean", "rms", "min", "max", "zero", "none"], [_advantage(plan) for plan in facts["plans"]])
+    sheet.table(["", "mean", "rms", "min", "max", "zero", "missing"], [_advantage(plan) for plan in facts["plans"]])
     sheet.text(f"against {clean(facts['against'])}", style="bold")
     heads = ["", "changed", "flips", "rank corr.", "scale", "mean change"]
     differences = facts["differences"]
@@ -38,7 +39,7 @@ def render(facts: CompareDocument, console: Console) -> None:
         if difference["lost"]:
             has = "has" if difference["lost"] == 1 else "have"
             lost = f"{count(difference['lost'], 'row')} {has} an advantage in only one of the two plans"
-            sheet.row("no number", f"{clean(difference['name'])}: {lost}, not compared", hang=2)
+            sheet.row("not compared", f"{clean(difference['name'])}: {lost}")
     for output in facts.get("outputs", ()):
         sheet.row("written", clean(output))
     sheet.warnings(facts["warnings"])
@@ -72,7 +73,7 @@ def _where(sheet: Sheet, first: str, difference: Mapping[str, Any]) -> None:
             if len(parts) > SHOWN:
                 sheet.text(f"and {len(parts) - SHOWN} more sizes (--json has them)")
                 sheet.blank()
-    sheet.row("largest change", [_change(row) for row in difference["largest"]], hang=2)
+    sheet.row("largest change", [_change(row) for row in difference["largest"]])
     sheet.blank()
 
 

@@ -17,8 +17,9 @@ from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.render import plan_text, summary
-from grpo_cli.render.text import Sheet, aligned, clean, column, count, cut, number, text_outcomes
+from grpo_cli.render.text import Sheet, aligned, clean, column, count, number, text_outcomes
 from grpo_cli.stats.facts import plain
+from grpo_cli.values.key_text import cut
 
 SHOWN: Final = 12  # this many rows of the group are shown
 PLACE: Final = 24
@@ -33,16 +34,14 @@ def render(plan: Plan, facts: Mapping[str, Any], scored: Scored, narrow: Narrow,
     """Print the columns and the grouping, the plan, and a group; nothing has been or will be written."""
     sheet = Sheet(console)
     summary.show(summary.READ, facts, plan, sheet)
-    sheet.row("reward", [clean(plan_text.weighted(plan, facts["reward_columns"], "r")), *text_outcomes(facts)], hang=2)
+    sheet.row("reward", [clean(plan_text.weighted(plan, facts["reward_columns"], "r")), *text_outcomes(facts)])
     for role, name in facts["role_columns"].items():
-        sheet.row(
-            role.replace("_", " "), clean("all responses have the same length" if name == "equal" else name), hang=2
-        )
+        sheet.row(role.replace("_", " "), clean("all responses have the same length" if name == "equal" else name))
     sheet.blank()
     summary.show([summary.preset], facts, plan, sheet)
-    sheet.row("method", f"{plan.method}: {plan.estimator.summary}", hang=2)
+    sheet.row("method", f"{plan.method}: {plan.estimator.summary}")
     for part, lines in plan_text.full(plan, facts["reward_columns"]):
-        sheet.row(f"  {part}", lines, hang=2)
+        sheet.row(f"  {part}", lines)
     sheet.blank()
     _example(worked_example(plan, scored, narrow), facts["group_key"], sheet)
     sheet.blank()
@@ -55,11 +54,11 @@ def _example(example: Example, key_columns: list[str], sheet: Sheet) -> None:
     key = ", ".join(map(clean, key_columns))
     named = f"{key} = " if key else ""
     rows = count(len(example.group), "row")
-    sheet.row("worked out", f"{named}{cut(clean(example.key), KEY)} ({rows})", hang=2)
+    sheet.row("worked out", f"{named}{cut(clean(example.key), KEY)} ({rows})")
     files = {file for file, _ in example.places}
-    sheet.row("", f"in {clean(*files) if len(files) == 1 else f'{len(files)} files'}", hang=2)
+    sheet.row("", f"in {clean(*files) if len(files) == 1 else f'{len(files)} files'}")
     for label, line in _numbers(example):
-        sheet.row(label, line, hang=2)
+        sheet.row(label, line)
     for title, lines in _tables(example, sheet.console.width):
         sheet.blank()
         if title:
@@ -69,11 +68,11 @@ def _example(example: Example, key_columns: list[str], sheet: Sheet) -> None:
     checks = _by_hand(example)
     if checks:
         sheet.blank()
-        sheet.row("by hand", checks, hang=2)
+        sheet.row("by hand", checks)
 
 
 def _row_names(example: Example) -> list[str]:
-    """The row in its file; with the file's name where the group lies in several."""
+    """The row in its file; with the file's name if the group spans several."""
     if len({file for file, _ in example.places}) == 1:
         return [row for _, row in example.places]
     return [cut(clean(f"{file}:{row}"), PLACE) for file, row in example.places]
@@ -115,8 +114,8 @@ def of_row(plan: Plan, narrow: Narrow, row: int, width: int) -> list[str]:
     if plan.uses_batch and not plan.estimator.spans_batches:
         needed = batches == batches[row]
     if needed.sum() > MOST:
-        many = f"{count(int(needed.sum()), 'row')} enter the advantage of this row, too many to work it out here"
-        raise DataError(many, "compute --explain works one group out")
+        many = f"{count(int(needed.sum()), 'row')} enter the advantage of this row, too many to show here"
+        raise DataError(many, "compute --explain shows one group step by step")
     rows = np.flatnonzero(needed)
     # Groups are numbered in the order of their first rows, here as in the whole table.
     table = narrow.table[rows].with_columns(
@@ -127,7 +126,7 @@ def of_row(plan: Plan, narrow: Narrow, row: int, width: int) -> list[str]:
     group = frame.filter(pl.Series(codes[rows] == codes[row]))
     first = pl.col(".row") == row
     group = pl.concat([group.filter(first), group.filter(~first)])
-    # Not by its line: all lines before it would have to be counted.
+    # Not its line number, which needs all lines before it counted.
     places = [(file, str(number)) for file, number in map(narrow.spot, group[".row"].head(SHOWN).to_list())]
     example = _example_of(plan, frame, group, narrow, places)
     lines = [f"{label.strip():<11}{line}" for label, line in _numbers(example)]
@@ -213,7 +212,7 @@ def _column(example: Example, name: str) -> list[str]:
 
 
 def _table(example: Example, steps: dict[str, list[str]], width: int) -> list[str]:
-    """The rows of the table; extra columns stand before the reward when there is room for them."""
+    """The rows of the table, with extra columns before the reward if there is room."""
     row = {"row": _row_names(example)}
     extras = {name: _column(example, name) for name in EXTRAS if name in example.plan.needs}
     for columns in (row | extras | steps, row | steps):

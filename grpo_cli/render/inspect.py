@@ -15,12 +15,10 @@ from grpo_cli.render.text import (
     Sheet,
     aligned,
     bar_lines,
-    beginning,
     blocks,
     clean,
     column,
     count,
-    cut,
     distribution_lines,
     file_list,
     markdown_table,
@@ -36,7 +34,7 @@ from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, Parted, key_colum
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, key_note, percent, verdicts
 from grpo_cli.values.cells import texts_of_nested
-from grpo_cli.values.key_text import labels_of, plain
+from grpo_cli.values.key_text import cut, labels_of, plain
 
 KEY: Final = 28
 LINES: Final = 20  # a longer trend is thinned out to this many lines
@@ -68,7 +66,7 @@ def render(facts: Mapping[str, Any], console: Console, browse: str = "") -> None
             sheet.blank()
             sheet.part(facts["plan_by"], part["value"])
             render(part, console)
-        sheet.warnings(facts["warnings"], hang=2)
+        sheet.warnings(facts["warnings"])
         return
     for block in BLOCKS_OF_LINES:
         sections = [labelled for section in block for labelled in section(facts)]
@@ -82,19 +80,19 @@ def render(facts: Mapping[str, Any], console: Console, browse: str = "") -> None
         if browse:
             sheet.command("to read their texts:", clean(browse), style="dim")
             sheet.blank()
-    sheet.warnings(facts["warnings"], hang=2)
+    sheet.warnings(facts["warnings"])
     for i, line in enumerate(verdicts(facts)):
-        sheet.row("" if i else "verdict", clean(line), style="cyan", hang=2)
+        sheet.row("" if i else "verdict", clean(line), style="cyan")
 
 
 def render_group(group: Mapping[str, Any], console: Console) -> None:
     """Print one group of `show_group`: its facts, and its rows with as much of their text as fits."""
     sheet, rows = Sheet(console), group["rows"]
-    sheet.row("group", cut(f"#{group['number']} {plain(group['key'])}", 3 * sheet.width), hang=2)
+    sheet.row("group", cut(f"#{group['number']} {plain(group['key'])}", 3 * sheet.width))
     if group["prompt"] and plain(group["prompt"]) != plain(group["key"]):
-        sheet.row("prompt", cut(clean(group["prompt"]), 3 * sheet.width), hang=2)
+        sheet.row("prompt", cut(clean(group["prompt"]), 3 * sheet.width))
     numbers = ("scored", "mean", "std", "min", "max", "solve_rate")
-    sheet.row("facts", "  ".join(f"{name.replace('_', ' ')} {number(group[name])}" for name in numbers), hang=2)
+    sheet.row("facts", "  ".join(f"{name.replace('_', ' ')} {number(group[name])}" for name in numbers))
     sheet.blank()
     columns = [("row", [str(row["row"]) for row in rows])]
     names = rows[0]["rewards"] if len(rows[0]["rewards"]) > 1 else ()
@@ -108,7 +106,7 @@ def render_group(group: Mapping[str, Any], console: Console) -> None:
     texts = [clean(row["text"] or "") for row in rows]
     room = console.width - max(map(cell_len, lines)) - 2
     if any(texts) and room >= NARROWEST:
-        columns.append(("text", [beginning(text, room) for text in texts]))
+        columns.append(("text", [cut(text, room) for text in texts]))
         lines = _lines(columns)
     for line in lines:
         sheet.text(line)
@@ -198,7 +196,7 @@ def _groups(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
         counts = list(size["counts"].values())
         step = -(-len(counts) // WIDEST)
         sums = [sum(counts[i : i + step]) for i in range(0, len(counts), step)]
-        histogram = [f"{size['min']:,} |{blocks(sums)}| {size['max']:,}   groups of each size"]
+        histogram = [f"{size['min']:,} |{blocks(sums)}| {size['max']:,}   number of groups by size"]
     singletons = f", {count(facts['singletons'], 'group')} with a single reward" if facts["singletons"] else ""
     where = [clean(note) for note in facts["notes"] if note.startswith("where ")]
     yield "groups", [f"{facts['groups']:,} {sizes}{singletons}", clean(f"by {key_note(facts)}"), *where, *histogram]
@@ -208,7 +206,7 @@ def _rewards(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     columns, components = facts["rewards"], facts["components"]
     name = clean(weighted_sum([*columns], [column["weight"] for column in columns.values()]))
     each = facts["combine"] == "normalize" and len(columns) > 1
-    said = ["(their sum; the plan estimates each column separately)"] if each else []
+    said = ["(the sum; the plan normalises each column separately)"] if each else []
     yield "rewards", [name, *said, *text_outcomes(facts), *_distribution(facts["reward"])]
     for name, reward in columns.items() if len(columns) > 1 else ():
         share = reward["zero_variance_share"]
@@ -326,8 +324,8 @@ def _length(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
         "-" if length[name] is None else f"{length[name]:+.2f}" for name in ("correlation", "within_groups")
     )
     means = [f"mean {number(length['mean'])}"]
-    ends = (("at the highest reward", "best"), ("the lowest", "worst"))
-    means += [", ".join(f"{word} {number(length[name])}" for word, name in ends if length[name] is not None)]
+    ends = (("at the best reward", "best"), ("at the worst", "worst"))
+    means += [", ".join(f"{number(length[name])} {word}" for word, name in ends if length[name] is not None)]
     yield "length", [
         f"correlation with the reward {overall}, within groups {inside}",
         clean(f"{length['column']}: {'; '.join(filter(None, means))}"),

@@ -37,11 +37,11 @@ def listing(console: Console, *, archive: bool = False) -> None:
     origins = {row.name: ESTIMATORS.origin(row.name) for row in every}
     rows = [row for row in every if archive or row.build in shipped or row.name == "expression" or origins[row.name]]
     for row in rows:
-        sheet.row(row.name, _clauses(_formula(row), sheet.width), hang=2)
+        sheet.row(row.name, _clauses(_formula(row), sheet.width))
         scales = f"scale {', '.join(_scales(row))}" if len(row.scales) > 1 else ""
         needs = " ".join(ROLES[need].flag for need in _plan(row).needs)
         facts = [f"from {origins[row.name]}" if origins[row.name] else "", needs, scales, row.source]
-        sheet.row("", " · ".join(fact for fact in facts if fact), style="dim", hang=2)
+        sheet.row("", " · ".join(fact for fact in facts if fact), style="dim")
     sheet.blank()
     more = "" if archive else f" --all lists {len(every) - len(rows)} more, which no trainer ships."
     sheet.text(f"grpo-adv methods NAME explains a method. The first scale is its default.{more}")
@@ -54,16 +54,16 @@ def explain(name: str, console: Console) -> None:
     for line in re.sub(r"(?<=\S)\n(?=\S)", " ", row.doc).splitlines():  # a paragraph is wrapped by the sheet alone
         sheet.text(line)
     sheet.blank()
-    sheet.row("computes", plan_text.describe(_plan(row)), hang=2)
+    sheet.row("computes", plan_text.describe(_plan(row)))
     first, *others = _scales(row)
     scales = ", ".join([f"{first} (default)", *others]) if others else f"{first} only"
-    sheet.row("scales", scales, hang=2)
+    sheet.row("scales", scales)
     if len(row.levels) > 1:
         level, other = _levels(row)
-        sheet.row("baseline", f"{level} (default); --set estimator.baseline_level={other}", hang=2)
-    sheet.row("parameters", [line for p in row.params for line in _parameter(p)] or "none", hang=2)
-    sheet.row("columns", _columns(row), hang=2)
-    sheet.row("properties", _properties(row), hang=2)
+        sheet.row("baseline", f"{level} (default); --set estimator.baseline_level={other}")
+    sheet.row("parameters", [line for p in row.params for line in _parameter(p)] or "none")
+    sheet.row("columns", _columns(row))
+    sheet.row("properties", _properties(row))
     sheet.blank()
     sheet.text(f"    {_example(row)}")
 

@@ -21,12 +21,12 @@ from grpo_cli.render.text import Sheet, clean, exact, marked
 LABEL: Final = 13
 NAME: Final = 31
 COMMIT: Final = 12  # this many digits of a commit are shown
-# How rows of one rollout count; nothing where each row does.
+# How a rollout of several rows counts; empty where each row counts.
 ROLLOUTS: Final[Mapping[Counting, str]] = {
-    "once": "one of several rows counts once; their rewards are equal",
-    "first": "one of several rows counts by its first row",
-    "last": "one of several rows counts by its last row",
-    "mean": "one of several rows counts by their mean reward",
+    "once": "a rollout of several rows counts once: its rows have equal rewards",
+    "first": "a rollout of several rows counts once, with the reward of its first row",
+    "last": "a rollout of several rows counts once, with the reward of its last row",
+    "mean": "a rollout of several rows counts once, with their mean reward",
     "each": "",
 }
 STOPS: Final = "stop the run (--missing changes that)"
@@ -53,7 +53,7 @@ def listing(console: Console, names: Collection[str] = (), *, archive: bool = Fa
         for row in rows:
             origin = known().origin(row.name)
             lines = ["; ".join(_line(row)).replace(":;", ":"), *([f"from {clean(origin)}"] if origin else [])]
-            sheet.row(row.name, lines, hang=2)
+            sheet.row(row.name, lines)
         sheet.blank()
     hidden = 0 if archive or names else sum(row.archive for row in every)
     more = f" --all lists {hidden} more: old versions, and the code of papers." if hidden else ""
@@ -66,7 +66,7 @@ def explain(name: str, console: Console) -> None:
     sheet.text(f"{marked(row.name, known().origin(row.name))}: {row.framework} {row.estimator}", style="bold")
     sheet.blank()
     if row.refused:
-        sheet.row("refused", row.refused, hang=2)
+        sheet.row("refused", row.refused)
     else:
         sheet.rows(_rules(row).items())
     sheet.rows(_facts(row).items())

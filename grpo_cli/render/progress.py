@@ -1,4 +1,4 @@
-"""A progress bar for runs that take a while: only on a terminal, and gone when the work is."""
+"""A progress bar for long runs: only on a terminal, and removed when the work is done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-# Shorter runs are over before anybody wonders.
+# Shorter runs need no bar.
 PATIENCE: Final = 1.0
 
 
@@ -44,7 +44,7 @@ class _Bar:
     """A progress line that a timer starts; the lock keeps it from starting after the end."""
 
     def __init__(self, console: Console, after: float) -> None:
-        # Data may be on its way to stdout: never let rich put itself in front of it.
+        # Data may be on its way to stdout, so rich must not redirect it.
         self._progress = Progress(
             BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn(), _Left(),
             console=console, transient=True, redirect_stdout=False, redirect_stderr=False,

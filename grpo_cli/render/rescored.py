@@ -8,10 +8,10 @@ from typing import Any, Final
 from rich.cells import cell_len
 from rich.console import Console
 
-from grpo_cli.render.text import Sheet, clean, count, cut, file_list, markdown_table, number
+from grpo_cli.render.text import Sheet, clean, count, file_list, markdown_table, number
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import percent
-from grpo_cli.values.key_text import labels_of
+from grpo_cli.values.key_text import cut, labels_of
 
 KEY: Final = 28
 LINES: Final = 6  # a longer trend is thinned out to this many lines, and more flips are a table
@@ -27,9 +27,9 @@ def render(facts: Facts, console: Console) -> None:
     sheet.rows(_sections(facts))
     for heads, lines in _tables(facts, console.width):
         sheet.blank()
-        sheet.table(heads, lines, style="")
-    sheet.warnings(facts["warnings"], hang=2)
-    sheet.row("verdict", facts["verdict"], style="cyan", hang=2)
+        sheet.table(heads, lines)
+    sheet.warnings(facts["warnings"])
+    sheet.row("verdict", facts["verdict"], style="cyan")
 
 
 def markdown(facts: Facts) -> str:

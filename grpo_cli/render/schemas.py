@@ -21,7 +21,7 @@ def listing(console: Console) -> None:
     for row in known().values():
         origin = known().origin(row.name)
         lines = [f"{row.title} ({row.layout})", f"  {_read(row)}", *([f"  from {clean(origin)}"] if origin else [])]
-        sheet.row(row.name, lines, hang=2)
+        sheet.row(row.name, lines)
     sheet.blank()
     sheet.text("grpo-adv schemas NAME explains a schema; grpo-adv schemas FILE says which schema a file has and why.")
 
@@ -43,12 +43,12 @@ def matched(match: Mapping[str, Any], console: Console) -> None:
     else:
         row = known()[match["schema"]]
         sheet.row("schema", f"{marked(row.name, known().origin(row.name))}: {row.title}")
-        sheet.row("because", f"it has {', '.join(match['because'])}", hang=2)
-        sheet.row("read as", _read(row), hang=2)
-    for label, others in (("fits as well", match["also"]), ("nearly", match["nearly"])):
+        sheet.row("because", f"it has {', '.join(match['because'])}")
+        sheet.row("read as", _read(row))
+    for label, others in (("also fits", match["also"]), ("nearly", match["nearly"])):
         for i, other in enumerate(others):
             why = f", but {'; '.join(other['against'])}" if other["against"] else f", less specific ({other['score']})"
-            sheet.row("" if i else label, f"{other['schema']}{why}", hang=2)
+            sheet.row("" if i else label, f"{other['schema']}{why}")
 
 
 def as_dict(name: str) -> dict[str, Any]:

@@ -22,7 +22,6 @@ LARGEST: Final = 1e4  # larger numbers need fewer than four decimals
 MINUTE: Final = 60
 MARKDOWN_DIGITS: Final = 6
 HALF: Final = 0.4  # of the height of a block, rounded
-ELLIPSIS: Final = "..."
 
 
 def number(value: float | None, scale: float = 0.0, digits: int = 4) -> str:
@@ -44,7 +43,7 @@ def number(value: float | None, scale: float = 0.0, digits: int = 4) -> str:
 
 
 def exact(value: Any) -> str:
-    """A constant with all the digits it was given with."""
+    """A constant with all of its digits."""
     if isinstance(value, float):
         return f"{value:.12g}"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -80,41 +79,14 @@ def clean(text: str) -> str:
 
 
 def marked(name: str, origin: str) -> str:
-    """A name with the file or the package that it comes from; alone if it is built in."""
+    """A name, and where it comes from unless it is built in."""
     return f"{name} (from {clean(origin)})" if origin else name
-
-
-def cut(text: str, width: int) -> str:
-    """Cut the middle out of a long text: keys often differ at their ends.
-
-    >>> cut("what is the sum of 17 and 25", 15)
-    'what i...and 25'
-    """
-    if cell_len(text) <= width:
-        return text
-    room = width - len(ELLIPSIS)
-    return _beginning(text, room - room // 2) + ELLIPSIS + _beginning(text[::-1], room // 2)[::-1]
-
-
-def beginning(text: str, width: int) -> str:
-    """The beginning of a long text."""
-    return text if cell_len(text) <= width else _beginning(text, width - len(ELLIPSIS)) + ELLIPSIS
-
-
-def _beginning(text: str, width: int) -> str:
-    """As many leading characters as fit into `width` cells."""
-    used = 0
-    for i, character in enumerate(text):
-        used += cell_len(character)
-        if used > width:
-            return text[:i]
-    return text
 
 
 def listing(items: Iterable[str], shown: int = LISTED) -> str:
     """The first few, and how many more there are."""
     texts = list(items)
-    more = f", {ELLIPSIS} {len(texts) - shown:,} more" if len(texts) > shown else ""
+    more = f", ... {len(texts) - shown:,} more" if len(texts) > shown else ""
     return ", ".join(texts[:shown]) + more
 
 
@@ -136,6 +108,7 @@ def duration(seconds: float) -> str:
 # --- labelled lines and tables -----------------------------------------------------------------------------
 
 LABEL: Final = 15
+HANG: Final = 2  # how far the rest of a value that is wrapped is indented
 # A value column narrower than this is harder to read than a line that is too long.
 NARROWEST: Final = 20
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -151,10 +124,10 @@ class Sheet:
         self.width = max(console.width - label, NARROWEST)
         self.between = False  # blocks
 
-    def row(self, label: str, lines: str | Iterable[str], style: str = "", *, hang: int = 0) -> None:
-        """A label and its value; wrapped lines stay in the value's column, `hang` cells further in.
+    def row(self, label: str, lines: str | Iterable[str], style: str = "") -> None:
+        """A label and its value; wrapped lines stay in the value's column, indented.
 
-        A label that is too long for its column stands on a line of its own.
+        A label that is too long for its column gets a line of its own.
         """
         label = printable(label)
         if len(label) >= self.label:
@@ -162,29 +135,29 @@ class Sheet:
             label = ""
         head = Text(label.ljust(self.label), style="bold")
         for line in [lines] if isinstance(lines, str) else lines:
-            for piece in self._wrap(line, self.width, hang):
+            for piece in self._wrap(line, self.width):
                 self._print(head + Text(piece, style=style))
                 head = Text(" " * self.label)
 
     def height(self, sections: Iterable[tuple[str, Iterable[str]]]) -> int:
         """How many lines `rows` prints of these; each label fits its column."""
-        return sum(len(self._wrap(line, self.width, 2)) for _, lines in sections for line in lines)
+        return sum(len(self._wrap(line, self.width)) for _, lines in sections for line in lines)
 
     def rows(self, sections: Iterable[tuple[str, str | Iterable[str]]]) -> None:
         """Labels with their values; those without a value are left out."""
         for label, lines in sections:
             if lines:
-                self.row(label, lines, hang=2)
+                self.row(label, lines)
 
-    def warnings(self, warnings: Iterable[str], *, hang: int = 0) -> None:
+    def warnings(self, warnings: Iterable[str]) -> None:
         """A row for each."""
         for at, warning in enumerate(warnings):
             if not at:
                 self.blank()
-            self.row("warning:", clean(warning), "yellow", hang=hang)
+            self.row("warning:", clean(warning), "yellow")
 
     def part(self, by: str, value: str) -> None:
-        """The head of what is said of a part of the rows, see --plan-by."""
+        """The head of a part of the rows, see --plan-by."""
         self.row("part", clean(f"{by} = {value}"), "bold")
 
     def text(self, line: str, style: str = "") -> None:
@@ -193,7 +166,7 @@ class Sheet:
             self._print(Text(piece, style=style))
 
     def command(self, label: str, line: str, style: str = "") -> None:
-        """A command that can be copied: lines are continued as a shell has it."""
+        """A command to copy, continued over lines as in a shell."""
         lines = [label]
         for word in map(shlex.quote, shlex.split(line)):
             if cell_len(f"{lines[-1]} {word} \\") <= self.console.width:
@@ -204,21 +177,21 @@ class Sheet:
         for one in lines:
             self._print(Text(one, style=style))
 
-    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], style: str = "dim") -> None:
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows under their heads, the first column and texts to the left; an empty line follows."""
         left = frozenset(i for i, head in enumerate(heads) if not i or head == "text")
         for i, line in enumerate(aligned(heads, [[row[i] for row in rows] for i in range(len(heads))], left)):
-            self.text(line, "" if i else style)
+            self.text(line, "" if i else "dim")
         self.blank()
 
     def blank(self) -> None:
         """An empty line before what comes next."""
         self.between = True
 
-    def _wrap(self, line: str, width: int, hang: int) -> list[str]:
+    def _wrap(self, line: str, width: int, hang: int = HANG) -> list[str]:
         """The line, or its pieces; they keep its own indentation.
 
-        Nothing is left that the terminal would obey, and only what its encoding can show.
+        Without control characters, and with only what the terminal's encoding can show.
         """
         text = printable(line)
         if self.console.options.ascii_only:
@@ -253,7 +226,7 @@ def aligned(heads: Sequence[str], columns: Sequence[Sequence[str]], left: frozen
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Collection[str] = ()) -> str:
-    """A table as Markdown has it; the columns of numbers to the right."""
+    """A Markdown table; the columns of numbers are right-aligned."""
     lines = [heads, ["--:" if head in numbers else "---" for head in heads], *rows]
     return "".join(f"| {' | '.join(map(_markdown_cell, cells))} |\n" for cells in lines)
 

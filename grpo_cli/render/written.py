@@ -35,7 +35,7 @@ def add(facts: Mapping[str, Any], console: Console) -> None:
 def _print(sections: Sections, warnings: Iterable[str], console: Console) -> None:
     sheet = Sheet(console)
     sheet.rows(sections)
-    sheet.warnings(warnings, hang=2)
+    sheet.warnings(warnings)
 
 
 def _selected(facts: SelectDocument, width: int) -> Sections:

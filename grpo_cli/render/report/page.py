@@ -1,4 +1,4 @@
-"""The report as one page: libraries, numbers and style inside it, and nothing that it would fetch."""
+"""The report as one self-contained page: libraries, numbers and style, and nothing to fetch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import Any, Final
 import vl_convert
 
 from grpo_cli.render.report.charts import chart
-from grpo_cli.render.text import count, cut, number
+from grpo_cli.render.text import count, number
 from grpo_cli.stats.figures import Figure
 from grpo_cli.stats.verdicts import percent, verdicts
+from grpo_cli.values.key_text import cut
 
 LISTED: Final = 200  # the table of a chart has at most this many lines; the chart itself shows all values
 KEY: Final = 60  # the table of a chart shows this many characters of a key
@@ -64,7 +65,7 @@ def _section(part: Part) -> str:
 
 
 def _notes(parts: Sequence[Part], facts: Mapping[str, Any]) -> list[str]:
-    """What is to be said of how it was read, of each part and of all."""
+    """Notes and warnings on reading, for each part and for all."""
     each = [f"{head}: {note}" if head else note for head, own, _ in parts for note in [*own["notes"], *own["warnings"]]]
     return [*each, *(facts["warnings"] if "parts" in facts else ())]
 
@@ -91,7 +92,7 @@ def _tiles(facts: Mapping[str, Any]) -> str:
     before = facts.get("against", {}).get("run", {})
 
     def since(now: float | None, name: str, *, share: bool = False) -> str:
-        """The change from the other run, where there is one."""
+        """The change from the other run, if there is one."""
         if now is None or before.get(name) is None:
             return ""
         change = now - before[name]
@@ -111,7 +112,7 @@ def _tiles(facts: Mapping[str, Any]) -> str:
 
 
 def _figure(figure: Figure) -> str:
-    """A place for the chart, and its numbers for those who do not see it."""
+    """A place for the chart, and its numbers as a table for those who cannot see it."""
     heads = list(dict.fromkeys(name for line in figure.lines for name in line))
     rows = "".join(
         "<tr>" + "".join(f"<td>{html.escape(_cell(line.get(name)))}</td>" for name in heads) + "</tr>"

@@ -55,7 +55,7 @@ def test_rows_without_a_reward_are_listed_and_say_so(tmp_path: Path) -> None:
 def test_rows_without_a_text_show_their_fields(tmp_path: Path) -> None:
     rows = [{"prompt_id": "a", "sample": at, "reward": at} for at in range(2)]
     text = driven(browser(model(write(tmp_path / "rows.jsonl", rows))))
-    assert "no column has a text, these are all fields" in text
+    assert "no text column found, so all fields are shown" in text
     assert "── sample" in text
 
 

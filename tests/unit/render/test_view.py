@@ -28,8 +28,9 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding, FrameTable
 from grpo_cli.render import explain, methods, plan_text, summary
 from grpo_cli.render.progress import phases
-from grpo_cli.render.text import bars, cut, exact, markdown_table, number
+from grpo_cli.render.text import bars, exact, markdown_table, number
 from grpo_cli.stats import facts
+from grpo_cli.values.key_text import cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -233,7 +234,7 @@ def test_a_table_of_markdown_has_any_names_and_no_bar_inside_a_cell() -> None:
 
 
 def test_a_long_key_loses_its_middle() -> None:
-    assert cut(LONG, 21) == "what-is-t...-question"
+    assert cut(LONG, 21) == "what-is-the-ve…estion"
     assert cell_len(cut("数学" * 20, 20)) <= 20
 
 

@@ -121,7 +121,7 @@ def test_rewards_beyond_0_to_1_are_rated_between_the_ends_of_both_runs(tmp_path:
     assert (found["worst"], found["best"]) == (-1.0, 5.0)
     assert found["solve_rate"]["change"] == pytest.approx(4 / 6)
     shown = adv("inspect", "now.jsonl", "--against", "before.jsonl", cwd=tmp_path).out
-    assert "scaled from -1 (0) to 5 (1)" in shown and "by the solve rate of both runs together" in shown
+    assert "scaled from -1 (0) to 5 (1)" in shown and "by difficulty: the solve rate over both runs" in shown
 
 
 def test_groups_of_several_steps_are_one_prompt(tmp_path: Path) -> None:

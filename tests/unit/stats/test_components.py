@@ -133,7 +133,7 @@ def test_the_text_has_weights_and_says_which_component_decides(
     assert "correlation within groups with length +1.00, advantage" in text
     assert "the plan estimates each column separately" not in text
     gdpo = " ".join(adv("inspect", str(path), "-g", "uid", *flags, "--combine", "normalize").out.split())
-    assert f"rewards {name} (their sum; the plan estimates each column separately) mean" in gdpo
+    assert f"rewards {name} (the sum; the plan normalises each column separately) mean" in gdpo
     found = json.loads(adv("inspect", str(path), "-g", "uid", *flags, "--json").out)
     assert [one["weight"] for one in found["rewards"].values()] == [float((w + "=1").split("=")[1]) for w in weights]
 
@@ -144,7 +144,7 @@ def test_the_heads_of_a_matrix_of_many_rewards_are_numbers(tmp_path: Path) -> No
     flags = [word for n in range(1, 6) for word in ("-r", f"a_long_name_{n}")]
     lines = adv("inspect", str(path), "-g", "uid", *flags).out.splitlines()
     at = next(place for place, line in enumerate(lines) if line.startswith("together"))
-    assert lines[at + 1].split() == [*"12345"] and lines[at + 2].split()[:3] == ["1", "a_lon...me_1", "+1.00"]
+    assert lines[at + 1].split() == [*"12345"] and lines[at + 2].split()[:3] == ["1", "a_long_n…e_1", "+1.00"]
     assert max(map(len, lines)) <= 80
 
 
