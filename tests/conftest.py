@@ -79,7 +79,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and session.config.args == session.config.getini("testpaths"):
         terminal.write_line(
-            "all tests take 8 to 9 minutes on 2 cores; those of a room take seconds: pytest tests/unit/read"
+            "all tests take 3 to 8 minutes on 2 cores, depending on the machine; those of a room take seconds: pytest tests/unit/read"
         )
 
 
