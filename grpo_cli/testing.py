@@ -199,10 +199,15 @@ def ignores_order(settings: Settings, rows: Rows, order: Sequence[int], relative
 
 
 def passes_over_missing(settings: Settings, oracle: Oracle, rows: Rows, at: int, relative: float = 1e-9) -> None:
-    """With --missing exclude a row without a reward has no advantage, and the others are as if it were not there."""
+    """With --missing exclude the others are as if a row without a reward were not there.
+
+    It has no advantage, unless another row of its rollout has a reward.
+    """
     given = [replace(row, reward=math.nan) if place == at else row for place, row in enumerate(rows)]
     values = advantages(given, {**settings, "rewards.missing": "exclude"})
-    if values.pop(at) is not None:
+    by_rollout = Plan.of(settings).unit.take != "each"
+    shared = by_rollout and any(row.rollout == rows[at].rollout for place, row in enumerate(rows) if place != at)
+    if values.pop(at) is not None and not shared:
         raise AssertionError(f"row {at} has no reward, and has an advantage\nrows: {given}")
     # Groups keep the order of their first rows, which may be the one without a reward.
     first = {row.group: place for place, row in reversed([*enumerate(rows)])}

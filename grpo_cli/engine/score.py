@@ -269,7 +269,9 @@ def rewards(frames: Frames, plan: Plan, components: int) -> None:
     filled = [value.fill_null(0.0) for value in known] if zeros else known
     total = weighted(filled, weights(plan, components))
     there = pl.all_horizontal if rule.component_missing == "propagate" else pl.any_horizontal
-    scorable = frames.let(there(value.is_not_null() for value in filled), ".scorable")
+    scorable = frames.let(there(value.is_not_null() for value in filled))
+    # Often only the last row of a rollout has the reward: the others are scored with it.
+    frames.let(scorable if plan.unit.take == "each" else scorable.any().over(ROLLOUT), ".scorable")
     substitute = {"as-zero": pl.lit(0.0), "propagate": pl.lit(NAN)}.get(rule.missing, NULL)
     unit = frames.let(_unit(frames, plan, scorable, rule.missing), ".unit")
 

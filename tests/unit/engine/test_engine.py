@@ -404,8 +404,23 @@ def test_a_row_without_a_reward_does_not_stand_for_its_rollout(take: Any, x: flo
     data = STEPS.with_columns(reward=pl.Series([1.0, 2.0, None, 4.0, 8.0]))
     got = grpo_cli.compute(data, method="dr-grpo", rollout="episode", rollout_reward=take, missing="exclude")
     mean = (x + y) / 2
-    assert got.advantages.to_list() == [x - mean] * 2 + [None] + [y - mean] * 2
-    assert got.status.to_list() == ["scored", "scored", "unscorable", "scored", "scored"]
+    assert got.advantages.to_list() == [x - mean] * 3 + [y - mean] * 2
+    assert got.status.to_list() == ["scored"] * 5
+
+
+@pytest.mark.parametrize("missing", ["error", "exclude", "zero", "as-zero"])
+def test_a_reward_in_the_last_row_alone_is_that_of_the_whole_rollout(missing: str) -> None:
+    """The usual log of episodes. A rollout without any reward is as a row without one."""
+    data = STEPS.with_columns(reward=pl.Series([None, None, 3.0, None, 8.0]))
+    options: dict[str, Any] = {"method": "dr-grpo", "rollout": "episode", "rollout_reward": "last", "missing": missing}
+    assert grpo_cli.compute(data, **options).advantages.to_list() == [-2.5] * 3 + [2.5] * 2
+    lost = data.with_columns(reward=pl.Series([None, None, 3.0, None, None]))
+    if missing == "error":
+        with pytest.raises(DataError, match=r"row 4: reward is null.*\(2 such rows\)"):
+            grpo_cli.compute(lost, **options)
+    else:
+        wanted = {"exclude": [0, 0, 0, None, None], "zero": [0] * 5, "as-zero": [1.5] * 3 + [-1.5] * 2}[missing]
+        assert grpo_cli.compute(lost, **options).advantages.to_list() == wanted
 
 
 def test_a_rollout_id_may_restart_in_every_group() -> None:
