@@ -127,10 +127,11 @@ def _largest(rows: Index, x: Vector, y: Vector, narrow: Narrow, base: Scored) ->
     change = np.abs(y - x)
     top = [at for at in np.argsort(-change, kind="stable")[:LARGEST].tolist() if change[at] > 0]
     changed, codes = rows[top].tolist(), narrow.table["group"]
+    rewards = base.rows[".reward"].fill_null(base.rows["reward.0"])  # only one row of a rollout has its reward
     return [
         {
             "key": narrow.label(int(codes[row])), "place": place,
-            "reward": base.rows["reward.0"][row], "first": float(x[at]), "other": float(y[at]),
+            "reward": rewards[row], "first": float(x[at]), "other": float(y[at]),
         }
         for at, row, place in zip(top, changed, narrow.places(changed), strict=True)
     ]  # fmt: skip

@@ -17,5 +17,7 @@ def verify(given: dict[str, Any]) -> None:
     if given.get("json"):
         print(as_json({"file": output, "against": against, "columns": result.added, "compared_by": result.by}))
         return
+    if given.get("quiet"):
+        return
     unit = {"bytes": "byte by byte", "values": "value by value"}[result.by]
     print(printable(f"{output} is {against} plus {', '.join(result.added) or 'no column'}, {unit}"))

@@ -97,7 +97,7 @@ def of(which: str | Input) -> Format:
     suffix = _inner_suffix(name)
     row = _BY_SUFFIX.get(suffix)
     if row is None or (suffix_of(name) and row.magic):
-        hint = f"the suffixes are {' '.join(_BY_SUFFIX)}"
+        hint = f"the suffixes are {' '.join(_BY_SUFFIX)}; a file of another name can be piped in"
         unpackable = suffix in _OTHER_PACKERS and isinstance(which, Input)
         pipe = "; unpack it into a pipe: grpo-adv compute -" if unpackable else ""
         raise UsageError(f"{name}: unknown file format", hint + pipe + _BINARY.get(suffix, ""))

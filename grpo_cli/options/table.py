@@ -600,7 +600,7 @@ _COMMANDS: Final = (
         name="verify",
         help="Check that a file is its input plus the added columns and nothing else; exit 1 at the first difference.",
         argument=Option(name="file", type=str, spelled="OUT", required=True, help="The output file to check."),
-        options=_options(CHECKED, "json", "debug"),
+        options=_options(CHECKED, "json", "quiet", "debug"),
         example="grpo-adv verify rewards.advantages.jsonl --against rewards.jsonl",
     ),
     Command(

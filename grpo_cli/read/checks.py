@@ -416,6 +416,25 @@ def nothing_left(groups: Groups) -> None:
         raise DataError(f"{columns.tables[0].name}: no rows", f"{columns.height:,} were dropped as too few for a block")
 
 
+def missing_components(groups: Groups) -> Sequence[str]:
+    """Warn of rows with only some of several rewards, unless the tool that wrote them is known to leave some out."""
+    columns, rule = groups.columns, groups.columns.request.plan.rewards
+    known = columns.declared_unscorable is not None
+    if len(columns.request.rewards) == 1 or known or rule.component_missing == "propagate":
+        return ()
+    there = pl.DataFrame(
+        reward.is_finite().fill_null(value=False).alias(f"{at}") for at, reward in enumerate(columns.rewards())
+    )
+    partial = there.filter(pl.any_horizontal(pl.all()) & ~pl.all_horizontal(pl.all()))
+    if partial.is_empty():
+        return ()
+    rows = "1 row has" if len(partial) == 1 else f"{len(partial):,} rows have"
+    lacking = zip(columns.request.rewards, partial.select((~pl.all()).sum()).row(0), strict=True)
+    counts = ", ".join(f"{name} in {count:,}" for name, count in lacking if count)
+    what = "counts as 0" if rule.component_missing == "zero" else "is skipped"
+    return [f"{rows} only some of the rewards (missing: {counts}); a missing one {what}"]
+
+
 def unused_outcomes(groups: Groups) -> Sequence[str]:
     """Warn of texts of --map that no row has."""
     texts = ", ".join(map(repr, groups.columns.unused))
@@ -453,6 +472,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     broken_lines,
     empty_records,
     several_draws,
+    missing_components,
     nothing_left,
     unused_outcomes,
 )

@@ -58,7 +58,11 @@ def values_of(record: Mapping[str, Any], name: str) -> Iterator[Any]:
 
 
 def reward_names(schema: Schema, sample: Sample) -> tuple[str, ...]:
-    """The reward columns of a schema that has no fixed names for them."""
+    """The reward columns of a schema that has no fixed names for them.
+
+    Trainers write the prompt, the response, the rewards and then the advantage. In files that still have this order,
+    what follows was added later, by this tool for example, and is no reward.
+    """
     rule = schema.rewards
     if rule is None:
         return schema.reward
@@ -72,4 +76,9 @@ def reward_names(schema: Schema, sample: Sample) -> tuple[str, ...]:
     if rule.named:
         return tuple(name for name in fitting if re.search(rule.named, name))
     values = {name: [record[name] for record in sample.records if record.get(name) is not None] for name in fitting}
-    return tuple(name for name in fitting if values[name] and all(map(SHAPES[rule.shape], values[name])))
+    found = [name for name in fitting if values[name] and all(map(SHAPES[rule.shape], values[name]))]
+    at = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    end = at.get(schema.advantage, len(at))
+    if any(at.get(name, -1) > end for name in (schema.prompt, schema.response, *schema.group)):
+        end = len(at)
+    return tuple(name for name in found if at[name] < end) or tuple(found)

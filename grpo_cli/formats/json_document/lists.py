@@ -6,6 +6,7 @@ The format of the file reads the records; here their lists become rows, and new 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, NamedTuple
@@ -151,7 +152,10 @@ class Lists(Format):
     def rows(
         self, source: Input, index: _Records | None, numbers: Ints, columns: Sequence[str], *, as_json: bool
     ) -> Iterator[pl.DataFrame]:
-        """Some columns of single rollouts: lists with an item per rollout are split, all else is repeated."""
+        """Some columns of single rollouts: lists with an item per rollout are split, all else is repeated.
+
+        A list of another length in a column that is split says nothing of its rollouts: they have no value.
+        """
         known = self._known(source, index)
         sizes = known.sizes
         apart = self._apart(source, known, columns)
@@ -176,13 +180,18 @@ class Lists(Format):
             yield cells.frame_of_rows(list(zip(*found, strict=True)), columns, as_json=as_json)
 
     def _apart(self, source: Input, known: _Records, columns: Sequence[str]) -> set[str]:
-        """The columns with an item per rollout in every record: in a single record this may be chance."""
-        apart, done, sizes = {*columns}, 0, known.sizes
+        """The columns with an item per rollout in at least half of the records: in a few of them this may be chance."""
+        fitting, filled, done, sizes = Counter[str](), Counter[str](), 0, known.sizes
         for frame in self.base.rows(source, known.base, np.arange(len(sizes)), columns, as_json=True):
             here = sizes[done : done + len(frame)].tolist()
             done += len(frame)
-            apart = {name for name in apart if all(map(_is_item_each, frame[name], here))}
-        return apart
+            for name in columns:
+                fits = [
+                    _is_item_each(text, size) for text, size in zip(frame[name], here, strict=True) if text is not None
+                ]
+                fitting[name] += sum(fits)
+                filled[name] += len(fits)
+        return {name for name in columns if 2 * fitting[name] >= filled[name]}
 
     def weave(self, source: Input, index: _Records | None, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Put the new columns into the records as lists."""
@@ -255,15 +264,15 @@ def _whole_records(source: Input, take: Ints, sizes: Ints) -> Ints:
     return records
 
 
-def _is_item_each(text: str | None, size: int) -> bool:
-    """Whether the JSON text of a record's cell is a list with an item per rollout, or null."""
-    is_list = text is not None and text.startswith("[")
-    return text is None or (is_list and _has_one_each([json.loads(item) for item in items_of(text)], size))
+def _is_item_each(text: str, size: int) -> bool:
+    """Whether the JSON text of a record's cell is a list with an item per rollout."""
+    return text.startswith("[") and _has_one_each([json.loads(item) for item in items_of(text)], size)
 
 
 def _items(text: str | None, size: int) -> Sequence[str | None]:
-    """The JSON texts of the items of a record's list, one per rollout."""
-    return [None] * size if text is None else [None if item == "null" else item for item in items_of(text)]
+    """The JSON texts of the items of a record's list, one per rollout; all None if it has another number of items."""
+    items = items_of(text) if text is not None and text.startswith("[") else []
+    return [None if item == "null" else item for item in items] if len(items) == size else [None] * size
 
 
 def _one_by_one(series: pl.Series, sizes: Ints, record_of: pl.Series) -> pl.Series:

@@ -106,6 +106,13 @@ def test_rows_that_only_one_plan_gives_a_number_are_counted_and_said(tmp_path: P
     assert "4 rows have an advantage in only one" in shown
 
 
+def test_the_reward_that_is_shown_is_that_of_the_plan(tmp_path: Path) -> None:
+    rows = [{"prompt_id": "a", "acc": at, "fmt": 0.5 * at} for at in (0, 1)]
+    source = write(tmp_path / "x.jsonl", rows)
+    (one,) = facts(source, "--reward", "acc", "--reward", "fmt", "--method", "grpo", "--method", "rloo")["differences"]
+    assert {row["reward"] for row in one["largest"]} == {0.0, 1.5}
+
+
 def test_all_columns_are_woven_in(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     done = run(str(source), "--preset", "trl-grpo", "--method", "rloo", "--write", "-o", str(out))

@@ -246,3 +246,25 @@ def test_every_step_like_name_that_tells_draws_apart_stops_with_the_key_that_cur
     with pytest.raises(DataError, match=f"--group prompt_id,{name} if ids restart"):
         warnings_of(tmp_path, keys, {name: rounds})
     assert not warnings_of(tmp_path, keys, {name: rounds}, group=["prompt_id", name])
+
+
+# --- several rewards ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        ({}, ["2 rows have only some of the rewards (missing: acc in 1, fmt in 1); a missing one is skipped"]),
+        ({"component_missing": "zero"}, ["2 rows have only some of the rewards (missing: acc in 1, fmt in 1); a missing one counts as 0"]),
+        ({"component_missing": "propagate"}, []),
+    ],
+    ids=["skip", "zero", "propagate"],
+)  # fmt: skip
+def test_rows_with_some_of_several_rewards_are_counted(
+    options: dict[str, Any], warned: list[str], tmp_path: Path
+) -> None:
+    """A row without any is not one of them: it is refused or left out."""
+    rewards = {"acc": [0.0, 1.0, None, None], "fmt": [0.5, None, 1.0, None]}
+    rows = [{"prompt_id": "a", "acc": acc, "fmt": fmt} for acc, fmt in zip(*rewards.values(), strict=True)]
+    done = look(write(tmp_path / "x.jsonl", rows), reward=["acc", "fmt"], missing="exclude", **options)
+    assert [text for text in done.facts["warnings"] if "rewards" in text] == warned

@@ -20,7 +20,9 @@ from grpo_cli.formats.json_document.walk import put, rows_of, steps, woven
 from grpo_cli.formats.registry import FORMATS, listed, nested, of
 from grpo_cli.values.cells import Field
 from grpo_cli.write.verify import verify
+from tests.support.command import adv
 from tests.support.jobs import compute, look, write
+from tests.support.jobs import rows_of as rows_of_file
 from tests.support.weaving import in_memory, inserting
 
 ROWS = [{"prompt_id": i // 2, "reward": i % 2} for i in range(6)]
@@ -250,6 +252,15 @@ def test_lists_of_other_lengths_are_refused_with_their_line(tmp_path: Path) -> N
     path = write(tmp_path / "w.jsonl", rows)
     with pytest.raises(DataError, match=r"w\.jsonl:1: rewards has 2 values, rewards or acc 3"):
         look(path, reward=["rewards", "acc"])
+
+
+def test_a_list_of_another_length_takes_no_text_from_the_other_records(tmp_path: Path) -> None:
+    """Where most records have an item per rollout, a record that does not has no texts, and is counted as left out."""
+    rows = [{"prompt": f"p{at}", "responses": ["a", "b"], "rewards": [1, 0]} for at in range(3)]
+    path = write(tmp_path / "w.jsonl", [*rows, {"prompt": "odd", "responses": ["a", "b", "c"], "rewards": [1, 0]}])
+    done = adv("export", path.name, "--to", "pairs", "-o", "out.jsonl", cwd=tmp_path)
+    assert [(row["chosen"], row["rejected"]) for row in rows_of_file(tmp_path / "out.jsonl")] == [("a", "b")] * 3
+    assert "2 rows: no prompt or response" in done.out + done.err
 
 
 def test_a_value_that_is_no_number_is_named_by_its_line(tmp_path: Path) -> None:

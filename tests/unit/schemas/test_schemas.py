@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,26 @@ def test_flags_override_what_the_schema_says(tmp_path: Path) -> None:
     assert found.facts["groups"] == 3
     assert found.facts["reward_columns"] == ["acc"]
     assert found.scored.frame[".reward"].to_list() == [1.0] * 6
+
+
+@pytest.mark.parametrize("name", ["trl", "ms-swift"])
+def test_columns_of_this_tool_are_no_rewards_of_a_log_without_reward_names(name: str, tmp_path: Path) -> None:
+    written = WRITERS[name](tmp_path)
+    (tmp_path / "x").mkdir()
+    first = done(written, output=str(tmp_path / "x" / written.path.name), column="mine", facts=True)
+    again = done(replace(written, path=Path(first.facts["outputs"][0])), column="again")
+    assert again.facts["reward_columns"] == first.facts["reward_columns"]
+    assert again.scored.rows[".advantage"].equals(first.scored.rows[".advantage"])
+
+
+def test_where_keys_are_sorted_rewards_may_follow_the_advantage(tmp_path: Path) -> None:
+    rows = [
+        {"accuracy": k / 2, "advantage": 0.5, "completion": "c", "format": 1.0, "prompt": "p", "step": 1}
+        for k in (0, 1)
+    ]
+    pl.DataFrame(rows).write_parquet(tmp_path / "completions_00001.parquet")
+    found = compute(tmp_path / "completions_00001.parquet", dry_run=True, column="mine")
+    assert found.facts["reward_columns"] == ["accuracy", "format"]
 
 
 def test_schema_none_reads_plain_columns(tmp_path: Path) -> None:
