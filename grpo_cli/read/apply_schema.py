@@ -14,7 +14,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import registry
 from grpo_cli.read.derived_columns import FILE, OWN
 from grpo_cli.read.detect_schema import with_schema
-from grpo_cli.read.known_names import REWARD_TIERS
+from grpo_cli.read.known_names import RESPONSES, REWARD_TIERS
 from grpo_cli.read.tables import Binding, FileTable, FrameTable, OverTables, Table
 from grpo_cli.schemas.sample import reward_names, values_of
 from grpo_cli.schemas.table import LISTED, NESTED, NONE, SHAPES, Schema, Unscorable
@@ -111,7 +111,13 @@ def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
     if not any((counts > 1).any() for counts in lengths):
         return None
     title = f"records with lists of rewards in {' and '.join(names)}"
-    return Schema(name="lists", title=title, tool="", layout="wide", source="", group=(PARENT,), reward=tuple(names))
+    response = next((text for text in RESPONSES if any(isinstance(row.get(text), str) for row in sample.records)), "")
+    lists_of_texts = any(isinstance(row.get(name), list) for row in sample.records for name in row if name not in names)
+    note = f"each record has one {response}: if its rewards are parts of one reward, write each part to its own column"
+    return Schema(
+        name="lists", title=title, tool="", layout="wide", source="", group=(PARENT,), reward=tuple(names),
+        note=note if response and not lists_of_texts else "",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

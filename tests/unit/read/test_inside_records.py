@@ -447,3 +447,13 @@ def test_a_number_is_mapped_however_it_is_written(suffix: str, words: str, tmp_p
     path = tmp_path / f"in.{suffix}"
     {"jsonl": frame.write_ndjson, "csv": frame.write_csv, "parquet": frame.write_parquet}[suffix](path)  # type: ignore[operator]
     assert look(path, map=words).scored.rows[".reward"].to_list() == [5, -1, 2, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("more", "noted"), [({"completion": "u"}, True), ({"completions": ["u", "v"]}, False), ({}, False)], ids=str
+)
+def test_several_rewards_beside_one_completion_may_be_parts_of_one(
+    more: dict[str, Any], *, noted: bool, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "x.jsonl", [{"prompt_id": "a", "rewards": [1.0, 0.5], **more}] * 2)
+    assert any("write each part to its own column" in note for note in look(path).facts["notes"]) == noted
