@@ -26,12 +26,10 @@ from grpo_cli.errors import DataError
 GROUP: Final = "group"
 BATCH: Final = "batch"
 ROLLOUT: Final = "rollout"
-FARTHEST: Final = (
-    1e150  # from 0 that rewards may lie: the squares of larger ones overflow, and give 0 or NaN in silence
-)
-FEW_ROWS: Final = (
-    4_096  # facts that wait are computed on every one of so few rows: a query costs more than the arithmetic
-)
+# The largest absolute reward: the squares of larger ones overflow and silently give 0 or NaN.
+FARTHEST: Final = 1e150
+# With at most this many rows, pending facts are computed on each row: a query costs more than the arithmetic.
+FEW_ROWS: Final = 4_096
 _ROW_BY_ROW: Final[dict[bytes, bool]] = {}  # expressions that were asked about; most plans are made of the same ones
 
 

@@ -94,7 +94,7 @@ def _of_columns(values: Matrix) -> _Quantities:
     """The quantities of groups of one size: each is a column, and numpy adds the rows of a matrix one by one."""
     with _quiet():
         values = np.array(values, order="C")
-        low, high = values.min(axis=0) + 0.0, values.max(axis=0) + 0.0  # of 0.0 and -0.0 the first one was kept
+        low, high = values.min(axis=0) + 0.0, values.max(axis=0) + 0.0  # + 0.0 turns -0.0 into 0.0
         values -= low
         mean_d = values.sum(axis=0) / len(values)
         values -= mean_d

@@ -33,13 +33,13 @@ from grpo_cli.engine.plan_parts import (
 from grpo_cli.errors import UnknownName, UsageError
 
 OTHERS: Final = "default"  # the name of the plan of values that have none of their own, see --plan-by
-_READ_BY: Final = {  # of a weight
+_READ_BY: Final = {  # the fields that each weight reads
     "peak": {"solved", "peak", "sharpness"},
     "pass-at-k": {"solved", "k"},
     "hard": {"temperature"},
 }
 _OVER_BATCH: Final = {"std", "hard"}  # weights that look at all groups of a batch
-_SPREAD: Final = frozenset({"ddof", "inside", "floor", "epsilon"})  # of a divisor or a whitening
+_SPREAD: Final = frozenset({"ddof", "inside", "floor", "epsilon"})  # the fields of a divisor or a whitening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

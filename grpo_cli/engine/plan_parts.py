@@ -12,8 +12,8 @@ from typing import ClassVar, Final, Literal
 from grpo_cli.errors import UsageError
 
 Level = Literal["none", "group", "batch", "constant"]
-# How rows of one rollout count, where a plan does not need to know of rollouts: once if their rewards are equal; by one
-# of them or their mean; each; or no rollouts are looked for.
+# How the rows of a rollout count if the plan does not decide it: once if their rewards are equal, by the first, the last
+# or their mean, or each; with "none" no rollouts are looked for.
 Counting = Literal["once", "first", "last", "mean", "each", "none"]
 
 

@@ -39,7 +39,7 @@ OF_ROWS: Final = (".advantage", ".status", ".kept", ".scorable", ".reward")
 OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".zero_variance")
 NULL: Final = pl.lit(None, dtype=pl.Float64)
 NAN: Final = float("nan")
-SD_ALONE: Final = {"zero": 0.0, "one": 1.0, "nan": NAN}  # of a singleton
+SD_ALONE: Final = {"zero": 0.0, "one": 1.0, "nan": NAN}  # the std of a singleton
 MOST: Final = sys.float_info.max
 ROUNDING: Final = 8 * sys.float_info.epsilon
 NO_SPREAD: Final = 1e-8  # a std, or a mean, that a weight takes for 0

@@ -33,7 +33,7 @@ Suffixes = Mapping[str, bool]  # the suffixes that are read, and whether such fi
 # Files that Hugging Face writes beside the files of a data set, and caches of derived data sets.
 _NOTES: Final = re.compile(r"dataset_(info|infos|dict)\.json")
 STATE: Final = "state.json"  # names the files of a saved data set
-_SPLITS: Final = "dataset_dict.json"  # and the folders of several
+_SPLITS: Final = "dataset_dict.json"  # names the folders of several saved data sets
 _BESIDE_ARROW: Final = re.compile(r"state\.json|cache-.*\.arrow|tmp[^.]*")
 _OWN_OUTPUTS: Final = (".advantages.", ".selected.", ".added.")
 _BLOCK: Final = 1 << 20  # bytes to read from a pipe at once

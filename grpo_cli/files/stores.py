@@ -42,8 +42,8 @@ from grpo_cli.files.inputs import pinned as pinned_file
 WRITABLE: Final = ("s3", "gs", "az")
 SCHEMES: Final = (*WRITABLE, "http", "https", "hf")
 _URL: Final = re.compile(rf"({'|'.join(SCHEMES)})://")
-_LEAST: Final = 1 << 16  # bytes of a request,
-_MOST: Final = 1 << 23  # and of a request when an object is read sequentially
+_LEAST: Final = 1 << 16  # fewest bytes of a request
+_MOST: Final = 1 << 23  # most bytes of a request, when an object is read sequentially
 # Bytes of a part of an upload; twice as many after every thousand of the 10,000 that are allowed.
 _PART: Final = 1 << 24
 _MANY: Final = 1000
@@ -51,9 +51,9 @@ _LEAST_COPY: Final = 5 << 20  # the smallest part that S3 accepts, except for th
 _MOST_COPY: Final = 5 << 30
 # Bytes of an object that is sent in a single request, which can be made to replace nothing.
 _MOST_AT_ONCE: Final = 320 << 20
-_MOST_PAGES: Final = 2000  # of a listing of the hub, each with a thousand files,
-_MOST_LISTED: Final = 64 << 20  # bytes of a page,
-_LISTING: Final = 600  # and seconds for all pages
+_MOST_PAGES: Final = 2000  # most pages of a hub listing, each with a thousand files
+_MOST_LISTED: Final = 64 << 20  # most bytes of a page
+_LISTING: Final = 600  # most seconds for all pages
 _RETRY: Final[Any] = {"max_retries": 5, "retry_timeout": timedelta(minutes=2)}
 _CLIENT: Final[Any] = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(minutes=2)}
 # Errors that obstore raises itself.

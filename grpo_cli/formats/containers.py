@@ -36,13 +36,13 @@ _METHODS: Final = {
 }  # others may need gigabytes at their first byte
 # The unpacked size may be this many times the file: more than any log or dump needs, far less than a bomb.
 _TIMES: Final = 200
-_OF_LIST: Final = 64  # bytes that Python needs for a list or an object,
-_OF_ITEM: Final = 40  # and for each of its items
-_TRIES: Final = 3  # to copy a database between two commits of its writer
-_PAUSE: Final = 0.1  # seconds between them
+_OF_LIST: Final = 64  # bytes that Python needs for a list or an object
+_OF_ITEM: Final = 40  # bytes that Python needs for each of its items
+_TRIES: Final = 3  # attempts to copy a database between two commits of its writer
+_PAUSE: Final = 0.1  # seconds between these attempts
 _LAST: Final = 22 + 65_535  # bytes of the end of a zip, with the longest comment
-_COUNT: Final = struct.Struct("<10xH")  # the number of members in it,
-_MANY: Final = 65_535  # or this, if the number is stored elsewhere
+_COUNT: Final = struct.Struct("<10xH")  # the number of members, in the last record of a zip
+_MANY: Final = 65_535  # this number of members means that the real one is stored elsewhere
 _UTF8: Final = 0x800  # the flag of a name in this encoding
 _HEADER: Final = struct.Struct("<26xHH")  # before the bytes of a member: the lengths of its name and of its extra field
 _CONVERT: Final = "convert it first: inspect log convert --to json"

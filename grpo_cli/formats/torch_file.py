@@ -249,7 +249,7 @@ class _Sizes:
 
     def __init__(self, left: int) -> None:
         self._left = left
-        self._known = dict[int, int]()  # of the lists in the file, which may be in many places
+        self._known = dict[int, int]()  # sizes of lists already measured: the same list may occur in many places
 
     def of(self, value: Any) -> int:
         """The size of a value, whose lists stay where they are."""

@@ -98,7 +98,7 @@ def empty_keys(groups: Groups) -> None:
     prompts = [name for name in rule.key if name.partition(".")[0] in PROMPT_TEXTS]
     if rule.key_is_named or not prompts or groups.by_key.size == columns.height:
         return
-    first = groups.by_key.first  # in most files the first key is not empty, and settles it
+    first = groups.by_key.first  # usually the first key is not empty, and settles it
     texts = (canonical(columns.values[name].gather(rows)) for rows in (first.head(1), first) for name in prompts)
     if all(is_empty(text) for column in texts for text in column):
         wrong = f"{', '.join(prompts)} is empty in all {columns.height:,} rows: nothing tells prompts apart"

@@ -47,7 +47,7 @@ class Rule:
     """
 
     key: tuple[str, ...] = ()  # columns; without a key all rows of a file are one group, which is cut into blocks
-    key_is_named: bool = True  # by a flag; otherwise suspicious groups stop the run
+    key_is_named: bool = True  # a flag names the key; otherwise suspicious groups stop the run
     within: str | None = None  # where the key is unique; None: not given
     size: int | None = None  # rows of the blocks that each key is cut into
     partial: Literal["error", "keep", "drop"] = "error"  # what to do with a shorter last block
@@ -78,7 +78,7 @@ class Rule:
 class ForChecks(NamedTuple):
     """Columns that are read only for the checks, where the files have them."""
 
-    steps: Sequence[str]  # of training or sampling: a key that occurs in several of them may be several groups
+    steps: Sequence[str]  # training or sampling steps: a key that occurs in several of them may be several groups
     sample: str  # the number of a sample in its group: repeated if rows were written twice; "" if there is none
     ids: Sequence[str]  # candidates for the key where only a text was found by name
     rollouts: Sequence[str]  # rollout ids that neither a flag nor the schema names: several rows may be one rollout
@@ -96,10 +96,10 @@ class Request:
     """What is read: the columns that flags, the schema or their names select, and the grouping rule."""
 
     plan: Plan
-    flags: Binding  # as given
+    flags: Binding  # the flags as given
     filled: Filled  # the flags, completed by the schema
     names: Sequence[str]  # all column names
-    rule: Rule  # with the columns of the key
+    rule: Rule  # includes the columns of the key
     rewards: tuple[str, ...]
     roles: Mapping[str, str]  # the column of each extra quantity
     for_checks: ForChecks

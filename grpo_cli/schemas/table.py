@@ -86,8 +86,8 @@ class Derived:
     otherwise: str | None = None  # the value if the expression does not match
     total: bool = False  # the sum of a list of numbers
     count: bool = False  # the length of a list
-    value: str = ""  # for an object or list of objects: the sum of this field over them,
-    weight: str = ""  # each times this field
+    value: str = ""  # in an object or a list of objects: the field that is summed
+    weight: str = ""  # the field that each summed value is multiplied by
     single: bool = False  # only one part is allowed
 
     @classmethod

@@ -17,10 +17,10 @@ from grpo_cli.values.key_text import cut
 from grpo_cli.values.key_text import plain as plain_text
 
 GROUPS: Final = 500  # groups in a report
-ROWS: Final = 16  # rows of each
+ROWS: Final = 16  # rows of each group
 TEXT: Final = 1_200_000  # characters of all texts of a report
-LONGEST: Final = 2000  # characters of each text, at most
-SHORTEST: Final = 60  # and at least
+LONGEST: Final = 2000  # most characters of each text
+SHORTEST: Final = 60  # fewest characters of each text
 LABEL: Final = 120  # characters of a key in the table
 KEYS: Final = 300_000  # characters of all keys that the search of a report covers
 

@@ -24,8 +24,8 @@ from grpo_cli.values.slices import Ints, between
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 _LF, _CR, _QUOTE = b'\n\r"'
-_PIECES: Final = 8  # of a block for the exact reader, if quotes are unusual
-_STEP: Final = 1 << 18  # bytes in which marks are searched: a mask of a whole block would be new memory each time
+_PIECES: Final = 8  # pieces that a block is cut into for the exact reader, if quotes are unusual
+_STEP: Final = 1 << 18  # bytes searched for marks at once: a mask of a whole block would be new memory each time
 
 
 class Unsure(Exception):

@@ -36,7 +36,7 @@ _SAMPLE: Final = 20
 _FIRST: Final = 512  # rollouts in lines that are cheap to read
 _AGAIN: Final = 8 << 20  # bytes of a document that may be parsed again
 _TEXTS: Final = 256  # rollouts whose texts are taken at once
-_PIECES: Final = 64  # of text that are written at once: each write has a cost, and a piece may be long
+_PIECES: Final = 64  # pieces of text that are written at once: each write has a cost, and a piece may be long
 _HEAD: Final = 200  # lines that are searched for the names of the columns
 
 
@@ -48,7 +48,7 @@ class _Text:
     mark: bytes
     line: int
     rows: Sequence[Rollout]
-    lists: int  # in which rollouts could be
+    lists: int  # number of lists that could hold rollouts
     empty: int  # records without rollouts
 
 

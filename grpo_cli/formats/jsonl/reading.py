@@ -41,7 +41,7 @@ ColumnPart = pl.Series | DataError  # a value of another type is an error only i
 PIECE: Final = 256 << 10  # bytes for the exact reader, if polars refuses a block
 _FIRST, _EVERY = 8, 1_000  # rows of a block that Python parses as well
 _FIRST_BYTES: Final = 32 << 10
-_MOST_STEPS: Final = 6  # of a dotted path: each further step doubles the ways to it
+_MOST_STEPS: Final = 6  # most steps of a dotted path: each further step doubles the ways to read it
 _FAR: Final = 1 << 32
 
 

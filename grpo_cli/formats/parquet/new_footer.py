@@ -16,7 +16,7 @@ from grpo_cli.formats.parquet import footer, thrift
 from grpo_cli.formats.parquet.footer import Column, Footer, Unspliceable
 from grpo_cli.formats.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, ThriftField
 
-_KEY, _VALUE = 1, 2  # of KeyValue
+_KEY, _VALUE = 1, 2  # field numbers of a Thrift KeyValue
 _ARROW: Final = "ARROW:schema"
 
 
@@ -154,7 +154,7 @@ def huggingface(value: bytes, change: Change) -> bytes:
 
 
 def _feature(field: pa.Field) -> dict[str, Any]:
-    if _is_list(field):  # by the name that releases before and after 4.0 read
+    if _is_list(field):  # releases before and after 4.0 read this name
         return {"feature": _feature(field.type.value_field), "_type": "Sequence"}
     return {"dtype": _kind(field).hf, "_type": "Value"}
 

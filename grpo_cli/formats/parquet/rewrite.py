@@ -20,9 +20,9 @@ from grpo_cli.formats.parquet.column_chunks import codec, leaf_paths
 from grpo_cli.parallel import one_ahead
 
 _MOST_AT_ONCE: Final = 1 << 16
-_MOST_BYTES: Final = 1 << 26  # of a row group whose rows are long
+_MOST_BYTES: Final = 1 << 26  # most bytes of a row group, if its rows are long
 _BATCH: Final = 1 << 22  # bytes that are read at a time
-_FEWEST: Final = 1024  # rows
+_FEWEST: Final = 1024  # fewest rows of a row group
 _BUFFER: Final = 1 << 20
 
 
