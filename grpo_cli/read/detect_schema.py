@@ -9,17 +9,15 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from grpo_cli.errors import DataError, NoRewards, UsageError
 from grpo_cli.files.stores import pinned
 from grpo_cli.formats import registry
+from grpo_cli.formats.interface import Format
+from grpo_cli.read.tables import FileTable, FrameTable, OverTables
 from grpo_cli.schemas.sample import Sample, misfit, reward_names
 from grpo_cli.schemas.table import LISTED, LONG, NESTED, NONE, REFUSED, Schema, schema, schemas
-
-if TYPE_CHECKING:
-    from grpo_cli.formats.interface import Format
-    from grpo_cli.read.tables import FileTable, FrameTable, OverTables
 
 _NEAR: Final = 3  # near matches in a message
 _SPEAKING: Final = 2  # matching columns from which a message names a schema

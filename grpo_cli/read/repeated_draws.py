@@ -10,16 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, gcd, lgamma, log
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
+from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import Coded, blocks, encode, parts_of_each, sizes, spanning
 from grpo_cli.read.known_names import JUDGES, ROLLOUT_IDS, SAMPLE_IDS
-
-if TYPE_CHECKING:
-    from grpo_cli.read.columns import Columns
 
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 Numbering = Literal["rollout", "sample", "judge"]  # what a column numbers; `sample` restarts in each group

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import polars as pl
@@ -18,15 +18,13 @@ from grpo_cli.engine.group_stats import Mask, group_extremes
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.errors import DataError
+from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import Coded, encode, parts_of_each
+from grpo_cli.read.groups import Groups
 from grpo_cli.read.known_names import ROLLOUT_NUMBER
 from grpo_cli.schemas.table import words
 from grpo_cli.values.cells import canonical
 from grpo_cli.values.paths import PARENT
-
-if TYPE_CHECKING:
-    from grpo_cli.read.columns import Columns
-    from grpo_cli.read.groups import Groups
 
 SHOWN: Final = 3
 # Which reward of its rows a rollout counts with; not set where every row counts.

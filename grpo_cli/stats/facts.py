@@ -206,7 +206,7 @@ class Tally:
     extremes: RewardRange = (None, None)  # range of the rewards that enter the estimator
     reward: Numbers = field(default_factory=Numbers)  # only filled for a stream; a whole input has a distribution
     advantage: Numbers = field(default_factory=Numbers)
-    skipped: dict[str, dict[str, Any]] = field(default_factory=dict)  # includes groups that the plan keeps
+    skipped: dict[str, dict[str, Any]] = field(default_factory=dict)  # by reason; includes groups that are kept
     reading: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
