@@ -67,7 +67,7 @@ def frame_with_schema(table: FrameTable, choice: str | None) -> FrameTable:
     if choice == NONE:
         return table
     if choice is None:
-        found = _schema_of(table, [one for one in _known() if one.layout == LONG])
+        found = _schema_of(table, [known for known in _known() if known.layout == LONG])
     else:
         found = schema(choice)
         if found.layout != LONG:
@@ -97,13 +97,13 @@ def _schema_of(table: FileTable | FrameTable, known: Sequence[Schema]) -> Schema
     if not _likely(known, table.columns()):
         return None
     sample = table.sample()
-    return _best([_match(one, sample) for one in _likely(known, sample.names)], table.name)
+    return _best([_match(likely, sample) for likely in _likely(known, sample.names)], table.name)
 
 
 def _likely(known: Iterable[Schema], names: Collection[str]) -> list[Schema]:
     """The schemas whose top-level names all exist: for most tables there are none."""
     here = {*names}
-    return [one for one in known if _heads(tuple(one.fields)) <= here]
+    return [candidate for candidate in known if _heads(tuple(candidate.fields)) <= here]
 
 
 @cache
@@ -158,7 +158,7 @@ def explained(name: str) -> dict[str, Any]:
     source = registry.as_text(pinned(name))
     known = registry.of(source)
     sample = Sample.of(source, known, known.columns(source))
-    candidates = [_match(one, sample) for one in schemas().values()]  # a listing may import packages
+    candidates = [_match(candidate, sample) for candidate in schemas().values()]  # a listing may import packages
     fitting = sorted((match for match in candidates if not match.against), key=lambda match: -match.score)
     best = _best(candidates, name)
     return {

@@ -201,7 +201,9 @@ def united(parts: Mapping[str, Request], by: str) -> Request:
     for field_ in (field_ for request in parts.values() for field_ in request.fields):
         if kinds.setdefault(field_.name, field_.kind) == "key":
             kinds[field_.name] = field_.kind
-    for_all = set.intersection(*({read.name for read in one.fields} - one.optional for one in parts.values()))
+    for_all = set.intersection(
+        *({read.name for read in request.fields} - request.optional for request in parts.values())
+    )
     return replace(
         next(iter(parts.values())),
         rewards=tuple(dict.fromkeys(name for request in parts.values() for name in request.rewards)),

@@ -142,7 +142,8 @@ def unequal_siblings(groups: Groups) -> None:
     each = [(codes == code).arg_true() for code in several[:SHOWN].tolist()]
     for rows, place in zip(each, columns.places([int(rows[0]) for rows in each]), strict=True):
         values = [
-            " + ".join(f"{one[row]:g}" if one[row] is not None else "null" for one in rewards) for row in rows[:4]
+            " + ".join(f"{reward[row]:g}" if reward[row] is not None else "null" for reward in rewards)
+            for row in rows[:4]
         ]
         shown.append(f"{place}: {', '.join(values)}{', ...' if len(rows) > len(values) else ''}")
     many = "1 rollout has" if len(several) == 1 else f"{len(several):,} rollouts have"

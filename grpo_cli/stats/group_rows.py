@@ -107,16 +107,18 @@ def joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return [[*map(dict(zip(own, line, strict=True)).get, names)] for line in lines]
 
     columns, heads = (
-        list(dict.fromkeys(name for one in tables for name in one[what])) for what in ("columns", "heads")
+        list(dict.fromkeys(name for table in tables for name in table[what])) for what in ("columns", "heads")
     )
     return {
-        "says": "; ".join(one["says"] for one in tables),
+        "says": "; ".join(table["says"] for table in tables),
         "columns": columns,
-        "keys": [key for one in tables for key in one["keys"]],
-        "lines": [line for one in tables for line in aligned(columns, one["columns"], one["lines"])],
+        "keys": [key for table in tables for key in table["keys"]],
+        "lines": [line for table in tables for line in aligned(columns, table["columns"], table["lines"])],
         "heads": heads,
         "rows": [
-            {**group, "lines": aligned(heads, one["heads"], group["lines"])} for one in tables for group in one["rows"]
+            {**group, "lines": aligned(heads, table["heads"], group["lines"])}
+            for table in tables
+            for group in table["rows"]
         ],
     }
 

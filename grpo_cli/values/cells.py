@@ -61,8 +61,8 @@ def as_number(value: object) -> float | None:
                 return math.inf if value > 0 else -math.inf
         case str():
             return _from_text(value)
-        case [one]:
-            return as_number(one)
+        case [item]:
+            return as_number(item)
     raise ValueError(value)
 
 
@@ -414,7 +414,7 @@ def _holds(dtype: Any, is_text: Callable[[pl.DataType], bool]) -> bool:
     if isinstance(dtype, (pl.List, pl.Array)):
         return _holds(dtype.inner, is_text)
     if isinstance(dtype, pl.Struct):
-        return any(_holds(one.dtype, is_text) for one in dtype.fields)
+        return any(_holds(field.dtype, is_text) for field in dtype.fields)
     if isinstance(dtype, pl.Map):
         return dtype.key != pl.String or _holds(dtype.value, is_text)
     return is_text(dtype)

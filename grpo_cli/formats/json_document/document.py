@@ -184,10 +184,12 @@ class Documents(Format):
         while some := list(islice(chosen, _TEXTS)):
             try:
                 if as_json:
-                    found = [[_json_text(document.text, row, *one) for one in wanted] for _, document, row in some]
+                    found = [
+                        [_json_text(document.text, row, *column) for column in wanted] for _, document, row in some
+                    ]
                 else:
                     places = [(partial(self.place, source, at), row) for at, _, row in some]
-                    found = [[_value(row, *one, place) for one in wanted] for place, row in places]
+                    found = [[_value(row, *column, place) for column in wanted] for place, row in places]
                 yield cells.frame_of_rows(found, columns, as_json=as_json)
             except UnicodeEncodeError:
                 raise DataError(f"{source.name}: not UTF-8") from None

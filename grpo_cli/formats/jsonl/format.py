@@ -286,14 +286,14 @@ def _rows_with(data: bytes, braces: Ints, word: bytes) -> np.ndarray:
     """The rows of a block in lower case that have a word, or an escape that may be a part of it."""
     escapes = [rb"\u00%d" % digit for digit in range(2, 8)] if rb"\u00" in data else []
     found = set[int]()
-    for one in (word, *escapes):
-        at = data.find(one)
+    for part in (word, *escapes):
+        at = data.find(part)
         while at >= 0:
             row = int(np.searchsorted(braces, at))
             if row == len(braces):  # there is no row after the last brace
                 break
             found.add(row)
-            at = data.find(one, int(braces[row]))
+            at = data.find(part, int(braces[row]))
     return np.array(sorted(found), np.int64)
 
 
