@@ -12,10 +12,9 @@ import polars as pl
 from grpo_cli.errors import DataError
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.schemas.table import Derived, Schema
-from grpo_cli.values.cells import Field, Kind, as_number, canonical, key_series, number_series
+from grpo_cli.values.cells import Field, Kind, Place, as_number, canonical, key_series, number_series
 from grpo_cli.values.json_text import ABSENT, value_of
 
-Place = Callable[[int], str]
 Scan = Callable[[Sequence[Field]], Scanned]
 
 FILE: Final = "@file"

@@ -25,11 +25,10 @@ from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.weave_text import refuse_height, weave_blocks
 from grpo_cli.parallel import ahead
 from grpo_cli.values import cells
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Field, Place
 from grpo_cli.values.paths import absent
 from grpo_cli.values.slices import Buffer, Ints, filled
 
-Place = Callable[[int], str]
 Columns = Callable[[list[pl.Series], Place], list[pl.Series]]  # converts the texts of some cells
 
 _LF, _CR = b"\n\r"

@@ -18,7 +18,7 @@ piece of at most 256 KB. How polars differs from Python's parser, and how we not
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -30,11 +30,10 @@ from grpo_cli.formats.blocks import BOM, Block, BlockRows
 from grpo_cli.formats.jsonl.lines import last_braces, parsed, rows_at
 from grpo_cli.formats.jsonl.members import has_one_spelling
 from grpo_cli.values import cells
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Field, Place
 from grpo_cli.values.json_text import ABSENT, SMALL, refuse_doubled, value_of
 from grpo_cli.values.slices import Ints
 
-Place = Callable[[int], str]
 Path = tuple[str, ...]
 
 ColumnPart = pl.Series | DataError  # a value of another type is an error only if no later line turns out not to be JSON
