@@ -40,7 +40,7 @@ def each(work: Callable[[pl.Series], T], values: pl.Series) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """How many values of a column are finite, NaN and zero; mean, squared deviations and extremes of the finite ones."""
+    """How many values of a column are finite, NaN and zero; mean, squared deviations and extremes of the finite values."""
 
     count: int = 0
     nan: int = 0

@@ -174,12 +174,12 @@ class Plan:
 
     @property
     def raw_rank(self) -> Rank | None:
-        """The rank penalty whose numerator keeps the raw reward, if there is one."""
+        """The rank penalty whose numerator keeps the raw reward, if any."""
         return next((op for op in self.shape if isinstance(op, Rank) and op.numerator == "raw"), None)
 
     @property
     def flag(self) -> str:
-        """What names its method on the command line, and the weight of its groups if it has one."""
+        """What names its method on the command line, and the weight of its groups, if any."""
         method = f"--expr '{self.params['sql']}'" if self.method == "expression" else f"--method {self.method}"
         weight = (part for part in fields(Weight) if getattr(self.weight, part.name) != part.default)
         return " ".join([method, *(f"--set weight.{part.name}={getattr(self.weight, part.name)}" for part in weight)])

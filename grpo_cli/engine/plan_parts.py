@@ -133,7 +133,7 @@ class Length:
 class Rank:
     """r becomes r * (1 - penalty * rank / n), likely responses (high log-prob) losing most.
 
-    With `numerator = raw` the statistics come from the penalised rewards and the numerator keeps the raw one.
+    With `numerator = raw` the statistics come from the penalised rewards and the numerator keeps the raw reward.
     """
 
     name: ClassVar[str] = "rank"
@@ -198,7 +198,7 @@ class Alone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """Which groups are trained on: constant ones (max == min, or std <= threshold) and small ones.
+    """Which groups are trained on: how constant groups (max == min, or std <= threshold) and small groups are treated.
 
     `statistics`: whether skipped groups still count in the std of the batch. (Whitening sees what is left.)
     """

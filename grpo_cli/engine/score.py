@@ -115,7 +115,7 @@ class Shaped:
         return cls(frames, _quantities(frames, plan, table))
 
     def copy(self) -> Shaped:
-        """The same for a method that may fail: nothing of it is left in this one."""
+        """A copy for a method that may fail: this object stays unchanged."""
         frames = self.frames.copy()
         return Shaped(frames, {name: replace(t, frames=frames) for name, t in self.quantities.items()})
 

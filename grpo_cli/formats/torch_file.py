@@ -31,7 +31,7 @@ _ROWS: Final = ("samples", "episodes", "rollouts", "data")  # keys of the rows o
 _OTHER: Final = "any other pickle runs code when it is opened: write its samples as JSON lines"
 _BROKEN: Final = (*BROKEN, pickle.UnpicklingError, AttributeError, ImportError, IndexError)
 _NUMBER: Final = 24  # bytes of a number as text, with its comma
-_VIEWS: Final = 8  # bytes of tensors for each one of the file: storages are shared, but not by many
+_VIEWS: Final = 8  # most bytes of tensors for each byte of the file: few tensors share a storage
 _LONG: Final = 16  # bytes, or digits in text, of the longest integer
 _OBJECTS: Final = 40  # bytes of lists, tuples and dictionaries for each byte of the pickle: of a row's, up to 38
 

@@ -212,7 +212,7 @@ def _rewards(schema: Schema, table: FileTable | FrameTable) -> tuple[str, ...]:
 
 
 def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: bool) -> tuple[str, ...]:
-    """The existing columns of the key; the last one must exist. A single file needs no file column."""
+    """The existing columns of the key; the last must exist. A single file needs no file column."""
     if schema.blocks and binding.group_size is None:
         cure = "give --group-size N, the number of rollouts of a prompt"
         raise DataError(f"a {schema.title} names no prompt: groups are blocks of rows", cure)
@@ -221,7 +221,7 @@ def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: b
 
 
 def _there(schema: Schema, name: str, names: Collection[str]) -> bool:
-    """Whether the files have a column, or the one that it is derived from."""
+    """Whether the files have a column, or the column it is derived from."""
     derived = schema.derive.get(name)
     source = name if derived is None else derived.source
     return source in OWN or source == PARENT or source in names or source.split(".")[0] in names

@@ -86,7 +86,7 @@ def read_columns(
 def read_requested(tables: Sequence[Table], request: Request, over: OverTables = map) -> Columns:
     """Read the columns of a request; `over` reads each table.
 
-    Step-like columns also separate groups if they first occur late in a file: when the scan finds one, it is read, too.
+    Step-like columns also separate groups if they first occur late in a file: if the scan finds such a column, it is read, too.
     """
     refuse_beyond_memory(tables, len(request.fields))
     try:

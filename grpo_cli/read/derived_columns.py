@@ -73,7 +73,7 @@ class DerivedColumns:
         return as_number(value) if letter is None else letter
 
     def _parts(self, made: Derived, value: Any) -> float | None:
-        """The sum over the parts with a value; None if no part has one."""
+        """The sum over the parts with a value; None if no part has a value."""
         parts: Mapping[Any, Any] = value if isinstance(value, dict) else dict(enumerate(value))
         if made.single and len(parts) > 1:
             names = ", ".join(map(str, parts))

@@ -77,7 +77,7 @@ def frame_with_schema(table: FrameTable, choice: str | None) -> FrameTable:
 
 
 def _known(choice: str | None = None) -> list[Schema]:
-    """The schemas that a file may have: the named one, else all that need no import.
+    """The schemas that a file may have: the named schema, else all that need no import.
 
     They are looked up here, not in a task on another machine, which may have neither the packages nor the files.
     """
@@ -112,7 +112,7 @@ def _heads(fields: tuple[str, ...]) -> frozenset[str]:
 
 
 def _best(candidates: Sequence[Match], name: str) -> Schema | None:
-    """The best match, or None; two equally good ones are an error."""
+    """The best match, or None; a tie is an error."""
     fitting = [match for match in candidates if not match.against]
     if not fitting:
         return None

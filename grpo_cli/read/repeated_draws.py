@@ -63,7 +63,7 @@ class Draws:
     stretches: Counter[int]  # stretches by their number of rows
     first: int  # rows of the first stretch
     last: int  # rows of the last stretch
-    stretches_of_last: int  # stretches in the group of the last one
+    stretches_of_last: int  # stretches in the group of the last stretch
     split: int  # groups with several stretches
     returning: Counter[int]  # the stretches of these groups by their number of rows
     # Runs of rows with one logged baseline, by their length, in groups with several baselines; None if unknown.
@@ -135,7 +135,7 @@ class Draws:
         return size >= _MANY and self._back(size) > 0 and max(self.sizes) != size and not unusual
 
     def _common_divisor(self) -> int:
-        """A common divisor of so many stretches that it is no chance; the last one may have been cut. 0 if there is none."""
+        """A common divisor of too many stretches to be chance; the last stretch may have been cut. 0 if there is none."""
         others = self.stretches - Counter([self.last])
         size = gcd(*others)
         rare = size >= _LEAST and (self.returning.total() - 2) * log(size) >= -log(_RARE)
@@ -180,7 +180,7 @@ def _counter(numbers: Ints) -> Counter[int]:
 
 
 def _whole(counts: Counter[int], last: int) -> Counter[int]:
-    """The counts without the last one if it is smaller than all others: the end of the file may have cut it."""
+    """The counts without the last size if it is smaller than all others: the end of the file may have cut it."""
     others = counts - Counter([last])
     return others if others and last < min(others) else counts
 
@@ -210,7 +210,7 @@ def is_several_rows_a_rollout(coded: Coded, size: int, column: pl.Series, kind: 
 
 
 def size_by_samples(coded: Coded, samples: pl.Series) -> int | None:
-    """The size of a draw, if sample numbers restart inside groups and no block of that size repeats one."""
+    """The size of a draw, if sample numbers restart inside groups and no block of that size repeats a number."""
     pairs = encode([coded.codes, samples], len(samples))
     size = int(parts_of_each(coded, pairs).max())
     if size < _MANY or size >= sizes(coded).max() or samples.null_count():

@@ -66,7 +66,7 @@ class Rule:
 
     @property
     def within_columns(self) -> list[str]:
-        """The column that `within` names, if it names one."""
+        """The column that `within` names, if any."""
         return [] if self.within in {None, "input", "file"} else [str(self.within)]
 
     @property
@@ -109,7 +109,7 @@ class Request:
     warn: bool  # whether suspicious groups are looked for
     by: str = ""  # the column of --plan-by
     value: str = ""  # its value in the rows of this request
-    parts: Mapping[str, Request] = field(default_factory=dict)  # the request of each plan, if this one unites several
+    parts: Mapping[str, Request] = field(default_factory=dict)  # the request of each plan, if several are united here
 
     @property
     def binding(self) -> Binding:
@@ -118,7 +118,7 @@ class Request:
 
     @property
     def schema(self) -> Schema | None:
-        """The schema of the files, if they have one."""
+        """The schema of the files, if any."""
         return self.filled.schema
 
     @property
@@ -305,7 +305,7 @@ def _within(binding: Binding) -> str:
 
 
 def _listed(names: Sequence[str], likely: str) -> str:
-    """The first columns, likely ones before others."""
+    """The first columns, likely columns before others."""
     ordered = sorted(names, key=lambda name: re.search(likely, name, re.IGNORECASE) is None)
     return ", ".join(ordered[:LISTED]) + (", ..." if len(names) > LISTED else "")
 

@@ -77,7 +77,7 @@ SHAPES: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """A column that is derived from another one: a part of its text, the sum of its parts, the length of its list."""
+    """A column derived from another: a part of its text, the sum of its parts, the length of its list."""
 
     name: str
     source: str  # the column; @path is the path of the file
@@ -123,7 +123,7 @@ class RewardNames:
     excluded: tuple[str, ...] = ()
     named_in: str = ""
     first: str = ""  # if this column exists, it is the reward and the others are its parts
-    alone: bool = False  # if there are several, the user has to name one: their sum has no meaning
+    alone: bool = False  # if there are several, the user must choose: their sum has no meaning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -310,7 +310,7 @@ class Tally:
             )
 
     def _zero_variance(self) -> dict[str, Any]:
-        """Groups without a gradient, split by their reward: all best, all worst, or another one.
+        """Groups without a gradient, split by their reward: all best, all worst, or another reward.
 
         Best and worst are 1 and 0 if all rewards lie in 0..1, else the extremes: of the rewards that enter the estimator.
         """

@@ -1,4 +1,4 @@
-"""Groups with their rows: the one that `--show` names, and the table of a report."""
+"""Groups with their rows: the group that `--show` names, and the table of a report."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def blocks(source: Input, handle: BinaryIO, separator: bytes, start: int, size: 
 
 
 def _cuts(data: bytes, separator: bytes, piece: int) -> list[int]:
-    """Where some records end, among them the last complete one."""
+    """Where some records end, including the last complete record."""
     found = np.frombuffer(data, np.uint8)
     quotes = _where(found, _QUOTE) if QUOTE in data else np.zeros(0, np.int64)
     if not _is_usual(found, quotes, separator):

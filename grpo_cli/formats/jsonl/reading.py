@@ -126,7 +126,7 @@ class Reader:
         routes = [_Route.of(field, sample, text) for field in self.fields]
         watched = {path for route in routes for path in route.rivals()}
         watched |= {(name,) for name in self.watched - self.seen - {route.path[0] for route in routes}}
-        # A column that no line has costs polars as much as one that all lines have.
+        # A column missing from all lines costs polars as much as a column in all lines.
         there = watched if watched and _may_hold(data, watched) else ()
         frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, there))
         if frame.height != len(braces):

@@ -73,7 +73,7 @@ def _top_columns(source: Input, handle: BinaryIO, schema: pq.ParquetSchema, name
 
 @dataclass(frozen=True)
 class Parquet(Format):
-    """Parquet: new column chunks after the old ones, whose bytes are copied unchanged."""
+    """Parquet: the old column chunks, copied byte for byte, then the new chunks."""
 
     binary = True
     most_rows: int = _MOST_ROWS

@@ -96,7 +96,7 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
         start = splice.merged.old.start
         copy_start(source, handle, sink, start)
         groups = list[RowGroup]()
-        for data, more in splice.chunks(start):  # written while the next ones are encoded
+        for data, more in splice.chunks(start):  # written while the next chunks are encoded
             sink.write(data)
             groups += more
     body = splice.footer(groups)
