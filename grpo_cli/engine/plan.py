@@ -319,7 +319,7 @@ def _wanted(where: str, value: object) -> bool:
     try:
         return bool(typed(value, bool | None, where))
     except UsageError:
-        cure = f"set its fields one by one, as {where}.FIELD=VALUE, or {where}=none to take it away"
+        cure = f"set its fields one by one, as {where}.FIELD=VALUE, or {where}=none to remove it"
         raise UsageError(f"{where} is an operation, it cannot be {value!r}", cure) from None
 
 

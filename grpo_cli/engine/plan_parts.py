@@ -177,7 +177,7 @@ class Divisor:
         if self.measure == "mad" and (self.level == "batch" or self.of == "others"):
             raise UsageError("the mean absolute deviation is that of a group's own rewards", "use --scale group")
         if self.constant == 0:
-            raise UsageError("divisor.constant cannot be 0", "--scale none divides by nothing")
+            raise UsageError("divisor.constant cannot be 0", "--scale none skips the division")
         for name in ("inside", "floor", "epsilon", "least"):
             if (getattr(self, name) or 0.0) < 0:
                 raise UsageError(f"divisor.{name} cannot be negative", "it keeps the divisor above zero")
@@ -273,7 +273,7 @@ class ByLength:
 
     def __post_init__(self) -> None:
         if self.max <= 0:
-            raise UsageError(f"post.length.max cannot be {self.max:g}", "it is the length that leaves A as it is")
+            raise UsageError(f"post.length.max cannot be {self.max:g}", "it is the length at which A does not change")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,7 +159,7 @@ def _chain(entries: Mapping[str, Any], name: str) -> list[str]:
         if parent not in entries:
             raise UnknownName.among(f"preset that {chain[0]} inherits from", parent, entries)
         if parent in chain:
-            raise UsageError(f"the preset {name} inherits from itself", "break the circle")
+            raise UsageError(f"the preset {name} inherits from itself", "break the cycle")
         chain.insert(0, parent)
     return chain
 

@@ -167,7 +167,7 @@ def find(url: str, suffixes: Suffixes) -> tuple[list[Stored], list[str]]:
     """
     root, key = _split(url)
     if "*" in root:
-        raise UsageError(f"{url}: the name of a bucket has no wildcard", "name one bucket")
+        raise UsageError(f"{url}: a bucket name cannot contain a wildcard", "name one bucket")
     if urlsplit(url).scheme in {"http", "https"}:
         return [Stored.at(url)], []
     magic = _MAGIC.search(key)
@@ -213,8 +213,8 @@ def _saved(root: str, objects: list[Mapping[str, Any]], *, named: bool) -> dict[
     for folder, shards in saved.items():
         for name in shards if named else ():
             if f"{folder}{name}" not in there:
-                wrong = f"{root}/{folder}{name}: no such object, and {STATE} names it"
-                raise DataError(wrong, "was it copied as a whole?")
+                wrong = f"{root}/{folder}{name}: no such object, but {STATE} lists it"
+                raise DataError(wrong, "was the copy complete?")
     return saved
 
 
@@ -319,7 +319,7 @@ def _origin(url: str) -> tuple[str, str]:
     """Scheme and host of a web address."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise UsageError(f"{shown(url)}: not the address of a web server", "HF_ENDPOINT has to begin with https://")
+        raise UsageError(f"{shown(url)}: not the address of a web server", "HF_ENDPOINT must begin with https://")
     return parts.scheme, parts.netloc.lower()
 
 
@@ -481,7 +481,7 @@ def _refusal(name: str, error: Exception) -> DataError | None:
         azure = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
         return DataError(f"{name}: no credentials were found", azure if name.startswith("az") else _GOOGLE)
     reason = re.sub(r"\?\S*", "", text.splitlines()[0] if text else kind)[:160]
-    return DataError(f"{name}: unexpected answer of the store: {reason}", "try again, or check its status")
+    return DataError(f"{name}: unexpected answer from the store: {reason}", "try again, or check its status")
 
 
 # --- writing -------------------------------------------------------------------------------------------------

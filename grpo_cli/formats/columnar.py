@@ -46,7 +46,7 @@ def readable(source: Input, format_name: str) -> Iterator[None]:
         with source.open() as handle:
             reason, cure = registry.other_than(format_name.split(maxsplit=1)[0].lower(), handle.read(_SHOWN))
         reason = reason or (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:160]
-        raise DataError(f"{source.name}: not {format_name} that can be read: {reason}", cure) from error
+        raise DataError(f"{source.name}: not readable as {format_name}: {reason}", cure) from error
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def archive(source: Input, handle: Any, what: str, cure: str) -> zipfile.ZipFile
             why, cure = "the end of the archive is missing", "was its writer stopped?"
         else:
             why = str(error).lower()
-        raise DataError(f"{source.name}: not {what} that can be read: {why}", cure) from None
+        raise DataError(f"{source.name}: not readable as {what}: {why}", cure) from None
     try:
         _refuse_lost_members(handle, found.infolist())
     except BROKEN as error:
@@ -210,7 +210,7 @@ def database(source: Input) -> Iterator[bytes]:
             raise
         except (sqlite3.Error, ValueError, OverflowError, RecursionError) as error:
             cure = "--max-line BYTES reads longer values" if "too big" in str(error) else ""
-            raise DataError(f"{source.name}: not a SQLite database that can be read: {error}", cure) from None
+            raise DataError(f"{source.name}: not readable as a SQLite database: {error}", cure) from None
 
 
 def _copy_database(source: Input, copy: Path) -> None:
@@ -256,7 +256,7 @@ def _database_rows(source: Input, opened: sqlite3.Connection) -> Iterator[bytes]
             return
     if len(tables) != 1:
         listed = ", ".join(tables[:_LISTED]) or "none"
-        raise DataError(f"{source.name}: holds {len(tables)} tables: {listed}", "write the rows of one as JSON lines")
+        raise DataError(f"{source.name}: holds {len(tables)} tables: {listed}", "export one of them as JSON lines")
     quoted = tables[0].replace('"', '""')
     rows = opened.execute(f'SELECT * FROM "{quoted}"')  # noqa: S608 - the name comes from the database, quoted
     columns_there = [column[0] for column in rows.description]

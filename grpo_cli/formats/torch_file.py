@@ -221,7 +221,7 @@ def _refuse_bomb(data: bytes) -> None:
 
 def samples(source: Input) -> Iterator[bytes]:
     """The rows of a dump: a list of dictionaries, by itself or as a member (`samples`), or columns of one length."""
-    with source.open() as handle, archive(source, handle, "a file of torch.save", _OTHER) as found:
+    with source.open() as handle, archive(source, handle, "a torch.save file", _OTHER) as found:
         try:
             members = _Members(found, source.pin.size)
             data = members.read("data.pkl")
@@ -231,7 +231,7 @@ def samples(source: Input) -> Iterator[bytes]:
             cure = "it was not called; save plain dictionaries, lists, numbers, texts and tensors, or write JSON lines"
             raise DataError(f"{source.name}: its pickle would call {refused}, which is not allowed", cure) from None
         except _BROKEN as error:
-            raise DataError(f"{source.name}: not a file of torch.save that can be read: {str(error).lower()}") from None
+            raise DataError(f"{source.name}: not readable as a torch.save file: {str(error).lower()}") from None
     budget, sizes = Budget(source), _Sizes(_VIEWS * source.pin.size)
     try:
         for row in _rows_of(content, sizes):

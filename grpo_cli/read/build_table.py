@@ -163,7 +163,7 @@ def _values(column: pl.Series, parts: Parts) -> tuple[list[str], Codes]:
     coded = encode([column], len(column))
     texts = _texts(column.gather(coded.first))
     if taken := {*parts.together.values()} & {*texts}:
-        wrong = f"{parts.column}: {plain(taken.pop())} is a value, and the name of the part of several values"
+        wrong = f"{parts.column}: {plain(taken.pop())} is both a value and the name of a part with several values"
         raise DataError(wrong, "name the values of that part in another order, or give each a plan")
     numbers: dict[str, int] = {}
     of_code = [numbers.setdefault(parts.of_value(text), len(numbers)) for text in texts]

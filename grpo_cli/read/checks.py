@@ -102,7 +102,7 @@ def empty_keys(groups: Groups) -> None:
     texts = (canonical(columns.values[name].gather(rows)) for rows in (first.head(1), first) for name in prompts)
     if all(is_empty(text) for column in texts for text in column):
         wrong = f"{', '.join(prompts)} is empty in all {columns.height:,} rows: nothing tells prompts apart"
-        cure = "name the column of the prompt's id with --group, or say --group-size N if the samples of a prompt follow each other"
+        cure = "name the column of the prompt's id with --group, or give --group-size N if the samples of a prompt are consecutive"
         raise DataError(wrong, cure, place=columns.place(0))
 
 
@@ -264,7 +264,7 @@ def only_singletons(groups: Groups) -> None:
     if {*group} & {*CONVERSATIONS}:
         raise DataError(
             f"{what}: {', '.join(group)} may hold the responses as well as the prompts",
-            "name the column of the prompt's id with --group, or say --group-size N if the samples of a prompt follow each other",
+            "name the column of the prompt's id with --group, or give --group-size N if the samples of a prompt are consecutive",
         )
     if key_words or {*group} & {*PROMPT_TEXTS}:
         raise DataError(
@@ -274,7 +274,7 @@ def only_singletons(groups: Groups) -> None:
     key = ", ".join(group) or "the block size"
     raise DataError(
         f"{what}: {key} may be an id of the rollout, not of the prompt",
-        "name the prompt's column with --group, or say --singleton zero if there is one sample a prompt",
+        "name the prompt's column with --group, or give --singleton zero if there is one sample per prompt",
     )
 
 
@@ -413,7 +413,7 @@ def nothing_left(groups: Groups) -> None:
     """Refuse a run if every row was dropped because its block was too short."""
     if groups.dropped is not None and groups.dropped.all():
         columns = groups.columns
-        raise DataError(f"{columns.tables[0].name}: no rows", f"{columns.height:,} were dropped as too few for a block")
+        raise DataError(f"{columns.tables[0].name}: no rows", f"{columns.height:,} were dropped: incomplete last block")
 
 
 def unused_outcomes(groups: Groups) -> Sequence[str]:

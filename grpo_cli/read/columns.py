@@ -234,7 +234,7 @@ def _counted(columns: Columns, name: str, outcomes: Mapping[str, float]) -> tupl
             row = (texts == text).arg_max() or 0
             if text.startswith("["):
                 wrong = f"{columns.place(row)}: {name} is the list {text[:SHOWN]}, and --map names texts"
-                cure = f"write a row for each, or objects in a list: --reward '{name}[].outcome'"
+                cure = f"write one row for each, or a list of objects: --reward '{name}[].outcome'"
                 raise DataError(wrong, cure) from None
             wrong = f"{columns.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
             raise DataError(wrong, f"add what it counts as: --map '{text[:SHOWN]}=NUMBER'") from None

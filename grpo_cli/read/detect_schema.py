@@ -72,7 +72,7 @@ def frame_with_schema(table: FrameTable, choice: str | None) -> FrameTable:
         found = schema(choice)
         if found.layout != LONG:
             wrong = f"the records of a {found.title} hold several rollouts, and a frame has one a row"
-            raise UsageError(wrong, "make a row of each, and name the columns: group=..., reward=...")
+            raise UsageError(wrong, "make one row per rollout, and name the columns: group=..., reward=...")
     return replace(table, schema=found)
 
 

@@ -34,7 +34,7 @@ def refuse_beyond_memory(tables: Sequence[Table], columns: int, root: Path = Pat
     """Refuse more rows than fit into the available memory; do nothing if either number is unknown."""
     rows = sum(table.row_count() or 0 for table in tables if isinstance(table, FileTable))
     if rows > MOST:
-        raise DataError(f"{rows:,} rows, and a run takes {MOST:,} at most", WAYS_OUT)
+        raise DataError(f"{rows:,} rows, but a run takes at most {MOST:,}", WAYS_OUT)
     needed = rows * (ROW + COLUMN * max(0, columns - 2))
     available = available_memory(root) if needed else None
     if available is not None and needed > available:

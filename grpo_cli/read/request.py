@@ -271,7 +271,7 @@ def _named_or_found(filled: Filled, names: Sequence[str]) -> tuple[tuple[str, ..
         raise DataError(
             f"no column looks like the reward (columns: {_listed(names, LIKELY_GROUP)}){inside_of_record(filled.tables)}",
             f"name it with --reward NAME{more}{flags_of_likely(filled.tables, group=not keyed, reward=True)}; "
-            f"rows without one have to be scored first{_near(filled.tables)}",
+            f"rows without a reward must be scored first{_near(filled.tables)}",
         )
     missing = {}
     if not group and binding.group_size is not None:
@@ -317,8 +317,8 @@ def _near(tables: Sequence[Table]) -> str:
     if not tables or not isinstance(tables[0], FileTable):
         return ""
     near = " and ".join(f"{match.schema.title} ({', '.join(match.against)})" for match in nearly(tables[0])[:NEAR])
-    is_near = f"; it is nearly a {near}: grpo-adv schemas FILE tells more" if near else ""
-    return is_near or "; grpo-adv schemas FILE tells which known layout a file is near"
+    is_near = f"; it is nearly a {near}: grpo-adv schemas FILE shows more" if near else ""
+    return is_near or "; grpo-adv schemas FILE shows the nearest known layout"
 
 
 def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag: str) -> str | None:

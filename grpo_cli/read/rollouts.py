@@ -149,7 +149,7 @@ def unequal_siblings(groups: Groups) -> None:
     many = "1 rollout has" if len(several) == 1 else f"{len(several):,} rollouts have"
     raise DataError(
         f"{many} rows with unequal rewards ({_shown(groups)}): {'; '.join(shown)}",
-        "--rollout-reward last, first or mean says what a rollout counts with, --rollout none that rows are rollouts",
+        "--rollout-reward last, first or mean chooses the reward of a rollout, --rollout none treats rows as rollouts",
     )
 
 
@@ -192,7 +192,7 @@ def turns_in_order(groups: Groups) -> None:
         row = wrong.arg_max() or 0
         raise DataError(
             f"{columns.place(row)}: {name} is {numbers[row]:g} after {before[row]:g} of the same rollout ({int(wrong.sum()):,} such rows)",
-            "sort the rows of each rollout by their turns, and leave out turns that are there twice",
+            "sort the rows of each rollout by turn, and remove duplicate turns",
         )
 
 
@@ -216,7 +216,7 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
             continue  # the number of a training step, of a group or of a row within it
         if of_group.max() < 2:  # noqa: PLR2004 - nothing to compare: the id of the group
             continue
-        cures = f"--rollout {name} counts each rollout once, --rollout none says that rows are rollouts"
+        cures = f"--rollout {name} counts each rollout once, --rollout none treats rows as rollouts"
         equal = not _vary(rollouts, rewards).any() and _vary(groups.coded, rewards).any()
         if equal and request.binding.rollouts == "once":
             wrong = f"{_in_rows(groups, rollouts)}, if {name} is what its name says:"

@@ -288,4 +288,4 @@ def _check(made: Schema) -> None:
         needs |= {"rows": made.rows} if made.layout == NESTED else {}
     for key, value in needs.items():
         if not value:
-            raise UsageError(f"the schema {made.name} does not say {key!r}", "see grpo_cli/schemas/table.py")
+            raise UsageError(f"the schema {made.name} has no {key!r}", "see grpo_cli/schemas/table.py")

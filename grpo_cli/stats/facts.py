@@ -306,7 +306,7 @@ class Tally:
             yield (
                 f"{groups:,} {have} outside 0..1, counted as the solve rate 0 or 1 by weight.by={plan.weight.by}: "
                 f"bring rewards (now {low:g} to {high:g}) to 0..1 with --reward-shift and --reward-scale, "
-                "or say from which reward a row is solved with --set weight.solved=X"
+                "or set the reward from which a row is solved with --set weight.solved=X"
             )
 
     def _zero_variance(self) -> dict[str, Any]:

@@ -342,6 +342,6 @@ def verdict(facts: Mapping[str, Any]) -> str:
     share = f" ({percent(advantage['moved'] / total)} of the total |A|)" if total else ""
     moved = f"{advantage['moved']:,.0f}" if advantage["moved"] >= LARGE else f"{advantage['moved']:.4g}"
     return (
-        f"{facts['reward']['changed']:,} of {facts['compared']:,} rewards change. Advantages with another sign: {advantage['sign_changes']:,}; groups "
+        f"{facts['reward']['changed']:,} of {facts['compared']:,} rewards change. Advantages that change sign: {advantage['sign_changes']:,}; groups "
         f"that gain a gradient: {groups['gained']['groups']:,}, that lose it: {groups['lost']['groups']:,}. The advantages move by {moved}{share}."
     )

@@ -271,7 +271,7 @@ _ROWS: Final = (
         batch=True,
         order_free=False,
         shift=None,
-        params=(Param(name="floor", type=float, default=0.125, above=0.0, help="the least that a mean counts as"),),
+        params=(Param(name="floor", type=float, default=0.125, above=0.0, help="lower bound of the mean"),),
     ),
     *(
         Estimator(name=name, build=build, centred=False, shift=None, sets=BINARY, params=(ORDER,))
@@ -442,14 +442,14 @@ _ROWS: Final = (
     Estimator(
         name="entropic",
         build=exponential.entropic,
-        params=(Param(name="beta", type=float, default=2.0, help="how much the best rows weigh"),),
+        params=(Param(name="beta", type=float, default=2.0, help="weight of the best rows"),),
     ),
     Estimator(
         name="entropic-adaptive",
         build=exponential.entropic_adaptive,
         params=(
             Param(name="delta", type=float, default=log(2), above=0.0, help="divergence that beta is chosen for"),
-            Param(name="beta_max", type=float, default=1e6, above=0.0, help="beta stops growing here"),
+            Param(name="beta_max", type=float, default=1e6, above=0.0, help="upper bound of beta"),
         ),
     ),
     Estimator(
@@ -465,7 +465,7 @@ _ROWS: Final = (
         scales=ALL,
         linear=True,
         params=(
-            Param(name="level", type=float, default=0.4, above=0.0, most=1.0, help="which quantile is the baseline"),
+            Param(name="level", type=float, default=0.4, above=0.0, most=1.0, help="the quantile used as the baseline"),
         ),
     ),
     Estimator(
@@ -499,7 +499,9 @@ _ROWS: Final = (
                 name="process", type=float, default=1e-5, least=0.0, help="how much the level drifts from row to row"
             ),
             Param(name="noise", type=float, default=1e-2, above=0.0, help="variance of a reward around the level"),
-            Param(name="variance", type=float, default=1.0, above=0.0, help="of the level, before the first row"),
+            Param(
+                name="variance", type=float, default=1.0, above=0.0, help="variance of the level before the first row"
+            ),
             Param(name="epsilon", type=float, default=1e-8, least=0.0, help="added to the root of P"),
         ),
     ),
@@ -630,7 +632,7 @@ _ROWS: Final = (
                 name="count",
                 type=Literal["first", "last", "mean", "each"],
                 default="first",
-                help="what a rollout counts with in the episode part (each: every row)",
+                help="the reward of a rollout in the episode part (each: every row counts)",
                 field="unit.take",
             ),
         ),

@@ -143,7 +143,7 @@ class Delimited(Format):
             for record, raw in records(lines, self.separator, source.name, 0, source.refuse_long_line):
                 if any(b"\r" in cell and not cell.startswith(QUOTE) for cell in raw):
                     raise DataError(
-                        f"{source.name}: the lines end in CR alone", "convert them, for example with tr '\\r' '\\n'"
+                        f"{source.name}: the lines end with a bare CR", "convert them, for example with tr '\\r' '\\n'"
                     )
                 if raw:
                     yield _Header(record, raw, before), handle

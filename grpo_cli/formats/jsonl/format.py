@@ -86,7 +86,7 @@ class Jsonl(Format):
                 seen |= piece.late
             reasons += [part.why for part in found if part.why][:1]
         if reasons:
-            said = "%s: %d of %d blocks were read exactly, the first one since: %s"
+            said = "%s: %d of %d blocks took the exact reader, the first because: %s"
             _LOG.debug(said, source.name, len(reasons), len(index), reasons[0])
         if not sum(block.height for block in index):
             raise DataError(f"{source.name}: no rows")

@@ -197,7 +197,7 @@ def test_a_value_with_the_name_of_a_part_is_not_taken_for_it(tmp_path: Path) -> 
     write(tmp_path / "all.jsonl", rows)
     words = ["compute", "all.jsonl", "--plan-by", "env", "--group", "id", "--plan", "a:", "--plan", "b:with=a"]
     said = refused(*words, "--plan", "default:scale=none", cwd=tmp_path)
-    assert said.startswith("error: env: a + b is a value, and the name of the part of several values;")
+    assert said.startswith("error: env: a + b is both a value and the name of a part with several values;")
 
 
 def test_a_file_of_options_in_the_folder_may_put_values_together(tmp_path: Path) -> None:
