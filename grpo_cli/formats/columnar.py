@@ -129,7 +129,9 @@ def cells_of(
     texts = {}
     for name, series in values.items():
         if "Binary" in str(series.dtype):
-            raise DataError(f"{source.name}: {name} holds bytes, which have no JSON text", "name another column")
+            raise DataError(
+                f"{source.name}: {name} contains bytes, which cannot be written as JSON", "name another column"
+            )
         encoded = pl.select(pl.struct(series.alias("v")).struct.json_encode()).to_series()
         text = encoded.str.strip_prefix('{"v":').str.strip_suffix("}")
         texts[name] = pl.select(pl.when(series.is_not_null() & (text != "null")).then(text)).to_series()

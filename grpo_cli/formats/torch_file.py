@@ -241,7 +241,7 @@ def samples(source: Input) -> Iterator[bytes]:
         raise
     except (TypeError, ValueError, RecursionError) as error:
         wrong = f"{source.name}: holds no list of samples: {str(error).lower()}"
-        raise DataError(wrong, "a row is a dictionary of texts, numbers, lists and tensors") from None
+        raise DataError(wrong, "a row must be a dictionary of texts, numbers, lists and tensors") from None
 
 
 class _Sizes:

@@ -102,7 +102,7 @@ def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
         # A list with one value counts as that value, so it may be among numbers.
         if other is not None and SHAPES["numbers"](lists[0][1]) and len(lists[0][1]) > 1:
             where, value = table.format.place(table.source, other[0]), json.dumps(other[1])[:SHOWN]
-            cure = "the first record has a list of rewards, so each needs one"
+            cure = "the first record has a list of rewards, so every record needs one"
             raise DataError(f"{where}: {name} is {value}, expected a list of numbers", cure)
         if not lists or other is not None:
             return None
@@ -206,7 +206,7 @@ def _rewards(schema: Schema, table: FileTable | FrameTable) -> tuple[str, ...]:
     if schema.rewards is not None and schema.rewards.alone and len(names) > 1:
         several = f"{table.name}: several columns could be the reward of a {schema.title}: {', '.join(names)}"
         raise DataError(
-            several, "choose one with --reward NAME (NAME=-1 where less is better), or name several to add them"
+            several, "choose one with --reward NAME (NAME=-1 if lower is better), or name several to add them"
         )
     return names
 

@@ -227,7 +227,7 @@ def last_blocks(groups: Groups) -> None:
         raise DataError(
             f"{groups.columns.place(int(groups.coded.first[code]))}: the last block has {rows} row{'s' * (rows != 1)}, "
             f"not {groups.rule.size}",
-            "--partial keep or --partial drop says what to do with it",
+            "choose --partial keep or --partial drop",
         )
 
 
@@ -246,7 +246,7 @@ def other_sizes(groups: Groups) -> None:
         raise DataError(
             f"{columns.place(first)}: {columns.label(first)} has {count} {unit}{'' if count == 1 else 's'}, "
             f"not {expected} ({such})",
-            "the sampler may have stopped early; leave out --expect-size to go on",
+            "the sampler may have stopped early; omit --expect-size to continue",
         )
 
 
@@ -288,10 +288,10 @@ def unclear_batch(groups: Groups) -> None:
         cure = "--batch-by {0} normalises each separately, --batch-by input takes all rows as one batch"
         for name in comparable_steps(columns):
             count = columns.values[name].n_unique()
-            raise DataError(f"the plan needs a batch, and the rows have {count} values of {name!r}", cure.format(name))
+            raise DataError(f"the plan needs a batch, but the rows have {count} values of {name!r}", cure.format(name))
         files = len(columns.tables) if columns.rows is None else columns.file.n_unique()
         if files > 1:
-            raise DataError(f"the plan needs a batch, and there are {files} files", cure.format("file"))
+            raise DataError(f"the plan needs a batch, but there are {files} files", cure.format("file"))
 
 
 def divided_groups(groups: Groups) -> None:

@@ -233,11 +233,11 @@ def _counted(columns: Columns, name: str, outcomes: Mapping[str, float]) -> tupl
         except ValueError:
             row = (texts == text).arg_max() or 0
             if text.startswith("["):
-                wrong = f"{columns.place(row)}: {name} is the list {text[:SHOWN]}, and --map names texts"
+                wrong = f"{columns.place(row)}: {name} is the list {text[:SHOWN]}, but --map only maps texts"
                 cure = f"write one row for each, or a list of objects: --reward '{name}[].outcome'"
                 raise DataError(wrong, cure) from None
             wrong = f"{columns.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
-            raise DataError(wrong, f"add what it counts as: --map '{text[:SHOWN]}=NUMBER'") from None
+            raise DataError(wrong, f"add its value: --map '{text[:SHOWN]}=NUMBER'") from None
     return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64).alias(name), used
 
 

@@ -39,7 +39,7 @@ def refuse_beyond_memory(tables: Sequence[Table], columns: int, root: Path = Pat
     available = available_memory(root) if needed else None
     if available is not None and needed > available:
         raise DataError(
-            f"{rows:,} rows take {needed / _GB:.1f} GB of memory at least, and {available / _GB:.1f} GB are available",
+            f"{rows:,} rows take at least {needed / _GB:.1f} GB of memory, but {available / _GB:.1f} GB are available",
             WAYS_OUT,
         )
 
@@ -66,8 +66,8 @@ class Growth:
         if self._available is None or share < SURE or needed <= self._available * (2 - share):
             return
         raise DataError(
-            f"{self._rows:,} rows were read in {share:.0%} of the bytes: all of them would take {needed / _GB:.1f} GB of memory "
-            f"at least, and {self._available / _GB:.1f} GB were available",
+            f"{self._rows:,} rows were read in {share:.0%} of the bytes: all of them would take at least {needed / _GB:.1f} GB of memory, "
+            f"but {self._available / _GB:.1f} GB were available",
             WAYS_OUT,
         )
 

@@ -141,9 +141,11 @@ def _choose(inspection: Inspection, most: int) -> Index:
 
 def _caption(total: int, shown: int) -> str:
     if shown == total:
-        return f"All {total:,} groups. Click a key to read its rows; grpo-adv browse FILES --show KEY has them whole."
+        return (
+            f"All {total:,} groups. Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
+        )
     half = shown // 2
-    return f"{shown:,} of {total:,} groups: the {half:,} with the largest spread, and a sample of the others. Click a key to read its rows; grpo-adv browse FILES --show KEY has them whole."
+    return f"{shown:,} of {total:,} groups: the {half:,} with the largest spread, and a sample of the others. Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
 
 
 def _first_rows(inspection: Inspection, codes: Index) -> list[Index]:

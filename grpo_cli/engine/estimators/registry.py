@@ -67,7 +67,7 @@ class Param:
 ORDER: Final = Param(name="order", type=int, default=16, least=1, help="size of the largest sets, T in the formula")
 OMEGA: Final = Param(name="omega", type=float, default=1.0, help="weight of the step part", field="unit.state_weight")
 LIKELIEST: Final = Param(
-    name="penalty", type=float, default=0.25, help="lost by the likeliest row", field="shape.rank.penalty"
+    name="penalty", type=float, default=0.25, help="reward share lost by the likeliest row", field="shape.rank.penalty"
 )
 
 
@@ -241,7 +241,7 @@ _ROWS: Final = (
         shift=None,
         params=(
             Param(name="epsilon", type=float, default=1e-6, above=0.0, help="added to the mean"),
-            Param(name="baseline", type=float, default=0.0, help="subtracted in the end"),
+            Param(name="baseline", type=float, default=0.0, help="subtracted at the end"),
         ),
     ),
     Estimator(
@@ -252,7 +252,7 @@ _ROWS: Final = (
         shift=None,
         params=(
             Param(name="best", type=float, default=1.0, help="the best possible reward"),
-            Param(name="count", type=int, default=1, least=1, help="how often it is added to each group"),
+            Param(name="count", type=int, default=1, least=1, help="how many times it is added to each group"),
             Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the std"),
         ),
     ),
@@ -448,7 +448,7 @@ _ROWS: Final = (
         name="entropic-adaptive",
         build=exponential.entropic_adaptive,
         params=(
-            Param(name="delta", type=float, default=log(2), above=0.0, help="divergence that beta is chosen for"),
+            Param(name="delta", type=float, default=log(2), above=0.0, help="target divergence, which sets beta"),
             Param(name="beta_max", type=float, default=1e6, above=0.0, help="upper bound of beta"),
         ),
     ),
@@ -656,7 +656,7 @@ _ROWS: Final = (
             OMEGA,
             Param(name="gamma", type=float, default=1.0, help="discount of later turns", field="unit.gamma"),
         ),
-        about="""The outcome against other outcomes of the prompt, plus what a turn still earns against the same turn of others.
+        about="""The outcome against the other outcomes of the prompt, plus the return from each turn on against the same turn of other rollouts.
 
             A = (R - mean R) + omega (G - mean G), G = reward of this turn + gamma G of the next one, means over turns of one number
 

@@ -194,7 +194,7 @@ class Delimited(Format):
                 hint = "a cell that contains the separator needs quotes"
                 if len(raw) < width:
                     whole = ending(record)  # only the last record of a file may lack it
-                    hint = "a row needs every cell, empty ones too" if whole else "is the file cut short?"
+                    hint = "a row needs all its cells, even empty cells" if whole else "is the file cut short?"
                 raise DataError(f"{block.name} row {row + len(ends)}: {len(raw)} cells, the header has {width}", hint)
             for column, found in zip(wanted, texts, strict=True):
                 found.append(text_of(raw[column]) if raw[column] else None)

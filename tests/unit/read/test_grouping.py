@@ -316,7 +316,7 @@ def test_a_key_in_several_draws_stops_with_both_cures(name: str, tmp_path: Path)
     assert f"2 group keys have rows in several values of {name!r} (p, q)" in raised.value.message
     assert groups(path, group=f"prompt_id,{name}") == [0, 0, 1, 1, 2, 2, 3]
     assert groups(path, group_within="input") == [0, 0, 1, 1, 0, 0, 1]
-    with pytest.raises(DataError, match=f"the plan needs a batch, and the rows have 4 values of '{name}'"):
+    with pytest.raises(DataError, match=f"the plan needs a batch, but the rows have 4 values of '{name}'"):
         groups(path, group_within="input", scale="batch")
 
 
