@@ -57,7 +57,7 @@ class Numbers:
 
     @classmethod
     def counted(cls, values: Sequence[float], counts: Sequence[int]) -> Self:
-        """The numbers of a column that has these finite values, in ascending order, so many times each."""
+        """The numbers of a column with these finite values, in ascending order, and how often each occurs."""
         many, weights = np.array(values), np.array(counts)
         count = int(weights.sum())
         if not count:

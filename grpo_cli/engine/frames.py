@@ -121,7 +121,7 @@ class Frames:
         return pl.col(name)
 
     def keep(self, columns: Iterable[pl.Expr]) -> None:
-        """Compute columns of rows, which would wait until they are read and be computed again by each who reads them."""
+        """Compute columns of rows now: left pending, they would be computed again for each reader."""
         names = {name: None for name in (column.meta.output_name() for column in columns) if name in self._later}
         if names:
             self._rows |= self.select(names).to_dict()

@@ -148,7 +148,7 @@ class Shaped:
 
 
 def _before_divisor(plan: Plan) -> Hashable:
-    """All of a plan that its estimator sees beside the shaped rewards: a key."""
+    """Everything in a plan that its estimator sees besides the shaped rewards, as a key."""
     epsilon = plan.divisor.epsilon if plan.method == "expression" else None  # a formula may name it
     return plan.estimator.build, str(plan.params), plan.baseline_level, plan.alone, epsilon
 
@@ -286,7 +286,7 @@ def rewards(frames: Frames, plan: Plan, components: int) -> None:
 
 
 def _unit(frames: Frames, plan: Plan, scorable: pl.Expr, missing: str) -> pl.Expr:
-    """Which row of a rollout stands for it: every row when rows are the unit."""
+    """The row that represents a rollout; every row when rows are the unit."""
     if plan.unit.take == "each":
         return pl.lit(value=True)
     row = pl.int_range(pl.len())

@@ -52,7 +52,7 @@ class Growth:
     """
 
     def __init__(self, size: int, root: Path = Path("/")) -> None:
-        """Start with files of this total size, of which nothing has been read."""
+        """Start with files of this total size, none of it read yet."""
         self._size, self._available = size, available_memory(root)
         self._read, self._rows, self._held = 0, 0, 0.0
 

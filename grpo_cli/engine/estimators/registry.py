@@ -51,7 +51,7 @@ class Param:
     above: float | None = None
 
     def checked(self, value: Any) -> Any:
-        """The value, if it lies where it means something."""
+        """The value, if it is within its bounds."""
         low = (self.least is not None and value < self.least) or (self.above is not None and value <= self.above)
         if low or (self.most is not None and value > self.most):
             raise UsageError(f"parameter {self.name} cannot be {value}", f"it takes {self.bounds}")
@@ -59,7 +59,7 @@ class Param:
 
     @property
     def bounds(self) -> str:
-        """Where its values lie, in words."""
+        """Its bounds, in words."""
         bounds = (("at least", self.least), ("above", self.above), ("at most", self.most))
         return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
 
