@@ -40,7 +40,7 @@ def each(work: Callable[[pl.Series], T], values: pl.Series) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """How many values of a column are finite, NaN and zero; mean, squared deviations and extremes of the finite ones."""
+    """How many values of a column are finite, NaN and zero; mean, squared deviations and extremes of the finite values."""
 
     count: int = 0
     nan: int = 0
@@ -57,7 +57,7 @@ class Numbers:
 
     @classmethod
     def counted(cls, values: Sequence[float], counts: Sequence[int]) -> Self:
-        """The numbers of a column that has these finite values, in ascending order, so many times each."""
+        """The numbers of a column with these finite values, in ascending order, and how often each occurs."""
         many, weights = np.array(values), np.array(counts)
         count = int(weights.sum())
         if not count:

@@ -30,7 +30,10 @@ _ROWS: Final = (
     Role(name="kl", meaning="KL of the response, summed over its tokens", flag="--kl-column"),
     Role(name="truncated", meaning="whether the response was cut off", flag="--truncated-column"),
     Role(
-        name="rollout", meaning="id of the rollout, for files with several rows a rollout", kind="key", flag="--rollout"
+        name="rollout",
+        meaning="id of the rollout, for files with several rows per rollout",
+        kind="key",
+        flag="--rollout",
     ),
     Role(
         name="state",

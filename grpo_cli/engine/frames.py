@@ -26,13 +26,11 @@ from grpo_cli.errors import DataError
 GROUP: Final = "group"
 BATCH: Final = "batch"
 ROLLOUT: Final = "rollout"
-FARTHEST: Final = (
-    1e150  # from 0 that rewards may lie: the squares of larger ones overflow, and give 0 or NaN in silence
-)
-FEW_ROWS: Final = (
-    4_096  # facts that wait are computed on every one of so few rows: a query costs more than the arithmetic
-)
-_ROW_BY_ROW: Final[dict[bytes, bool]] = {}  # expressions that were asked about; most plans are made of the same ones
+# The largest absolute reward: the squares of larger ones overflow and silently give 0 or NaN.
+FARTHEST: Final = 1e150
+# With at most this many rows, pending facts are computed on each row: a query costs more than the arithmetic.
+FEW_ROWS: Final = 4_096
+_ROW_BY_ROW: Final[dict[bytes, bool]] = {}  # known answers: most plans are made of the same expressions
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class Frames:
             self._batches_hold_groups = bool((self.batch_of_group[codes] == batch.to_numpy()).all())
 
     def copy(self) -> Frames:
-        """The same columns; what is named from now on in one of them is not in the other."""
+        """A copy with the same columns; names added to either are not in the other."""
         other = copy(self)
         for name in ("names", "_rows", "_facts", "_later", "_later_facts"):
             setattr(other, name, {**getattr(self, name)})
@@ -103,7 +101,7 @@ class Frames:
         return pl.Series(self._codes)
 
     def let(self, value: pl.Expr, name: str = "", *, replaces: bool = False) -> pl.Expr:
-        """Name a column; without a name it gets a fresh one.
+        """Name a column; without a name it gets a fresh name.
 
         One with the name of another replaces it if it is the engine's own, whose names begin with a dot, or is said to: otherwise a
         number is put behind the name.
@@ -123,7 +121,7 @@ class Frames:
         return pl.col(name)
 
     def keep(self, columns: Iterable[pl.Expr]) -> None:
-        """Compute columns of rows, which would wait until they are read and be computed again by each who reads them."""
+        """Compute columns of rows now: left pending, they would be computed again for each reader."""
         names = {name: None for name in (column.meta.output_name() for column in columns) if name in self._later}
         if names:
             self._rows |= self.select(names).to_dict()
@@ -286,7 +284,7 @@ class Frames:
         return name
 
     def _forget(self, name: str) -> None:
-        """Make way for a column of the same name: whoever reads the old one has been computed."""
+        """Make way for a column of the same name: everything that reads the old column has been computed."""
         self._later.pop(name, None)
         self._rows.pop(name, None)
         if name in self._later_facts:
@@ -304,7 +302,7 @@ def _reached(names: Iterable[str], later: dict[str, pl.Expr]) -> tuple[set[str],
 
 
 def _rounds(columns: Mapping[str, pl.Expr]) -> list[list[pl.Expr]]:
-    """These columns, each of which reads earlier ones alone, in rounds: those of one round read none of each other."""
+    """These columns in rounds: each reads only earlier columns, and none of its own round."""
     place: dict[str, int] = {}
     rounds = list[list[pl.Expr]]()
     for name, value in columns.items():

@@ -1,4 +1,4 @@
-"""Sums and extremes of groups, wherever their rows stand, and the order of rows by groups for what needs one.
+"""Sums and extremes of groups, wherever their rows are, and the order of rows by groups where it is needed.
 
 A group is a number from 0, its code, and `codes` holds that of every row. numpy adds the rows of a group one by one in
 the order of the file: the same group gives the same bits in any layout, part or stream, and for any number of threads.
@@ -94,7 +94,7 @@ def _of_columns(values: Matrix) -> _Quantities:
     """The quantities of groups of one size: each is a column, and numpy adds the rows of a matrix one by one."""
     with _quiet():
         values = np.array(values, order="C")
-        low, high = values.min(axis=0) + 0.0, values.max(axis=0) + 0.0  # of 0.0 and -0.0 the first one was kept
+        low, high = values.min(axis=0) + 0.0, values.max(axis=0) + 0.0  # + 0.0 turns -0.0 into 0.0
         values -= low
         mean_d = values.sum(axis=0) / len(values)
         values -= mean_d
@@ -143,7 +143,7 @@ def _pieces(codes: _AnyCodes, values: pl.Series | Vector, piece: int) -> Iterato
 
 
 def _counted(codes: Codes, values: pl.Series) -> tuple[Codes, pl.Series]:
-    """Codes and values of the rows that have one."""
+    """Codes and values of the rows that have a value."""
     if values.null_count():
         codes, values = codes[values.is_not_null().to_numpy()], values.drop_nulls()
     return codes, values
@@ -158,7 +158,7 @@ class Segments:
 
     @classmethod
     def of_ordered(cls, codes: Codes) -> Segments:
-        """The runs of equal codes, none of which is less than the one before it."""
+        """The runs of equal codes, which never decrease."""
         starts = np.append(np.zeros(min(len(codes), 1), np.int64), np.flatnonzero(codes[1:] != codes[:-1]) + 1)
         return cls(starts, np.diff(starts, append=len(codes)))
 

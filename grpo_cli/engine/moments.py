@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 CHUNK: Final = 65_536
-NEAREST: Final = 1e-150  # of a smaller spread the squares have few digits, or none
+NEAREST: Final = 1e-150  # a smaller spread has squares with few digits, or none
 
 Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
 Index = np.ndarray[tuple[int], np.dtype[np.int64]]

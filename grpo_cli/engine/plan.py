@@ -33,13 +33,13 @@ from grpo_cli.engine.plan_parts import (
 from grpo_cli.errors import UnknownName, UsageError
 
 OTHERS: Final = "default"  # the name of the plan of values that have none of their own, see --plan-by
-_READ_BY: Final = {  # of a weight
+_READ_BY: Final = {  # the fields that each weight reads
     "peak": {"solved", "peak", "sharpness"},
     "pass-at-k": {"solved", "k"},
     "hard": {"temperature"},
 }
 _OVER_BATCH: Final = {"std", "hard"}  # weights that look at all groups of a batch
-_SPREAD: Final = frozenset({"ddof", "inside", "floor", "epsilon"})  # of a divisor or a whitening
+_SPREAD: Final = frozenset({"ddof", "inside", "floor", "epsilon"})  # the fields of a divisor or a whitening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,12 +174,12 @@ class Plan:
 
     @property
     def raw_rank(self) -> Rank | None:
-        """The rank penalty whose numerator keeps the raw reward, if there is one."""
+        """The rank penalty whose numerator keeps the raw reward, if any."""
         return next((op for op in self.shape if isinstance(op, Rank) and op.numerator == "raw"), None)
 
     @property
     def flag(self) -> str:
-        """What names its method on the command line, and the weight of its groups if it has one."""
+        """What names its method on the command line, and the weight of its groups, if any."""
         method = f"--expr '{self.params['sql']}'" if self.method == "expression" else f"--method {self.method}"
         weight = (part for part in fields(Weight) if getattr(self.weight, part.name) != part.default)
         return " ".join([method, *(f"--set weight.{part.name}={getattr(self.weight, part.name)}" for part in weight)])
@@ -319,7 +319,7 @@ def _wanted(where: str, value: object) -> bool:
     try:
         return bool(typed(value, bool | None, where))
     except UsageError:
-        cure = f"set its fields one by one, as {where}.FIELD=VALUE, or {where}=none to take it away"
+        cure = f"set its fields one by one, as {where}.FIELD=VALUE, or {where}=none to remove it"
         raise UsageError(f"{where} is an operation, it cannot be {value!r}", cure) from None
 
 

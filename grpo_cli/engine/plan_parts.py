@@ -12,8 +12,8 @@ from typing import ClassVar, Final, Literal
 from grpo_cli.errors import UsageError
 
 Level = Literal["none", "group", "batch", "constant"]
-# How rows of one rollout count, where a plan does not need to know of rollouts: once if their rewards are equal; by one
-# of them or their mean; each; or no rollouts are looked for.
+# How the rows of a rollout count if the plan does not decide it: once if their rewards are equal, by the first, the last
+# or their mean, or each; with "none" no rollouts are looked for.
 Counting = Literal["once", "first", "last", "mean", "each", "none"]
 
 
@@ -133,7 +133,7 @@ class Length:
 class Rank:
     """r becomes r * (1 - penalty * rank / n), likely responses (high log-prob) losing most.
 
-    With `numerator = raw` the statistics come from the penalised rewards and the numerator keeps the raw one.
+    With `numerator = raw` the statistics come from the penalised rewards and the numerator keeps the raw reward.
     """
 
     name: ClassVar[str] = "rank"
@@ -177,7 +177,7 @@ class Divisor:
         if self.measure == "mad" and (self.level == "batch" or self.of == "others"):
             raise UsageError("the mean absolute deviation is that of a group's own rewards", "use --scale group")
         if self.constant == 0:
-            raise UsageError("divisor.constant cannot be 0", "--scale none divides by nothing")
+            raise UsageError("divisor.constant cannot be 0", "--scale none skips the division")
         for name in ("inside", "floor", "epsilon", "least"):
             if (getattr(self, name) or 0.0) < 0:
                 raise UsageError(f"divisor.{name} cannot be negative", "it keeps the divisor above zero")
@@ -198,7 +198,7 @@ class Alone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """Which groups are trained on: constant ones (max == min, or std <= threshold) and small ones.
+    """Which groups are trained on: how constant groups (max == min, or std <= threshold) and small groups are treated.
 
     `statistics`: whether skipped groups still count in the std of the batch. (Whitening sees what is left.)
     """
@@ -273,7 +273,7 @@ class ByLength:
 
     def __post_init__(self) -> None:
         if self.max <= 0:
-            raise UsageError(f"post.length.max cannot be {self.max:g}", "it is the length that leaves A as it is")
+            raise UsageError(f"post.length.max cannot be {self.max:g}", "it is the length at which A does not change")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

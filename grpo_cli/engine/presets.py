@@ -1,7 +1,7 @@
 """Presets: the exact arithmetic of a framework's estimator, as data in `presets.toml`.
 
 A preset sets fields of the Plan and nothing else; what it does with singletons, constant groups and missing
-rewards is read from the Plan that it makes, so that it is never said twice. An entry may inherit from another one.
+rewards is read from the Plan that it makes, so that it is never said twice. An entry may inherit from another.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Preset:
 
 
 def preset(name: str) -> Preset:
-    """The preset of that name, to compute with; one that cannot be computed from reward tables says why."""
+    """The preset of that name, to compute with; an error says why if it cannot be computed from reward tables."""
     known = presets()
     if name not in known:
         if name in ESTIMATORS:
@@ -159,7 +159,7 @@ def _chain(entries: Mapping[str, Any], name: str) -> list[str]:
         if parent not in entries:
             raise UnknownName.among(f"preset that {chain[0]} inherits from", parent, entries)
         if parent in chain:
-            raise UsageError(f"the preset {name} inherits from itself", "break the circle")
+            raise UsageError(f"the preset {name} inherits from itself", "break the cycle")
         chain.insert(0, parent)
     return chain
 

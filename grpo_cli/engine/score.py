@@ -39,7 +39,7 @@ OF_ROWS: Final = (".advantage", ".status", ".kept", ".scorable", ".reward")
 OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".zero_variance")
 NULL: Final = pl.lit(None, dtype=pl.Float64)
 NAN: Final = float("nan")
-SD_ALONE: Final = {"zero": 0.0, "one": 1.0, "nan": NAN}  # of a singleton
+SD_ALONE: Final = {"zero": 0.0, "one": 1.0, "nan": NAN}  # the std of a singleton
 MOST: Final = sys.float_info.max
 ROUNDING: Final = 8 * sys.float_info.epsilon
 NO_SPREAD: Final = 1e-8  # a std, or a mean, that a weight takes for 0
@@ -68,8 +68,8 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, piece:
     """Run a plan on a narrow table, `piece` rows at a time; with `intermediate` every intermediate column stays."""
     frames = Frames(table, piece)
     with _named(plan):
-        parts = _residuals(frames, plan, _quantities(frames, plan, table))
-        _finish(frames, plan, _before_post(frames, plan, parts))
+        estimates = _residuals(frames, plan, _quantities(frames, plan, table))
+        _finish(frames, plan, _before_post(frames, plan, estimates))
         columns = frames.select({**dict.fromkeys(OF_ROWS), **dict.fromkeys(frames.names if intermediate else ())})
     groups = frames.groups.select(
         "code",
@@ -89,7 +89,7 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Estimate:
     """One reward column that the estimator sees, by its name: its base quantities, and what the estimator made of it."""
 
     name: str
@@ -106,7 +106,7 @@ class Shaped:
 
     frames: Frames
     quantities: Mapping[str, Terms]
-    parts: dict[Hashable, Sequence[Part]] = field(default_factory=dict)
+    estimates: dict[Hashable, Sequence[Estimate]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, table: pl.DataFrame) -> Shaped:
@@ -115,7 +115,7 @@ class Shaped:
         return cls(frames, _quantities(frames, plan, table))
 
     def copy(self) -> Shaped:
-        """The same for a method that may fail: nothing of it is left in this one."""
+        """A copy for a method that may fail: this object stays unchanged."""
         frames = self.frames.copy()
         return Shaped(frames, {name: replace(t, frames=frames) for name, t in self.quantities.items()})
 
@@ -127,17 +127,17 @@ class Shaped:
         """
         with _named(plans[0]):
             keys = [_before_divisor(plan) for plan in plans]
-            new = {key: plan for key, plan in zip(keys, plans, strict=True) if key not in self.parts}
+            new = {key: plan for key, plan in zip(keys, plans, strict=True) if key not in self.estimates}
             for key, plan in new.items():
-                self.frames.scope = f"{len(self.parts)}:"
-                self.parts[key] = _residuals(self.frames, plan, self.quantities)
-            self.frames.keep(part.residual for key in new for part in self.parts[key])
+                self.frames.scope = f"{len(self.estimates)}:"
+                self.estimates[key] = _residuals(self.frames, plan, self.quantities)
+            self.frames.keep(estimate.residual for key in new for estimate in self.estimates[key])
             frames = self.frames.copy()
             values = list[pl.Expr]()
             for at, (plan, key) in enumerate(zip(plans, keys, strict=True)):
                 frames.scope = f"{at}"
-                parts = [replace(part, quantities=replace(part.quantities, frames=frames)) for part in self.parts[key]]
-                values.append(_before_post(frames, plan, parts))
+                estimates = [replace(e, quantities=replace(e.quantities, frames=frames)) for e in self.estimates[key]]
+                values.append(_before_post(frames, plan, estimates))
             frames.keep(values)
             for at, (plan, value) in enumerate(zip(plans, values, strict=True)):
                 frames.scope = f"{at}"
@@ -148,7 +148,7 @@ class Shaped:
 
 
 def _before_divisor(plan: Plan) -> Hashable:
-    """All of a plan that its estimator sees beside the shaped rewards: a key."""
+    """Everything in a plan that its estimator sees besides the shaped rewards, as a key."""
     epsilon = plan.divisor.epsilon if plan.method == "expression" else None  # a formula may name it
     return plan.estimator.build, str(plan.params), plan.baseline_level, plan.alone, epsilon
 
@@ -196,15 +196,15 @@ def _quantities(frames: Frames, plan: Plan, table: pl.DataFrame) -> dict[str, Te
     return dict(zip(names, shaped, strict=True))
 
 
-def _residuals(frames: Frames, plan: Plan, quantities: Mapping[str, Terms]) -> list[Part]:
+def _residuals(frames: Frames, plan: Plan, quantities: Mapping[str, Terms]) -> list[Estimate]:
     """What the estimator makes of each column."""
-    return [Part(name, t, _residual(frames, plan, t, name)) for name, t in quantities.items()]
+    return [Estimate(name, t, _residual(frames, plan, t, name)) for name, t in quantities.items()]
 
 
-def _before_post(frames: Frames, plan: Plan, parts: Sequence[Part]) -> pl.Expr:
+def _before_post(frames: Frames, plan: Plan, estimates: Sequence[Estimate]) -> pl.Expr:
     """From the residuals to what the post operations begin with."""
-    scaled = [_scaled(frames, plan, part) for part in parts]
-    value = weighted(scaled, weights(plan, len(parts))) if plan.rewards.combine == "normalize" else scaled[0]
+    scaled = [_scaled(frames, plan, estimate) for estimate in estimates]
+    value = weighted(scaled, weights(plan, len(estimates))) if plan.rewards.combine == "normalize" else scaled[0]
     return frames.let(_select(frames, plan, frames.let(_weighed(frames, plan, value))))
 
 
@@ -288,7 +288,7 @@ def rewards(frames: Frames, plan: Plan, components: int) -> None:
 
 
 def _unit(frames: Frames, plan: Plan, scorable: pl.Expr, missing: str) -> pl.Expr:
-    """Which row of a rollout stands for it: every row when rows are the unit."""
+    """The row that represents a rollout; every row when rows are the unit."""
     if plan.unit.take == "each":
         return pl.lit(value=True)
     row = pl.int_range(pl.len())
@@ -349,12 +349,14 @@ def _residual(frames: Frames, plan: Plan, shaped: Terms, name: str) -> pl.Expr:
     return frames.let(residual, f"{name}.residual")
 
 
-def _scaled(frames: Frames, plan: Plan, part: Part) -> pl.Expr:
+def _scaled(frames: Frames, plan: Plan, estimate: Estimate) -> pl.Expr:
     """The residual divided, before the post operations."""
-    raw = pl.col(part.name)
-    divisor = frames.let(_divisor(frames, plan, part.quantities, part.residual, raw), f"{part.name}.divisor")
-    quotient = _singleton_result(plan, part.quantities, raw, _divided(plan, part.residual, divisor))
-    return frames.let(quotient, f"{part.name}.scaled")
+    raw = pl.col(estimate.name)
+    divisor = frames.let(
+        _divisor(frames, plan, estimate.quantities, estimate.residual, raw), f"{estimate.name}.divisor"
+    )
+    quotient = _singleton_result(plan, estimate.quantities, raw, _divided(plan, estimate.residual, divisor))
+    return frames.let(quotient, f"{estimate.name}.scaled")
 
 
 def _of_singleton(plan: Plan, t: Terms) -> pl.Expr:

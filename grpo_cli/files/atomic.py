@@ -143,7 +143,7 @@ def _rename(temporary: Path, target: Path, *, force: bool) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        _log.debug("%s: no hard links here, so a file that is created at this moment would be replaced", target)
+        _log.debug("%s: no hard links here: a file created at this moment would be overwritten", target)
         _refuse_existing(target, force=False)
         temporary.replace(target)
     else:

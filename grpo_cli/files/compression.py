@@ -28,7 +28,7 @@ _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")  # the second begins every file of pzstd
 _PIECE: Final = 1 << 20
 _WORKERS: Final = min(4, os.cpu_count() or 1)
-_LEVEL: Final = 5  # of zlib: 0.5 to 0.8 of the time of its default, 6, for 1 to 10 % more bytes
+_LEVEL: Final = 5  # zlib level: takes 0.5 to 0.8 times as long as its default, 6, for 1 to 10 % more bytes
 # No name, no time and no system: the same text gives the same bytes.
 _HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _END: Final = b"\x03\x00"  # an empty block, the last one of a deflate stream
@@ -145,7 +145,7 @@ class _Explained(RawIOBase):
 
 def _broken(name: str, error: Exception) -> DataError:
     why = str(error).rstrip(". ").lower()
-    if isinstance(error, EOFError) or "truncated" in why:  # in the words of pyarrow
+    if isinstance(error, EOFError) or "truncated" in why:  # pyarrow says "truncated"
         return DataError("the packed file is cut short", "was its writer stopped?", place=name)
     return DataError(f"the packed file is broken: {why}", place=name)
 

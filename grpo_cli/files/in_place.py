@@ -60,10 +60,10 @@ def append(source: Input, growth: Extension) -> None:
             # Also on an interrupt: no old byte is beyond this length.
             os.ftruncate(fd, growth.size)
             if isinstance(error, OSError) and error.errno in _FULL:
-                full = f"{source.name}: no space left, the file is as it was"
+                full = f"{source.name}: no space left, the file is unchanged"
                 raise DataError(full, f"free some, or {ELSEWHERE}") from error
             if isinstance(error, OSError) and error.errno == errno.EIO:
-                raise DataError("the disk failed, the file is as it was", ELSEWHERE, place=source.name) from error
+                raise DataError("the disk failed, the file is unchanged", ELSEWHERE, place=source.name) from error
             raise
 
 
@@ -121,7 +121,7 @@ def _locked_for_writing(source: Input) -> Iterator[int]:
     remove_abandoned(path.parent)  # a killed run can leave a second name of the file
     names = path.stat().st_nlink
     if names > 1:
-        raise DataError(f"{names} names (hard links) share this file, all would change", ELSEWHERE, place=source.name)
+        raise DataError(f"the file has {names} names (hard links), and all would change", ELSEWHERE, place=source.name)
     for target in {path, Path(source.path)}:
         refuse_checksums(target, source.name, ELSEWHERE)
     try:
@@ -149,7 +149,9 @@ def _locked(fd: int, source: Input) -> Iterator[None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DataError("another process holds it", "run again when that has ended", place=source.name) from None
+            raise DataError(
+                "another process has locked it", "run again when it has finished", place=source.name
+            ) from None
         except OSError as error:
             # Some network file systems have no locks; the pin still shows changes.
             if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}:
@@ -166,4 +168,6 @@ def refuse_checksums(path: Path, name: str, cure: str) -> None:
     side = path.with_name(f".{path.name}.crc")
     with suppress(OSError):
         if side.exists():
-            raise DataError(f"{side} holds its checksums, which would be wrong", f"remove it, or {cure}", place=name)
+            raise DataError(
+                f"{side} has its checksums, which would no longer match", f"remove it, or {cure}", place=name
+            )

@@ -33,7 +33,7 @@ Suffixes = Mapping[str, bool]  # the suffixes that are read, and whether such fi
 # Files that Hugging Face writes beside the files of a data set, and caches of derived data sets.
 _NOTES: Final = re.compile(r"dataset_(info|infos|dict)\.json")
 STATE: Final = "state.json"  # names the files of a saved data set
-_SPLITS: Final = "dataset_dict.json"  # and the folders of several
+_SPLITS: Final = "dataset_dict.json"  # names the folders of several saved data sets
 _BESIDE_ARROW: Final = re.compile(r"state\.json|cache-.*\.arrow|tmp[^.]*")
 _OWN_OUTPUTS: Final = (".advantages.", ".selected.", ".added.")
 _BLOCK: Final = 1 << 20  # bytes to read from a pipe at once
@@ -298,7 +298,7 @@ def spooled(parts: Iterable[bytes | memoryview], name: str) -> Input:
             fd = os.dup(sink.fileno())
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-            no_room = f"{name}: no space left in {tempfile.gettempdir()} to keep it for the second reading"
+            no_room = f"{name}: no space left in {tempfile.gettempdir()} to keep it for the second pass"
             raise DataError(no_room, "set TMPDIR elsewhere") from error
         raise DataError(f"{name}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     linux = f"/proc/self/fd/{fd}"
@@ -378,7 +378,7 @@ def _matched(pattern: str, suffixes: Suffixes) -> Matched:
     """The files that match a pattern; at least one."""
     path = Path(pattern)
     if not pattern:
-        raise UsageError("an input without a name", "is it a variable that is not set?")
+        raise UsageError("an input name is empty", "is a shell variable unset?")
     if path.is_dir():
         matched = _in_directory(path, suffixes)
         if not matched.files:
@@ -388,13 +388,13 @@ def _matched(pattern: str, suffixes: Suffixes) -> Matched:
     if path.exists():
         return Matched([path], [])
     if path.is_symlink():
-        raise DataError(f"{pattern}: a link to {path.readlink()}, which is not there")
+        raise DataError(f"{pattern}: a broken link to {path.readlink()}")
     if not glob.has_magic(pattern):
         raise DataError(f"{pattern}: no such file or directory", _similar_name(path))
     matched = _in_glob(pattern, suffixes)
     if not matched.files:
         why = f"all {len(matched.skipped)} files it matches are skipped" if matched.skipped else "matches nothing"
-        raise DataError(f"{pattern}: {why}", "name a file literally to read it whatever it is called")
+        raise DataError(f"{pattern}: {why}", "give its exact file name to read it anyway")
     return matched
 
 
@@ -428,9 +428,7 @@ def _in_directory(top: Path, suffixes: Suffixes) -> Matched:
         shards = _shards(Path(folder)) if STATE in names else None
         for name in shards or ():
             if name not in names:
-                raise DataError(
-                    f"{Path(folder, name)}: no such file, and {STATE} names it", "was it copied as a whole?"
-                )
+                raise DataError(f"{Path(folder, name)}: no such file, but {STATE} lists it", "was the copy complete?")
         has_data = any(map(is_arrow_data, names))
         for path in (Path(folder, name) for name in names):
             if is_note(path.name, beside_arrow=has_data):

@@ -42,8 +42,8 @@ from grpo_cli.files.inputs import pinned as pinned_file
 WRITABLE: Final = ("s3", "gs", "az")
 SCHEMES: Final = (*WRITABLE, "http", "https", "hf")
 _URL: Final = re.compile(rf"({'|'.join(SCHEMES)})://")
-_LEAST: Final = 1 << 16  # bytes of a request,
-_MOST: Final = 1 << 23  # and of a request when an object is read sequentially
+_LEAST: Final = 1 << 16  # fewest bytes of a request
+_MOST: Final = 1 << 23  # most bytes of a request, when an object is read sequentially
 # Bytes of a part of an upload; twice as many after every thousand of the 10,000 that are allowed.
 _PART: Final = 1 << 24
 _MANY: Final = 1000
@@ -51,9 +51,9 @@ _LEAST_COPY: Final = 5 << 20  # the smallest part that S3 accepts, except for th
 _MOST_COPY: Final = 5 << 30
 # Bytes of an object that is sent in a single request, which can be made to replace nothing.
 _MOST_AT_ONCE: Final = 320 << 20
-_MOST_PAGES: Final = 2000  # of a listing of the hub, each with a thousand files,
-_MOST_LISTED: Final = 64 << 20  # bytes of a page,
-_LISTING: Final = 600  # and seconds for all pages
+_MOST_PAGES: Final = 2000  # most pages of a hub listing, each with a thousand files
+_MOST_LISTED: Final = 64 << 20  # most bytes of a page
+_LISTING: Final = 600  # most seconds for all pages
 _RETRY: Final[Any] = {"max_retries": 5, "retry_timeout": timedelta(minutes=2)}
 _CLIENT: Final[Any] = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(minutes=2)}
 # Errors that obstore raises itself.
@@ -167,7 +167,7 @@ def find(url: str, suffixes: Suffixes) -> tuple[list[Stored], list[str]]:
     """
     root, key = _split(url)
     if "*" in root:
-        raise UsageError(f"{url}: the name of a bucket has no wildcard", "name one bucket")
+        raise UsageError(f"{url}: a bucket name cannot contain a wildcard", "name one bucket")
     if urlsplit(url).scheme in {"http", "https"}:
         return [Stored.at(url)], []
     magic = _MAGIC.search(key)
@@ -213,8 +213,8 @@ def _saved(root: str, objects: list[Mapping[str, Any]], *, named: bool) -> dict[
     for folder, shards in saved.items():
         for name in shards if named else ():
             if f"{folder}{name}" not in there:
-                wrong = f"{root}/{folder}{name}: no such object, and {STATE} names it"
-                raise DataError(wrong, "was it copied as a whole?")
+                wrong = f"{root}/{folder}{name}: no such object, but {STATE} lists it"
+                raise DataError(wrong, "was the copy complete?")
     return saved
 
 
@@ -319,7 +319,7 @@ def _origin(url: str) -> tuple[str, str]:
     """Scheme and host of a web address."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise UsageError(f"{shown(url)}: not the address of a web server", "HF_ENDPOINT has to begin with https://")
+        raise UsageError(f"{shown(url)}: not the address of a web server", "HF_ENDPOINT must begin with https://")
     return parts.scheme, parts.netloc.lower()
 
 
@@ -481,7 +481,7 @@ def _refusal(name: str, error: Exception) -> DataError | None:
         azure = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
         return DataError(f"{name}: no credentials were found", azure if name.startswith("az") else _GOOGLE)
     reason = re.sub(r"\?\S*", "", text.splitlines()[0] if text else kind)[:160]
-    return DataError(f"{name}: unexpected answer of the store: {reason}", "try again, or check its status")
+    return DataError(f"{name}: unexpected answer from the store: {reason}", "try again, or check its status")
 
 
 # --- writing -------------------------------------------------------------------------------------------------

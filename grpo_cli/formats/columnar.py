@@ -46,7 +46,7 @@ def readable(source: Input, format_name: str) -> Iterator[None]:
         with source.open() as handle:
             reason, cure = registry.other_than(format_name.split(maxsplit=1)[0].lower(), handle.read(_SHOWN))
         reason = reason or (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:160]
-        raise DataError(f"{source.name}: not {format_name} that can be read: {reason}", cure) from error
+        raise DataError(f"{source.name}: not readable as {format_name}: {reason}", cure) from error
 
 
 @contextmanager
@@ -129,7 +129,9 @@ def cells_of(
     texts = {}
     for name, series in values.items():
         if "Binary" in str(series.dtype):
-            raise DataError(f"{source.name}: {name} holds bytes, which have no JSON text", "name another column")
+            raise DataError(
+                f"{source.name}: {name} contains bytes, which cannot be written as JSON", "name another column"
+            )
         encoded = pl.select(pl.struct(series.alias("v")).struct.json_encode()).to_series()
         text = encoded.str.strip_prefix('{"v":').str.strip_suffix("}")
         texts[name] = pl.select(pl.when(series.is_not_null() & (text != "null")).then(text)).to_series()

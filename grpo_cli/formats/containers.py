@@ -36,13 +36,13 @@ _METHODS: Final = {
 }  # others may need gigabytes at their first byte
 # The unpacked size may be this many times the file: more than any log or dump needs, far less than a bomb.
 _TIMES: Final = 200
-_OF_LIST: Final = 64  # bytes that Python needs for a list or an object,
-_OF_ITEM: Final = 40  # and for each of its items
-_TRIES: Final = 3  # to copy a database between two commits of its writer
-_PAUSE: Final = 0.1  # seconds between them
+_OF_LIST: Final = 64  # bytes that Python needs for a list or an object
+_OF_ITEM: Final = 40  # bytes that Python needs for each of its items
+_TRIES: Final = 3  # attempts to copy a database between two commits of its writer
+_PAUSE: Final = 0.1  # seconds between these attempts
 _LAST: Final = 22 + 65_535  # bytes of the end of a zip, with the longest comment
-_COUNT: Final = struct.Struct("<10xH")  # the number of members in it,
-_MANY: Final = 65_535  # or this, if the number is stored elsewhere
+_COUNT: Final = struct.Struct("<10xH")  # the number of members, in the last record of a zip
+_MANY: Final = 65_535  # this number of members means that the real one is stored elsewhere
 _UTF8: Final = 0x800  # the flag of a name in this encoding
 _HEADER: Final = struct.Struct("<26xHH")  # before the bytes of a member: the lengths of its name and of its extra field
 _CONVERT: Final = "convert it first: inspect log convert --to json"
@@ -98,7 +98,7 @@ def archive(source: Input, handle: Any, what: str, cure: str) -> zipfile.ZipFile
             why, cure = "the end of the archive is missing", "was its writer stopped?"
         else:
             why = str(error).lower()
-        raise DataError(f"{source.name}: not {what} that can be read: {why}", cure) from None
+        raise DataError(f"{source.name}: not readable as {what}: {why}", cure) from None
     try:
         _refuse_lost_members(handle, found.infolist())
     except BROKEN as error:
@@ -210,7 +210,7 @@ def database(source: Input) -> Iterator[bytes]:
             raise
         except (sqlite3.Error, ValueError, OverflowError, RecursionError) as error:
             cure = "--max-line BYTES reads longer values" if "too big" in str(error) else ""
-            raise DataError(f"{source.name}: not a SQLite database that can be read: {error}", cure) from None
+            raise DataError(f"{source.name}: not readable as a SQLite database: {error}", cure) from None
 
 
 def _copy_database(source: Input, copy: Path) -> None:
@@ -256,7 +256,7 @@ def _database_rows(source: Input, opened: sqlite3.Connection) -> Iterator[bytes]
             return
     if len(tables) != 1:
         listed = ", ".join(tables[:_LISTED]) or "none"
-        raise DataError(f"{source.name}: holds {len(tables)} tables: {listed}", "write the rows of one as JSON lines")
+        raise DataError(f"{source.name}: holds {len(tables)} tables: {listed}", "export one of them as JSON lines")
     quoted = tables[0].replace('"', '""')
     rows = opened.execute(f'SELECT * FROM "{quoted}"')  # noqa: S608 - the name comes from the database, quoted
     columns_there = [column[0] for column in rows.description]

@@ -95,7 +95,8 @@ class Trials(Jsonl):
         """A column per field."""
         if not _ask_for_texts(field.name for field in fields):
             return super().scan(source, fields, watched)
-        return replace(super().scan(_whole(source), fields, watched), index=None)  # that of other lines
+        # The index is that of the longer lines with texts, not of the file.
+        return replace(super().scan(_whole(source), fields, watched), index=None)
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
         """The first few rows."""
@@ -121,7 +122,7 @@ class Trials(Jsonl):
             return
         lines = lines_of(source, index, numbers)
         while some := list(islice(lines, _AT_ONCE)):
-            if as_json and [*columns] == [_TEXTS]:  # for `export`: no line is made only to be parsed again
+            if as_json and [*columns] == [_TEXTS]:  # for `export`: skips making a line only to parse it again
                 texts = [[json.dumps(said) if said else None] for _, said in _conversations(source, some)]
                 yield cells.frame_of_rows(texts, columns, as_json=True)
                 continue
@@ -193,7 +194,7 @@ def _facts(folder: Path) -> tuple[Object, Object, Object]:
     keys = {
         "task": result["task_name"],
         "trial": result.get("trial_name"),
-        "eval": "__".join(str(part) for part in (agent, model, source) if part),  # as Harbor names it in its statistics
+        "eval": "__".join(str(part) for part in (agent, model, source) if part),  # as in Harbor's statistics
     }
     facts = {
         "valid": bool(rewards) and all(error in _MEASURED for error in errors),
@@ -205,7 +206,7 @@ def _facts(folder: Path) -> tuple[Object, Object, Object]:
         "finished_at": result.get("finished_at"),
         **{name: sum(values) if values else None for name, values in totals.items()},
         "id": result.get("id"),
-        "source_trial_id": _at(result, "config", "source_trial", "trial_id"),  # that a regrade scored again
+        "source_trial_id": _at(result, "config", "source_trial", "trial_id"),  # the trial that a regrade scored again
         _TEXTS: [os.path.join(os.getcwd(), path) for path in (folder, *parts)],  # noqa: PTH109, PTH118 - of 10,000 trials
     }
     return keys, rewards, facts

@@ -193,7 +193,7 @@ def sniff(source: Input) -> Format:
     with unpacked(source) as handle:
         head = handle.read(_HEAD)
     if not head:
-        raise DataError(f"{source.name}: no rows", "nothing came in")
+        raise DataError(f"{source.name}: no rows", "the input is empty")
     if (binary := _binary_row(head)) is not None:
         return FORMATS[binary.name]
     if (known := _json_format(head, json_name=True)) is not None:
@@ -202,9 +202,7 @@ def sniff(source: Input) -> Format:
     first = (text.splitlines() or [b""])[0]
     name = "jsonl" if text.startswith(b"{") else "tsv" if b"\t" in first else "csv" if b"," in first else ""
     if not name:
-        raise DataError(
-            f"{source.name}: the format cannot be told from the first bytes", "name a file instead of a pipe"
-        )
+        raise DataError(f"{source.name}: the first bytes do not tell the format", "name a file instead of a pipe")
     return FORMATS[name]
 
 

@@ -31,7 +31,7 @@ _ROWS: Final = ("samples", "episodes", "rollouts", "data")  # keys of the rows o
 _OTHER: Final = "any other pickle runs code when it is opened: write its samples as JSON lines"
 _BROKEN: Final = (*BROKEN, pickle.UnpicklingError, AttributeError, ImportError, IndexError)
 _NUMBER: Final = 24  # bytes of a number as text, with its comma
-_VIEWS: Final = 8  # bytes of tensors for each one of the file: storages are shared, but not by many
+_VIEWS: Final = 8  # most bytes of tensors for each byte of the file: few tensors share a storage
 _LONG: Final = 16  # bytes, or digits in text, of the longest integer
 _OBJECTS: Final = 40  # bytes of lists, tuples and dictionaries for each byte of the pickle: of a row's, up to 38
 
@@ -221,7 +221,7 @@ def _refuse_bomb(data: bytes) -> None:
 
 def samples(source: Input) -> Iterator[bytes]:
     """The rows of a dump: a list of dictionaries, by itself or as a member (`samples`), or columns of one length."""
-    with source.open() as handle, archive(source, handle, "a file of torch.save", _OTHER) as found:
+    with source.open() as handle, archive(source, handle, "a torch.save file", _OTHER) as found:
         try:
             members = _Members(found, source.pin.size)
             data = members.read("data.pkl")
@@ -231,7 +231,7 @@ def samples(source: Input) -> Iterator[bytes]:
             cure = "it was not called; save plain dictionaries, lists, numbers, texts and tensors, or write JSON lines"
             raise DataError(f"{source.name}: its pickle would call {refused}, which is not allowed", cure) from None
         except _BROKEN as error:
-            raise DataError(f"{source.name}: not a file of torch.save that can be read: {str(error).lower()}") from None
+            raise DataError(f"{source.name}: not readable as a torch.save file: {str(error).lower()}") from None
     budget, sizes = Budget(source), _Sizes(_VIEWS * source.pin.size)
     try:
         for row in _rows_of(content, sizes):
@@ -241,7 +241,7 @@ def samples(source: Input) -> Iterator[bytes]:
         raise
     except (TypeError, ValueError, RecursionError) as error:
         wrong = f"{source.name}: holds no list of samples: {str(error).lower()}"
-        raise DataError(wrong, "a row is a dictionary of texts, numbers, lists and tensors") from None
+        raise DataError(wrong, "a row must be a dictionary of texts, numbers, lists and tensors") from None
 
 
 class _Sizes:
@@ -249,7 +249,7 @@ class _Sizes:
 
     def __init__(self, left: int) -> None:
         self._left = left
-        self._known = dict[int, int]()  # of the lists in the file, which may be in many places
+        self._known = dict[int, int]()  # sizes of lists already measured: the same list may occur in many places
 
     def of(self, value: Any) -> int:
         """The size of a value, whose lists stay where they are."""

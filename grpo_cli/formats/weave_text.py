@@ -91,7 +91,7 @@ def _jobs(source: Input, found: Found, weaving: Weaving) -> Iterator[_Job]:
 
 
 def _jobs_in_new_order(source: Input, found: Found, weaving: Weaving, newline: bytes, spans: Spans) -> Iterator[_Job]:
-    """Blocks of rows that are read one by one: for copies of groups, for example."""
+    """Blocks of rows that are read singly, for example for copies of groups."""
     every, places, height, take = list[BlockRows](), list[np.ndarray](), 0, np.asarray(weaving.take)
     for block, rows in ((block, _wide(rows)) for block, rows in found):
         places.append(spans(block.read(), rows.marks) + block.start)

@@ -102,7 +102,7 @@ def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
         # A list with one value counts as that value, so it may be among numbers.
         if other is not None and SHAPES["numbers"](lists[0][1]) and len(lists[0][1]) > 1:
             where, value = table.format.place(table.source, other[0]), json.dumps(other[1])[:SHOWN]
-            cure = "the first record has a list of rewards, so each needs one"
+            cure = "the first record has a list of rewards, so every record needs one"
             raise DataError(f"{where}: {name} is {value}, expected a list of numbers", cure)
         if not lists or other is not None:
             return None
@@ -212,13 +212,13 @@ def _rewards(schema: Schema, table: FileTable | FrameTable) -> tuple[str, ...]:
     if schema.rewards is not None and schema.rewards.alone and len(names) > 1:
         several = f"{table.name}: several columns could be the reward of a {schema.title}: {', '.join(names)}"
         raise DataError(
-            several, "choose one with --reward NAME (NAME=-1 where less is better), or name several to add them"
+            several, "choose one with --reward NAME (NAME=-1 if lower is better), or name several to add them"
         )
     return names
 
 
 def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: bool) -> tuple[str, ...]:
-    """The existing columns of the key; the last one must exist. A single file needs no file column."""
+    """The existing columns of the key; the last must exist. A single file needs no file column."""
     if schema.blocks and binding.group_size is None:
         cure = "give --group-size N, the number of rollouts of a prompt"
         raise DataError(f"a {schema.title} names no prompt: groups are blocks of rows", cure)
@@ -227,7 +227,7 @@ def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: b
 
 
 def _there(schema: Schema, name: str, names: Collection[str]) -> bool:
-    """Whether the files have a column, or the one that it is derived from."""
+    """Whether the files have a column, or the column it is derived from."""
     derived = schema.derive.get(name)
     source = name if derived is None else derived.source
     return source in OWN or source == PARENT or source in names or source.split(".")[0] in names

@@ -107,7 +107,7 @@ def read_parts(
     """
     whole, of_parts = columns_of_parts(tables, parts, warn=warn, over=over)
     warnings = (*check(group(whole, Rule()), CHECKS_OF_FILES), *_misspelt(parts, whole.values[parts.column]))
-    each = [one for one in CHECKS if one not in {*CHECKS_OF_FILES, only_singletons}]
+    each = [check_ for check_ in CHECKS if check_ not in {*CHECKS_OF_FILES, only_singletons}]
     narrows, refused = [], list[DataError]()
     for columns in of_parts:
         groups = with_rollouts(group(columns, columns.request.rule))
@@ -163,7 +163,7 @@ def _values(column: pl.Series, parts: Parts) -> tuple[list[str], Codes]:
     coded = encode([column], len(column))
     texts = _texts(column.gather(coded.first))
     if taken := {*parts.together.values()} & {*texts}:
-        wrong = f"{parts.column}: {plain(taken.pop())} is a value, and the name of the part of several values"
+        wrong = f"{parts.column}: {plain(taken.pop())} is both a value and the name of a part with several values"
         raise DataError(wrong, "name the values of that part in another order, or give each a plan")
     numbers: dict[str, int] = {}
     of_code = [numbers.setdefault(parts.of_value(text), len(numbers)) for text in texts]
@@ -185,9 +185,9 @@ def _misspelt(parts: Parts, column: pl.Series) -> list[str]:
     others = [value for value in seen if value not in named]
     near = {value: get_close_matches(value, others, 1, ALIKE) for value in sorted(named - {*seen})}
     return [
-        f"no row has {parts.column} = {plain(value)}, which has a plan; {plain(one)} has the plan of {OTHERS}: is it misspelt?"
-        for value, found in near.items() for one in found
-        if re.sub(r"\d+", "", value) != re.sub(r"\d+", "", one)  # another number is another value
+        f"no row has {parts.column} = {plain(value)}, which has a plan; {plain(other)} has the plan of {OTHERS}: is it misspelt?"
+        for value, found in near.items() for other in found
+        if re.sub(r"\d+", "", value) != re.sub(r"\d+", "", other)  # another number is another value
     ]  # fmt: skip
 
 
@@ -200,7 +200,7 @@ def _no_plan(parts: Parts, without: Mapping[str, int], unused: Sequence[str]) ->
     value = plain(next(iter(without)))
     return DataError(
         f"{parts.column}: {have} no plan: {', '.join(shown[:LISTED])}{more}{spare}",
-        f"add --plan {value}:OPTION=X (in --config a table [plan.{value}]), or --plan {OTHERS}:... for all values without one",
+        f"add --plan {value}:OPTION=X (in --config a table [plan.{value}]), or --plan {OTHERS}:... for all other values",
     )
 
 

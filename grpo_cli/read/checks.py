@@ -98,11 +98,11 @@ def empty_keys(groups: Groups) -> None:
     prompts = [name for name in rule.key if name.partition(".")[0] in PROMPT_TEXTS]
     if rule.key_is_named or not prompts or groups.by_key.size == columns.height:
         return
-    first = groups.by_key.first  # in most files the first key is not empty, and settles it
+    first = groups.by_key.first  # usually the first key is not empty, and settles it
     texts = (canonical(columns.values[name].gather(rows)) for rows in (first.head(1), first) for name in prompts)
     if all(is_empty(text) for column in texts for text in column):
         wrong = f"{', '.join(prompts)} is empty in all {columns.height:,} rows: nothing tells prompts apart"
-        cure = "name the column of the prompt's id with --group, or say --group-size N if the samples of a prompt follow each other"
+        cure = "name the column of the prompt's id with --group, or give --group-size N if the samples of a prompt are consecutive"
         raise DataError(wrong, cure, place=columns.place(0))
 
 
@@ -227,7 +227,7 @@ def last_blocks(groups: Groups) -> None:
         raise DataError(
             f"{groups.columns.place(int(groups.coded.first[code]))}: the last block has {rows} row{'s' * (rows != 1)}, "
             f"not {groups.rule.size}",
-            "--partial keep or --partial drop says what to do with it",
+            "choose --partial keep or --partial drop",
         )
 
 
@@ -246,7 +246,7 @@ def other_sizes(groups: Groups) -> None:
         raise DataError(
             f"{columns.place(first)}: {columns.label(first)} has {count} {unit}{'' if count == 1 else 's'}, "
             f"not {expected} ({such})",
-            "the sampler may have stopped early; leave out --expect-size to go on",
+            "the sampler may have stopped early; omit --expect-size to continue",
         )
 
 
@@ -264,7 +264,7 @@ def only_singletons(groups: Groups) -> None:
     if {*group} & {*CONVERSATIONS}:
         raise DataError(
             f"{what}: {', '.join(group)} may hold the responses as well as the prompts",
-            "name the column of the prompt's id with --group, or say --group-size N if the samples of a prompt follow each other",
+            "name the column of the prompt's id with --group, or give --group-size N if the samples of a prompt are consecutive",
         )
     if key_words or {*group} & {*PROMPT_TEXTS}:
         raise DataError(
@@ -274,7 +274,7 @@ def only_singletons(groups: Groups) -> None:
     key = ", ".join(group) or "the block size"
     raise DataError(
         f"{what}: {key} may be an id of the rollout, not of the prompt",
-        "name the prompt's column with --group, or say --singleton zero if there is one sample a prompt",
+        "name the prompt's column with --group, or give --singleton zero if there is one sample per prompt",
     )
 
 
@@ -288,10 +288,10 @@ def unclear_batch(groups: Groups) -> None:
         cure = "--batch-by {0} normalises each separately, --batch-by input takes all rows as one batch"
         for name in comparable_steps(columns):
             count = columns.values[name].n_unique()
-            raise DataError(f"the plan needs a batch, and the rows have {count} values of {name!r}", cure.format(name))
+            raise DataError(f"the plan needs a batch, but the rows have {count} values of {name!r}", cure.format(name))
         files = len(columns.tables) if columns.rows is None else columns.file.n_unique()
         if files > 1:
-            raise DataError(f"the plan needs a batch, and there are {files} files", cure.format("file"))
+            raise DataError(f"the plan needs a batch, but there are {files} files", cure.format("file"))
 
 
 def divided_groups(groups: Groups) -> None:
@@ -413,7 +413,7 @@ def nothing_left(groups: Groups) -> None:
     """Refuse a run if every row was dropped because its block was too short."""
     if groups.dropped is not None and groups.dropped.all():
         columns = groups.columns
-        raise DataError(f"{columns.tables[0].name}: no rows", f"{columns.height:,} were dropped as too few for a block")
+        raise DataError(f"{columns.tables[0].name}: no rows", f"{columns.height:,} were dropped: incomplete last block")
 
 
 def missing_components(groups: Groups) -> Sequence[str]:

@@ -86,7 +86,7 @@ def read_columns(
 def read_requested(tables: Sequence[Table], request: Request, over: OverTables = map) -> Columns:
     """Read the columns of a request; `over` reads each table.
 
-    Step-like columns also separate groups if they first occur late in a file: when the scan finds one, it is read, too.
+    Step-like columns also separate groups if they first occur late in a file: if the scan finds such a column, it is read, too.
     """
     refuse_beyond_memory(tables, len(request.fields))
     try:
@@ -233,11 +233,11 @@ def _counted(columns: Columns, name: str, outcomes: Mapping[str, float]) -> tupl
         except ValueError:
             row = (texts == text).arg_max() or 0
             if text.startswith("["):
-                wrong = f"{columns.place(row)}: {name} is the list {text[:SHOWN]}, and --map names texts"
-                cure = f"write a row for each, or objects in a list: --reward '{name}[].outcome'"
+                wrong = f"{columns.place(row)}: {name} is the list {text[:SHOWN]}, but --map only maps texts"
+                cure = f"write one row for each, or a list of objects: --reward '{name}[].outcome'"
                 raise DataError(wrong, cure) from None
             wrong = f"{columns.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
-            raise DataError(wrong, f"add what it counts as: --map '{text[:SHOWN]}=NUMBER'") from None
+            raise DataError(wrong, f"add its value: --map '{text[:SHOWN]}=NUMBER'") from None
     return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64).alias(name), used
 
 

@@ -12,10 +12,9 @@ import polars as pl
 from grpo_cli.errors import DataError
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.schemas.table import Derived, Schema
-from grpo_cli.values.cells import Field, Kind, as_number, canonical, key_series, number_series
+from grpo_cli.values.cells import Field, Kind, Place, as_number, canonical, key_series, number_series
 from grpo_cli.values.json_text import ABSENT, value_of
 
-Place = Callable[[int], str]
 Scan = Callable[[Sequence[Field]], Scanned]
 
 FILE: Final = "@file"
@@ -74,7 +73,7 @@ class DerivedColumns:
         return as_number(value) if letter is None else letter
 
     def _parts(self, made: Derived, value: Any) -> float | None:
-        """The sum over the parts with a value; None if no part has one."""
+        """The sum over the parts with a value; None if no part has a value."""
         parts: Mapping[Any, Any] = value if isinstance(value, dict) else dict(enumerate(value))
         if made.single and len(parts) > 1:
             names = ", ".join(map(str, parts))

@@ -9,17 +9,15 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from grpo_cli.errors import DataError, NoRewards, UsageError
 from grpo_cli.files.stores import pinned
 from grpo_cli.formats import registry
+from grpo_cli.formats.interface import Format
+from grpo_cli.read.tables import FileTable, FrameTable, OverTables
 from grpo_cli.schemas.sample import Sample, misfit, reward_names
 from grpo_cli.schemas.table import LISTED, LONG, NESTED, NONE, REFUSED, Schema, schema, schemas
-
-if TYPE_CHECKING:
-    from grpo_cli.formats.interface import Format
-    from grpo_cli.read.tables import FileTable, FrameTable, OverTables
 
 _NEAR: Final = 3  # near matches in a message
 _SPEAKING: Final = 2  # matching columns from which a message names a schema
@@ -69,17 +67,17 @@ def frame_with_schema(table: FrameTable, choice: str | None) -> FrameTable:
     if choice == NONE:
         return table
     if choice is None:
-        found = _schema_of(table, [one for one in _known() if one.layout == LONG])
+        found = _schema_of(table, [known for known in _known() if known.layout == LONG])
     else:
         found = schema(choice)
         if found.layout != LONG:
             wrong = f"the records of a {found.title} hold several rollouts, and a frame has one a row"
-            raise UsageError(wrong, "make a row of each, and name the columns: group=..., reward=...")
+            raise UsageError(wrong, "make one row per rollout, and name the columns: group=..., reward=...")
     return replace(table, schema=found)
 
 
 def _known(choice: str | None = None) -> list[Schema]:
-    """The schemas that a file may have: the named one, else all that need no import.
+    """The schemas that a file may have: the named schema, else all that need no import.
 
     They are looked up here, not in a task on another machine, which may have neither the packages nor the files.
     """
@@ -99,13 +97,13 @@ def _schema_of(table: FileTable | FrameTable, known: Sequence[Schema]) -> Schema
     if not _likely(known, table.columns()):
         return None
     sample = table.sample()
-    return _best([_match(one, sample) for one in _likely(known, sample.names)], table.name)
+    return _best([_match(likely, sample) for likely in _likely(known, sample.names)], table.name)
 
 
 def _likely(known: Iterable[Schema], names: Collection[str]) -> list[Schema]:
     """The schemas whose top-level names all exist: for most tables there are none."""
     here = {*names}
-    return [one for one in known if _heads(tuple(one.fields)) <= here]
+    return [candidate for candidate in known if _heads(tuple(candidate.fields)) <= here]
 
 
 @cache
@@ -114,7 +112,7 @@ def _heads(fields: tuple[str, ...]) -> frozenset[str]:
 
 
 def _best(candidates: Sequence[Match], name: str) -> Schema | None:
-    """The best match, or None; two equally good ones are an error."""
+    """The best match, or None; a tie is an error."""
     fitting = [match for match in candidates if not match.against]
     if not fitting:
         return None
@@ -160,7 +158,7 @@ def explained(name: str) -> dict[str, Any]:
     source = registry.as_text(pinned(name))
     known = registry.of(source)
     sample = Sample.of(source, known, known.columns(source))
-    candidates = [_match(one, sample) for one in schemas().values()]  # a listing may import packages
+    candidates = [_match(candidate, sample) for candidate in schemas().values()]  # a listing may import packages
     fitting = sorted((match for match in candidates if not match.against), key=lambda match: -match.score)
     best = _best(candidates, name)
     return {

@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import count
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.engine.column_stats import PIECE, Words, over
+from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
 from grpo_cli.values.cells import JSON_TEXT, canonical
-
-if TYPE_CHECKING:
-    from grpo_cli.engine.moments import Codes, Index
 
 Coding = np.ndarray[tuple[int], np.dtype[np.unsignedinteger[Any]]]
 

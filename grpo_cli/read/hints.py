@@ -25,10 +25,10 @@ from grpo_cli.schemas.table import SHAPES
 from grpo_cli.values.chat import is_message
 from grpo_cli.values.paths import Absent, absent
 
-_LEVELS: Final = 2  # of objects inside a record
-_ITEMS: Final = 8  # of a list of objects that are searched
-_FLAGS: Final = 3  # in a hint
-_LIKE: Final = 0.6  # similarity from which a name may be the one that was meant
+_LEVELS: Final = 2  # levels of nested objects that are searched
+_ITEMS: Final = 8  # items of a list of objects that are searched
+_FLAGS: Final = 3  # flags listed in a hint
+_LIKE: Final = 0.6  # least similarity of a name that may have been meant
 _LOGGED: Final = 2  # columns of a trainer's log that are no coincidence
 _GROUPS: Final = (*GROUP_TIERS[0], *MAYBE_GROUPS)
 _REWARDS: Final = tuple(name for tier in REWARD_TIERS for name in tier) + MAYBE_REWARDS

@@ -34,12 +34,12 @@ def refuse_beyond_memory(tables: Sequence[Table], columns: int, root: Path = Pat
     """Refuse more rows than fit into the available memory; do nothing if either number is unknown."""
     rows = sum(table.row_count() or 0 for table in tables if isinstance(table, FileTable))
     if rows > MOST:
-        raise DataError(f"{rows:,} rows, and a run takes {MOST:,} at most", WAYS_OUT)
+        raise DataError(f"{rows:,} rows, but a run takes at most {MOST:,}", WAYS_OUT)
     needed = rows * (ROW + COLUMN * max(0, columns - 2))
     available = available_memory(root) if needed else None
     if available is not None and needed > available:
         raise DataError(
-            f"{rows:,} rows take {needed / _GB:.1f} GB of memory at least, and {available / _GB:.1f} GB are available",
+            f"{rows:,} rows take at least {needed / _GB:.1f} GB of memory, but {available / _GB:.1f} GB are available",
             WAYS_OUT,
         )
 
@@ -52,7 +52,7 @@ class Growth:
     """
 
     def __init__(self, size: int, root: Path = Path("/")) -> None:
-        """Start with files of this total size, of which nothing has been read."""
+        """Start with files of this total size, none of it read yet."""
         self._size, self._available = size, available_memory(root)
         self._read, self._rows, self._held = 0, 0, 0.0
 
@@ -66,8 +66,8 @@ class Growth:
         if self._available is None or share < SURE or needed <= self._available * (2 - share):
             return
         raise DataError(
-            f"{self._rows:,} rows were read in {share:.0%} of the bytes: all of them would take {needed / _GB:.1f} GB of memory "
-            f"at least, and {self._available / _GB:.1f} GB were available",
+            f"{self._rows:,} rows were read in {share:.0%} of the bytes: all of them would take at least {needed / _GB:.1f} GB of memory, "
+            f"but {self._available / _GB:.1f} GB were available",
             WAYS_OUT,
         )
 

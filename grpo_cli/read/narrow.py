@@ -40,7 +40,7 @@ class Narrow(Located):
 
     @classmethod
     def of(cls, groups: Groups, warnings: tuple[str, ...] = ()) -> Narrow:
-        """The narrow table of these groups, without dropped ones."""
+        """The narrow table of these groups, without dropped groups."""
         columns, request = groups.columns, groups.columns.request
         rewards = [reward.alias(f"reward.{k}") for k, reward in enumerate(columns.rewards())]
         roles = [_role(groups, role, name) for role, name in request.roles.items()]
@@ -97,7 +97,7 @@ class Narrow(Located):
 
     @property
     def plan(self) -> Plan:
-        """The plan to compute: the caller's, or one that counts rollouts if rows are parts of them."""
+        """The plan to compute: the caller's, or a plan that counts rollouts if rows are parts of rollouts."""
         return self.request.plan
 
     @property

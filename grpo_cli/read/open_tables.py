@@ -32,7 +32,7 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
     """
     if STDIN in names:
         if len(names) > 1:
-            raise UsageError("standard input cannot be read together with files", "name it alone")
+            raise UsageError("standard input cannot be read together with files", "give it as the only input")
         if sys.stdin is None:
             raise UsageError("standard input is closed", "pipe something in, or name a file")
         return [spool(sys.stdin.buffer)], []

@@ -10,16 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, gcd, lgamma, log
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
+from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import Coded, blocks, encode, parts_of_each, sizes, spanning
 from grpo_cli.read.known_names import JUDGES, ROLLOUT_IDS, SAMPLE_IDS
-
-if TYPE_CHECKING:
-    from grpo_cli.read.columns import Columns
 
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 Numbering = Literal["rollout", "sample", "judge"]  # what a column numbers; `sample` restarts in each group
@@ -30,7 +28,7 @@ _SURE: Final = 4  # a smaller usual size must occur in several groups
 _LEAST: Final = 3  # least rows of a block found by many runs: half of all numbers are multiples of 2
 _SEVERAL: Final = 2  # least keys that come back: a single one may be from a run that was resumed
 _RARE: Final = 1e-3  # largest probability that random lengths have this divisor
-_RARER: Final = 1e-4  # and that so many of them are multiples
+_RARER: Final = 1e-4  # largest probability that so many random lengths are multiples of it
 _MOST: Final = 0.6  # least share of multiples
 _NEAR: Final = 1e-4  # baselines that differ by less are equal up to rounding
 _WHOLE: Final = 0.9  # least share of rows that follow a rule, as some rows may be lost
@@ -65,7 +63,7 @@ class Draws:
     stretches: Counter[int]  # stretches by their number of rows
     first: int  # rows of the first stretch
     last: int  # rows of the last stretch
-    stretches_of_last: int  # stretches in the group of the last one
+    stretches_of_last: int  # stretches in the group of the last stretch
     split: int  # groups with several stretches
     returning: Counter[int]  # the stretches of these groups by their number of rows
     # Runs of rows with one logged baseline, by their length, in groups with several baselines; None if unknown.
@@ -137,7 +135,7 @@ class Draws:
         return size >= _MANY and self._back(size) > 0 and max(self.sizes) != size and not unusual
 
     def _common_divisor(self) -> int:
-        """A common divisor of so many stretches that it is no chance; the last one may have been cut. 0 if there is none."""
+        """A common divisor of too many stretches to be chance; the last stretch may have been cut. 0 if there is none."""
         others = self.stretches - Counter([self.last])
         size = gcd(*others)
         rare = size >= _LEAST and (self.returning.total() - 2) * log(size) >= -log(_RARE)
@@ -182,7 +180,7 @@ def _counter(numbers: Ints) -> Counter[int]:
 
 
 def _whole(counts: Counter[int], last: int) -> Counter[int]:
-    """The counts without the last one if it is smaller than all others: the end of the file may have cut it."""
+    """The counts without the last size if it is smaller than all others: the end of the file may have cut it."""
     others = counts - Counter([last])
     return others if others and last < min(others) else counts
 
@@ -212,7 +210,7 @@ def is_several_rows_a_rollout(coded: Coded, size: int, column: pl.Series, kind: 
 
 
 def size_by_samples(coded: Coded, samples: pl.Series) -> int | None:
-    """The size of a draw, if sample numbers restart inside groups and no block of that size repeats one."""
+    """The size of a draw, if sample numbers restart inside groups and no block of that size repeats a number."""
     pairs = encode([coded.codes, samples], len(samples))
     size = int(parts_of_each(coded, pairs).max())
     if size < _MANY or size >= sizes(coded).max() or samples.null_count():

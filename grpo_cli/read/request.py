@@ -47,7 +47,7 @@ class Rule:
     """
 
     key: tuple[str, ...] = ()  # columns; without a key all rows of a file are one group, which is cut into blocks
-    key_is_named: bool = True  # by a flag; otherwise suspicious groups stop the run
+    key_is_named: bool = True  # a flag names the key; otherwise suspicious groups stop the run
     within: str | None = None  # where the key is unique; None: not given
     size: int | None = None  # rows of the blocks that each key is cut into
     partial: Literal["error", "keep", "drop"] = "error"  # what to do with a shorter last block
@@ -66,7 +66,7 @@ class Rule:
 
     @property
     def within_columns(self) -> list[str]:
-        """The column that `within` names, if it names one."""
+        """The column that `within` names, if any."""
         return [] if self.within in {None, "input", "file"} else [str(self.within)]
 
     @property
@@ -78,7 +78,7 @@ class Rule:
 class ForChecks(NamedTuple):
     """Columns that are read only for the checks, where the files have them."""
 
-    steps: Sequence[str]  # of training or sampling: a key that occurs in several of them may be several groups
+    steps: Sequence[str]  # training or sampling steps: a key that occurs in several of them may be several groups
     sample: str  # the number of a sample in its group: repeated if rows were written twice; "" if there is none
     ids: Sequence[str]  # candidates for the key where only a text was found by name
     rollouts: Sequence[str]  # rollout ids that neither a flag nor the schema names: several rows may be one rollout
@@ -96,10 +96,10 @@ class Request:
     """What is read: the columns that flags, the schema or their names select, and the grouping rule."""
 
     plan: Plan
-    flags: Binding  # as given
+    flags: Binding  # the flags as given
     filled: Filled  # the flags, completed by the schema
     names: Sequence[str]  # all column names
-    rule: Rule  # with the columns of the key
+    rule: Rule  # includes the columns of the key
     rewards: tuple[str, ...]
     roles: Mapping[str, str]  # the column of each extra quantity
     for_checks: ForChecks
@@ -109,7 +109,7 @@ class Request:
     warn: bool  # whether suspicious groups are looked for
     by: str = ""  # the column of --plan-by
     value: str = ""  # its value in the rows of this request
-    parts: Mapping[str, Request] = field(default_factory=dict)  # the request of each plan, if this one unites several
+    parts: Mapping[str, Request] = field(default_factory=dict)  # the request of each plan, if several are united here
 
     @property
     def binding(self) -> Binding:
@@ -118,7 +118,7 @@ class Request:
 
     @property
     def schema(self) -> Schema | None:
-        """The schema of the files, if they have one."""
+        """The schema of the files, if any."""
         return self.filled.schema
 
     @property
@@ -201,7 +201,9 @@ def united(parts: Mapping[str, Request], by: str) -> Request:
     for field_ in (field_ for request in parts.values() for field_ in request.fields):
         if kinds.setdefault(field_.name, field_.kind) == "key":
             kinds[field_.name] = field_.kind
-    for_all = set.intersection(*({read.name for read in one.fields} - one.optional for one in parts.values()))
+    for_all = set.intersection(
+        *({read.name for read in request.fields} - request.optional for request in parts.values())
+    )
     return replace(
         next(iter(parts.values())),
         rewards=tuple(dict.fromkeys(name for request in parts.values() for name in request.rewards)),
@@ -269,7 +271,7 @@ def _named_or_found(filled: Filled, names: Sequence[str]) -> tuple[tuple[str, ..
         raise DataError(
             f"no column looks like the reward (columns: {_listed(names, LIKELY_GROUP)}){inside_of_record(filled.tables)}",
             f"name it with --reward NAME{more}{flags_of_likely(filled.tables, group=not keyed, reward=True)}; "
-            f"rows without one have to be scored first{_near(filled.tables)}",
+            f"rows without a reward must be scored first{_near(filled.tables)}",
         )
     missing = {}
     if not group and binding.group_size is not None:
@@ -303,7 +305,7 @@ def _within(binding: Binding) -> str:
 
 
 def _listed(names: Sequence[str], likely: str) -> str:
-    """The first columns, likely ones before others."""
+    """The first columns, likely columns before others."""
     ordered = sorted(names, key=lambda name: re.search(likely, name, re.IGNORECASE) is None)
     return ", ".join(ordered[:LISTED]) + (", ..." if len(names) > LISTED else "")
 
@@ -315,8 +317,8 @@ def _near(tables: Sequence[Table]) -> str:
     if not tables or not isinstance(tables[0], FileTable):
         return ""
     near = " and ".join(f"{match.schema.title} ({', '.join(match.against)})" for match in nearly(tables[0])[:NEAR])
-    is_near = f"; it is nearly a {near}: grpo-adv schemas FILE tells more" if near else ""
-    return is_near or "; grpo-adv schemas FILE tells which known layout a file is near"
+    is_near = f"; it is nearly a {near}: grpo-adv schemas FILE shows more" if near else ""
+    return is_near or "; grpo-adv schemas FILE shows the nearest known layout"
 
 
 def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import polars as pl
@@ -18,15 +18,13 @@ from grpo_cli.engine.group_stats import Mask, group_extremes
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.errors import DataError
+from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import Coded, encode, parts_of_each
+from grpo_cli.read.groups import Groups
 from grpo_cli.read.known_names import ROLLOUT_NUMBER
 from grpo_cli.schemas.table import words
 from grpo_cli.values.cells import canonical
 from grpo_cli.values.paths import PARENT
-
-if TYPE_CHECKING:
-    from grpo_cli.read.columns import Columns
-    from grpo_cli.read.groups import Groups
 
 SHOWN: Final = 3
 # Which reward of its rows a rollout counts with; not set where every row counts.
@@ -144,13 +142,14 @@ def unequal_siblings(groups: Groups) -> None:
     each = [(codes == code).arg_true() for code in several[:SHOWN].tolist()]
     for rows, place in zip(each, columns.places([int(rows[0]) for rows in each]), strict=True):
         values = [
-            " + ".join(f"{one[row]:g}" if one[row] is not None else "null" for one in rewards) for row in rows[:4]
+            " + ".join(f"{reward[row]:g}" if reward[row] is not None else "null" for reward in rewards)
+            for row in rows[:4]
         ]
         shown.append(f"{place}: {', '.join(values)}{', ...' if len(rows) > len(values) else ''}")
     many = "1 rollout has" if len(several) == 1 else f"{len(several):,} rollouts have"
     raise DataError(
         f"{many} rows with unequal rewards ({_shown(groups)}): {'; '.join(shown)}",
-        "--rollout-reward last, first or mean says what a rollout counts with, --rollout none that rows are rollouts",
+        "--rollout-reward last, first or mean chooses the reward of a rollout, --rollout none treats rows as rollouts",
     )
 
 
@@ -193,7 +192,7 @@ def turns_in_order(groups: Groups) -> None:
         row = wrong.arg_max() or 0
         raise DataError(
             f"{columns.place(row)}: {name} is {numbers[row]:g} after {before[row]:g} of the same rollout ({int(wrong.sum()):,} such rows)",
-            "sort the rows of each rollout by their turns, and leave out turns that are there twice",
+            "sort the rows of each rollout by turn, and remove duplicate turns",
         )
 
 
@@ -217,7 +216,7 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
             continue  # the number of a training step, of a group or of a row within it
         if of_group.max() < 2:  # noqa: PLR2004 - nothing to compare: the id of the group
             continue
-        cures = f"--rollout {name} counts each rollout once, --rollout none says that rows are rollouts"
+        cures = f"--rollout {name} counts each rollout once, --rollout none treats rows as rollouts"
         equal = not _vary(rollouts, rewards).any() and _vary(groups.coded, rewards).any()
         if equal and request.binding.rollouts == "once":
             wrong = f"{_in_rows(groups, rollouts)}, if {name} is what its name says:"

@@ -49,7 +49,7 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
     if not tally.counts["rows"]:
         dropped = tally.counts["dropped_rows"]
         raise DataError(
-            "-: no rows", f"{dropped} were dropped as too few for a block" if dropped else "standard input was empty"
+            "-: no rows", f"{dropped} were dropped: incomplete last block" if dropped else "standard input was empty"
         )
     facts = tally.facts(job.plan) | {"dropped_rows": tally.counts["dropped_rows"]}
     if facts["groups"] == facts["rows"] > 1 and not job.binding.singletons_meant:

@@ -77,7 +77,7 @@ SHAPES: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """A column that is derived from another one: a part of its text, the sum of its parts, the length of its list."""
+    """A column derived from another: a part of its text, the sum of its parts, the length of its list."""
 
     name: str
     source: str  # the column; @path is the path of the file
@@ -86,8 +86,8 @@ class Derived:
     otherwise: str | None = None  # the value if the expression does not match
     total: bool = False  # the sum of a list of numbers
     count: bool = False  # the length of a list
-    value: str = ""  # for an object or list of objects: the sum of this field over them,
-    weight: str = ""  # each times this field
+    value: str = ""  # in an object or a list of objects: the field that is summed
+    weight: str = ""  # the field that each summed value is multiplied by
     single: bool = False  # only one part is allowed
 
     @classmethod
@@ -123,7 +123,7 @@ class RewardNames:
     excluded: tuple[str, ...] = ()
     named_in: str = ""
     first: str = ""  # if this column exists, it is the reward and the others are its parts
-    alone: bool = False  # if there are several, the user has to name one: their sum has no meaning
+    alone: bool = False  # if there are several, the user must choose: their sum has no meaning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,4 +288,4 @@ def _check(made: Schema) -> None:
         needs |= {"rows": made.rows} if made.layout == NESTED else {}
     for key, value in needs.items():
         if not value:
-            raise UsageError(f"the schema {made.name} does not say {key!r}", "see grpo_cli/schemas/table.py")
+            raise UsageError(f"the schema {made.name} has no {key!r}", "see grpo_cli/schemas/table.py")

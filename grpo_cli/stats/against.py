@@ -111,7 +111,7 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
 
 
 def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
-    """The columns of the key without step-like ones, which must be the same in both runs."""
+    """The columns of the key except step-like columns; they must be the same in both runs."""
     kept = [
         tuple(
             name

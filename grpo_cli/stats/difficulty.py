@@ -28,9 +28,9 @@ from grpo_cli.stats.facts import extremes, plain, reward_range
 
 OTHER_SIZES: Final = (2, 4, 8, 16, 32, 64)
 BINS: Final = 10
-STEPS: Final = 64  # steps of a solve rate, up to which each has its own bar
+STEPS: Final = 64  # with at most this many possible solve rates, each has its own bar
 FINER: Final = 8  # steps between two numbers of solved rows, where rewards are graded
-DIGITS: Final = 12  # of a solve rate, beyond which all is rounding
+DIGITS: Final = 12  # decimals of a solve rate; further ones are rounding errors
 USEFUL: Final = (0.2, 0.8)
 BANDS: Final = (
     "never",

@@ -111,9 +111,8 @@ def even_bins(finite: np.ndarray[Any, Any], most: int) -> tuple[np.ndarray[Any, 
         if steps[-1] < STEPPED * len(values) and np.allclose(steps, np.round(steps), rtol=0, atol=1e-3):
             count = round(steps[-1]) + 1
             least = -(-count // most)
-            width = min(
-                range(least, 2 * least), key=lambda width: (-count % width, width)
-            )  # that fills the last bin best
+            # The width that leaves the last bin the least empty.
+            width = min(range(least, 2 * least), key=lambda width: (-count % width, width))
             places = np.round((finite - low) / step).astype(np.int64) // width
             return places, low + step * (np.arange(int(places.max()) + 2) * width - 0.5)
     # Scaling to integers is faster than the search of np.histogram.
@@ -202,12 +201,12 @@ class Tally:
     """Counts of a whole input, or of a stream, whose blocks are added one by one."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    sizes: Counter[int] = field(default_factory=Counter)  # of groups
+    sizes: Counter[int] = field(default_factory=Counter)  # sizes of the groups
     constants: Counter[float | None] = field(default_factory=Counter)  # rewards of constant groups
-    extremes: RewardRange = (None, None)  # of the rewards that enter the estimator
-    reward: Numbers = field(default_factory=Numbers)  # only of a stream; a whole input has a distribution
+    extremes: RewardRange = (None, None)  # range of the rewards that enter the estimator
+    reward: Numbers = field(default_factory=Numbers)  # only filled for a stream; a whole input has a distribution
     advantage: Numbers = field(default_factory=Numbers)
-    skipped: dict[str, dict[str, Any]] = field(default_factory=dict)  # by reason, including groups that the plan keeps
+    skipped: dict[str, dict[str, Any]] = field(default_factory=dict)  # by reason; includes groups that are kept
     reading: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -307,11 +306,11 @@ class Tally:
             yield (
                 f"{groups:,} {have} outside 0..1, counted as the solve rate 0 or 1 by weight.by={plan.weight.by}: "
                 f"bring rewards (now {low:g} to {high:g}) to 0..1 with --reward-shift and --reward-scale, "
-                "or say from which reward a row is solved with --set weight.solved=X"
+                "or set the reward from which a row is solved with --set weight.solved=X"
             )
 
     def _zero_variance(self) -> dict[str, Any]:
-        """Groups without a gradient, split by their reward: all best, all worst, or another one.
+        """Groups without a gradient, split by their reward: all best, all worst, or another reward.
 
         Best and worst are 1 and 0 if all rewards lie in 0..1, else the extremes: of the rewards that enter the estimator.
         """

@@ -26,11 +26,11 @@ METHODS: Final = ("grpo", "rloo", "dr-grpo")
 # What becomes of a group and its rows, in stacking order.
 OUTCOMES: Final = ("varies", "always solved", "never solved", "equal at another reward", "singleton or unscored")
 BINS: Final = 40
-VALUES: Final = 101  # distinct values up to which each has a bar, as k/100
+VALUES: Final = 101  # with at most this many distinct values, as k/100, each has a bar
 TILES: Final = (32, 20)
 LABEL: Final = 34  # characters of a key on an axis
 RUNS: Final = ("before", "now")
-POINTS: Final = 200  # of a trend
+POINTS: Final = 200  # points in a trend
 SAME: Final = 1e-3  # relative difference up to which figures look the same
 
 Lines = list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""Groups with their rows: the one that `--show` names, and the table of a report."""
+"""Groups with their rows: the group that `--show` names, and the table of a report."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.moments import Index
 from grpo_cli.read import excerpts
 from grpo_cli.read.known_names import TRUTHS
 from grpo_cli.stats.facts import plain, rows_of
@@ -17,14 +18,12 @@ from grpo_cli.values.key_text import cut
 from grpo_cli.values.key_text import plain as plain_text
 
 GROUPS: Final = 500  # groups in a report
-ROWS: Final = 16  # rows of each
+ROWS: Final = 16  # rows of each group
 TEXT: Final = 1_200_000  # characters of all texts of a report
-LONGEST: Final = 2000  # characters of each text, at most
-SHORTEST: Final = 60  # and at least
+LONGEST: Final = 2000  # most characters of each text
+SHORTEST: Final = 60  # fewest characters of each text
 LABEL: Final = 120  # characters of a key in the table
 KEYS: Final = 300_000  # characters of all keys that the search of a report covers
-
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def show_group(inspection: Inspection, key: str, most: int | None = None) -> dict[str, Any]:
@@ -107,16 +106,18 @@ def joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return [[*map(dict(zip(own, line, strict=True)).get, names)] for line in lines]
 
     columns, heads = (
-        list(dict.fromkeys(name for one in tables for name in one[what])) for what in ("columns", "heads")
+        list(dict.fromkeys(name for table in tables for name in table[what])) for what in ("columns", "heads")
     )
     return {
-        "says": "; ".join(one["says"] for one in tables),
+        "says": "; ".join(table["says"] for table in tables),
         "columns": columns,
-        "keys": [key for one in tables for key in one["keys"]],
-        "lines": [line for one in tables for line in aligned(columns, one["columns"], one["lines"])],
+        "keys": [key for table in tables for key in table["keys"]],
+        "lines": [line for table in tables for line in aligned(columns, table["columns"], table["lines"])],
         "heads": heads,
         "rows": [
-            {**group, "lines": aligned(heads, one["heads"], group["lines"])} for one in tables for group in one["rows"]
+            {**group, "lines": aligned(heads, table["heads"], group["lines"])}
+            for table in tables
+            for group in table["rows"]
         ],
     }
 
@@ -126,7 +127,7 @@ def component_heads(names: Sequence[str], others: Collection[str]) -> dict[str, 
     return {name: f"rewards.{name}" if name in others else name for name in names}
 
 
-def _choose(inspection: Inspection, most: int) -> Rows:
+def _choose(inspection: Inspection, most: int) -> Index:
     """The groups of the table, in order: if too many, half are those with the largest spread, half an even sample."""
     total = len(inspection.groups)
     if total <= most:
@@ -140,12 +141,14 @@ def _choose(inspection: Inspection, most: int) -> Rows:
 
 def _caption(total: int, shown: int) -> str:
     if shown == total:
-        return f"All {total:,} groups. Click a key to read its rows; grpo-adv browse FILES --show KEY has them whole."
+        return (
+            f"All {total:,} groups. Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
+        )
     half = shown // 2
-    return f"{shown:,} of {total:,} groups: the {half:,} with the largest spread, and a sample of the others. Click a key to read its rows; grpo-adv browse FILES --show KEY has them whole."
+    return f"{shown:,} of {total:,} groups: the {half:,} with the largest spread, and a sample of the others. Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
 
 
-def _first_rows(inspection: Inspection, codes: Rows) -> list[Rows]:
+def _first_rows(inspection: Inspection, codes: Index) -> list[Index]:
     """The first rows of each of these groups."""
     group = inspection.narrow.table["group"].to_numpy()
     wanted = np.zeros(len(inspection.groups), dtype=bool)
@@ -157,19 +160,19 @@ def _first_rows(inspection: Inspection, codes: Rows) -> list[Rows]:
     return [rows[start : min(end, start + ROWS)] for start, end in zip(starts, ends, strict=True)]
 
 
-def texts_of(inspection: Inspection, part: str, rows: Rows, room: int | None = None) -> list[str | None]:
+def texts_of(inspection: Inspection, part: str, rows: Index, room: int | None = None) -> list[str | None]:
     """The texts of these rows, cut to `room` characters; None without such a column or text."""
     return _texts(inspection, inspection.columns.get(part), rows, room)
 
 
-def _truths(inspection: Inspection, rows: Rows, room: int) -> list[str | None]:
+def _truths(inspection: Inspection, rows: Index, room: int) -> list[str | None]:
     """What the responses of these rows are compared with; None if no column is known for it."""
     names = [name for table in inspection.narrow.tables for name in table.columns()]
     column = next((name for name in TRUTHS if name in names and name not in inspection.columns.values()), None)
     return _texts(inspection, column, rows, room)
 
 
-def _texts(inspection: Inspection, column: str | None, rows: Rows, room: int | None) -> list[str | None]:
+def _texts(inspection: Inspection, column: str | None, rows: Index, room: int | None) -> list[str | None]:
     if column is None or not len(rows):
         return [None] * len(rows)
     return [_shortened(text, room) for text in excerpts.texts(inspection.narrow, rows, column)]
@@ -183,7 +186,7 @@ def _shortened(text: str | None, room: int | None) -> str | None:
     return f"{text[:start]} … {text[start + 3 - room :]}"
 
 
-def _describe_rows(inspection: Inspection, rows: Rows, texts: Sequence[str | None]) -> list[dict[str, Any]]:
+def _describe_rows(inspection: Inspection, rows: Index, texts: Sequence[str | None]) -> list[dict[str, Any]]:
     """Row by row: place, reward columns, total reward, advantage, status, length and text."""
     narrow, frame = inspection.narrow, inspection.rows[rows]
     scored = inspection.scored.rows[rows]

@@ -92,7 +92,7 @@ class Inspection:
 
     @property
     def by(self) -> pl.Series | None:
-        """The trend column, row by row; None without one."""
+        """The trend column, row by row; None if there is none."""
         name = self.columns.get("by")
         if name is None:
             return None
@@ -216,7 +216,7 @@ def with_value(narrow: Narrow, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, str]:
-    """The column of each part of the view: the named one, else the first known name that exists."""
+    """The column of each part of the view: the named column, else the first known name that exists."""
     free = [name for name in names if name not in {*binding.group, *binding.rewards}]
 
     def first(known: Sequence[str], among: Sequence[str] = free) -> str | None:
@@ -345,7 +345,7 @@ def _compared(
 
 
 def _components(inspection: Inspection, rows: pl.DataFrame) -> dict[str, Any] | None:
-    """Correlations within groups of several reward columns with each other, the length and the advantage; None for one.
+    """Correlations within groups of several reward columns with each other, the length and the advantage; None for a single column.
 
     `decides` is the column with the closest correlation with the advantage, None without any.
     """

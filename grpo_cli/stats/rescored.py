@@ -25,14 +25,14 @@ from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
 VERSION: Final = 1
-FEW: Final = 6  # values of each reward, up to which there is a table
+FEW: Final = 6  # a table is shown if each reward has at most this many values
 TOP: Final = 10  # disagreements listed
 LISTED: Final = 3  # groups named of each kind
 TEXT: Final = 2000  # characters of a listed text
-LABEL: Final = 120  # characters of the key of its group
+LABEL: Final = 120  # characters of a listed group key
 BANDS: Final = 4  # bands of the length, with equal numbers of rows
 OF_TWO: Final = 2
-LARGE: Final = 1000  # from here on a sum of advantages is shown without decimals
+LARGE: Final = 1000  # sums of advantages this large are shown without decimals
 EQUAL: Final = 1e-9  # relative size below which an advantage counts as 0
 ALIKE: Final = 0.5  # least share of equal texts among the listed rows, if they are the same rollouts
 OLD: Final = "rescored."  # prefix of the columns of the other reward
@@ -342,6 +342,6 @@ def verdict(facts: Mapping[str, Any]) -> str:
     share = f" ({percent(advantage['moved'] / total)} of the total |A|)" if total else ""
     moved = f"{advantage['moved']:,.0f}" if advantage["moved"] >= LARGE else f"{advantage['moved']:.4g}"
     return (
-        f"{facts['reward']['changed']:,} of {facts['compared']:,} rewards change. Advantages with another sign: {advantage['sign_changes']:,}; groups "
+        f"{facts['reward']['changed']:,} of {facts['compared']:,} rewards change. Advantages that change sign: {advantage['sign_changes']:,}; groups "
         f"that gain a gradient: {groups['gained']['groups']:,}, that lose it: {groups['lost']['groups']:,}. The advantages move by {moved}{share}."
     )

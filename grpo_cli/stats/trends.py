@@ -79,5 +79,5 @@ def _std_by_code(codes: Any, values: pl.Series, mean: Vector) -> Vector:
 
 
 def thinned(lines: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of the lines, evenly spread, including the first and the last."""
+    """At most this many lines, evenly spread, including the first and the last."""
     return [lines[at] for at in sorted({round(k * (len(lines) - 1) / (most - 1)) for k in range(most)})]

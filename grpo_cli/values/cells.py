@@ -61,8 +61,8 @@ def as_number(value: object) -> float | None:
                 return math.inf if value > 0 else -math.inf
         case str():
             return _from_text(value)
-        case [one]:
-            return as_number(one)
+        case [item]:
+            return as_number(item)
     raise ValueError(value)
 
 
@@ -177,7 +177,7 @@ def _number_lists(field: Field, series: pl.Series, place: Place) -> pl.Series:
 JSON_TEXT: Final = pl.Categorical(pl.Categories("json", namespace="grpo_adv"))
 _INT64: Final = range(-(2**63), 2**63)
 _SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
-_YEARS_1_TO_9999: Final = (-62_135_596_800, 253_402_300_799)  # in seconds since 1970
+_YEARS_1_TO_9999: Final = (-62_135_596_800, 253_402_300_799)  # first and last second, counted from 1970
 _DAY: Final = 86_400
 # Floats can be written in several ways, and a null field is the same as a missing one.
 _OTHER_WAYS: Final = frozenset({float, type(None)})
@@ -414,7 +414,7 @@ def _holds(dtype: Any, is_text: Callable[[pl.DataType], bool]) -> bool:
     if isinstance(dtype, (pl.List, pl.Array)):
         return _holds(dtype.inner, is_text)
     if isinstance(dtype, pl.Struct):
-        return any(_holds(one.dtype, is_text) for one in dtype.fields)
+        return any(_holds(field.dtype, is_text) for field in dtype.fields)
     if isinstance(dtype, pl.Map):
         return dtype.key != pl.String or _holds(dtype.value, is_text)
     return is_text(dtype)

@@ -20,7 +20,7 @@ from grpo_cli.values.cells import float_texts
 from grpo_cli.values.paths import splits
 
 ABSENT: Final = object()
-SMALL: Final = 8  # for at most this many rows, Python is faster than calls of polars
+SMALL: Final = 8  # with at most this many rows, Python is faster than polars
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
 _BREAKS: Final = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 

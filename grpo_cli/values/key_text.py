@@ -127,7 +127,7 @@ def _cells(text: str, width: int) -> str:
 
 
 def cells(text: str) -> int:
-    """The cells of a terminal that a text takes: two for a wide character, none for an accent on the one before it."""
+    """The cells of a terminal that a text takes: two for a wide character, none for an accent on the character before it."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

@@ -19,7 +19,7 @@ Gap = tuple[Ints, Ints]  # where it begins and ends in each row
 Text = Sequence[str | pl.Series]  # its parts, which follow each other: the same for all rows, or one for each
 
 LONG: Final = 1_024  # bytes: rows are long if the mean of a block is more
-FEW: Final = 2_048  # for fewer rows pyarrow is not worth loading
+FEW: Final = 2_048  # with fewer rows, loading pyarrow costs more than it saves
 
 
 def between(data: Buffer, starts: Ints, ends: Ints) -> pl.Series:
@@ -55,7 +55,7 @@ def filled(data: Buffer, gaps: Sequence[Gap], texts: Sequence[Text], few: int = 
     starts = np.column_stack([start for start, _ in gaps]).ravel()
     ends = np.column_stack([end for _, end in gaps]).ravel()
     before, rest = np.concatenate(([0], ends[:-1])), memoryview(data)[ends[-1] :]
-    if height < few or len(data) > LONG * height:  # as slices of the block, which are not copied here
+    if height < few or len(data) > LONG * height:  # slices of the block, not copies
         view = memoryview(data)
         parts: list[Buffer] = [rest] * (2 * len(starts) + 1)
         parts[:-1:2] = [view[start:end] for start, end in zip(before.tolist(), starts.tolist(), strict=True)]

@@ -427,7 +427,7 @@ def test_an_export_that_fails_leaves_no_object(
         "changed": (lambda: put(s3, "in-403.jsonl", LINES.replace(b"1.0", b"0.0", 1)), 1, "changed while it was being read"),
         "made meanwhile": (lambda: put(s3, target, b"theirs"), 2, f"s3://bucket/{target} exists"),
         "denied": (lambda: server.answers.extend(["403 Forbidden"] * 20), 1, "access denied"),
-        "down": (lambda: server.answers.extend(["503 Slow Down"] * 20), 1, "unexpected answer of the store"),
+        "down": (lambda: server.answers.extend(["503 Slow Down"] * 20), 1, "unexpected answer from the store"),
     }[fault]  # fmt: skip
     meanwhile(monkeypatch, act, export, "scored")
     done = adv("export", url, *EXPORT, "-o", f"s3://bucket/{target}", cwd=tmp_path)
@@ -629,7 +629,7 @@ def test_of_a_saved_data_set_only_its_own_shards_are_read(s3: Any, tmp_path: Pat
     s3.delete_object(Bucket="bucket", Key=f"saved/{shards[1]}")
     done = adv("inspect", "s3://bucket/saved", cwd=tmp_path)
     assert (done.status, done.err.count("\n")) == (1, 1), done
-    assert f"{shards[1]}: no such object, and state.json names it" in done.err
+    assert f"{shards[1]}: no such object, but state.json lists it" in done.err
 
 
 def test_a_data_set_of_the_hub_is_listed_and_read_with_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

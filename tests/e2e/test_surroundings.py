@@ -33,7 +33,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([""], "an input without a name"),
+        ([""], "an input name is empty"),
         (["a.jsonl", "-g", ""], "--group is empty"),
         (["a.jsonl", "-g", ","], "--group names no column"),
         (["a.jsonl", "-o", ""], "--output is empty"),
@@ -229,7 +229,7 @@ def test_what_is_only_in_the_path_is_shown_so(place: Path) -> None:
 
 def test_a_link_to_nothing_is_shown_as_one(place: Path) -> None:
     (place / "link.jsonl").symlink_to("gone.jsonl")
-    with pytest.raises(DataError, match=r"link\.jsonl: a link to gone\.jsonl, which is not there"):
+    with pytest.raises(DataError, match=r"link\.jsonl: a broken link to gone\.jsonl"):
         compute("link.jsonl", output="-")
 
 

@@ -200,7 +200,7 @@ def test_checksums_at_the_side_are_not_made_wrong(spark: Any, tmp_path: Path) ->
     for arguments in (["compute", path, "--in-place"], ["compute", other, "-o", path, "--force"]):
         done = adv(*map(str, arguments))
         assert done.status in {1, 2}
-        assert "holds its checksums, which would be wrong; remove it" in done.err
+        assert "has its checksums, which would no longer match; remove it" in done.err
     assert path.read_bytes() == before
     assert len(read(spark, path)) == ROWS
 

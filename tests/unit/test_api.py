@@ -397,7 +397,7 @@ def test_lists_are_computed_as_the_refusal_says() -> None:
         (lambda: grpo_cli.compute(LISTS.to_arrow(), reward="rewards", group="prompt_id"), "rewards holds lists"),
         (lambda: grpo_cli.advantages(frame([1.0, None])), "missing='exclude' leaves such rows out"),
         (lambda: grpo_cli.advantages(FRAME, **dict[str, Any](seed=1)), "the option 'seed'"),
-        (lambda: grpo_cli.advantages(FRAME, group_size=3), "partial='keep' or partial='drop' says"),
+        (lambda: grpo_cli.advantages(FRAME, group_size=3), "choose partial='keep' or partial='drop'"),
         (lambda: grpo_cli.advantages(FRAME, method="rloo", epsilon=1.0), "epsilon has no effect with scale none"),
         (lambda: grpo_cli.compare(FRAME, {"one": Plan()}), "needs two plans; give plans by their names"),
         (lambda: grpo_cli.inspect(FRAME, top=-1), "top cannot be -1"),

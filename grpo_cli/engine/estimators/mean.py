@@ -84,7 +84,7 @@ def balanced(t: Terms, *, drop: str, seed: int) -> pl.Expr:
         and the mean is that of the rows that stay
 
     A group without a surplus gives the centred reward. Which failures stay is drawn by `seed` (the framework
-    draws anew each time).
+    resamples each time).
     Source: REC, Trinity-RFT rec_advantage.py.
     """
     if drop == "none":

@@ -80,7 +80,7 @@ def relative_to_mean(t: Terms, *, epsilon: float, baseline: float) -> pl.Expr:
 
 
 def virtual_best(t: Terms, *, best: float, count: int, epsilon: float) -> pl.Expr:
-    """Measured against a group that also holds the best possible reward, so that a group without a success is pushed away from.
+    """Reward measured against a group with the best possible reward added, so that a group without a success is pushed away from.
 
         A = (r - M)/(S + epsilon), M and S the mean and std (ddof 1) of the group's rewards and `count` times `best`
 

@@ -51,7 +51,7 @@ class Param:
     above: float | None = None
 
     def checked(self, value: Any) -> Any:
-        """The value, if it lies where it means something."""
+        """The value, if it is within its bounds."""
         low = (self.least is not None and value < self.least) or (self.above is not None and value <= self.above)
         if low or (self.most is not None and value > self.most):
             raise UsageError(f"parameter {self.name} cannot be {value}", f"it takes {self.bounds}")
@@ -59,7 +59,7 @@ class Param:
 
     @property
     def bounds(self) -> str:
-        """Where its values lie, in words."""
+        """Its bounds, in words."""
         bounds = (("at least", self.least), ("above", self.above), ("at most", self.most))
         return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
 
@@ -67,7 +67,7 @@ class Param:
 ORDER: Final = Param(name="order", type=int, default=16, least=1, help="size of the largest sets, T in the formula")
 OMEGA: Final = Param(name="omega", type=float, default=1.0, help="weight of the step part", field="unit.state_weight")
 LIKELIEST: Final = Param(
-    name="penalty", type=float, default=0.25, help="lost by the likeliest row", field="shape.rank.penalty"
+    name="penalty", type=float, default=0.25, help="reward share lost by the likeliest row", field="shape.rank.penalty"
 )
 
 
@@ -241,7 +241,7 @@ _ROWS: Final = (
         shift=None,
         params=(
             Param(name="epsilon", type=float, default=1e-6, above=0.0, help="added to the mean"),
-            Param(name="baseline", type=float, default=0.0, help="subtracted in the end"),
+            Param(name="baseline", type=float, default=0.0, help="subtracted at the end"),
         ),
     ),
     Estimator(
@@ -252,7 +252,7 @@ _ROWS: Final = (
         shift=None,
         params=(
             Param(name="best", type=float, default=1.0, help="the best possible reward"),
-            Param(name="count", type=int, default=1, least=1, help="how often it is added to each group"),
+            Param(name="count", type=int, default=1, least=1, help="how many times it is added to each group"),
             Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the std"),
         ),
     ),
@@ -271,7 +271,7 @@ _ROWS: Final = (
         batch=True,
         order_free=False,
         shift=None,
-        params=(Param(name="floor", type=float, default=0.125, above=0.0, help="the least that a mean counts as"),),
+        params=(Param(name="floor", type=float, default=0.125, above=0.0, help="lower bound of the mean"),),
     ),
     *(
         Estimator(name=name, build=build, centred=False, shift=None, sets=BINARY, params=(ORDER,))
@@ -442,14 +442,14 @@ _ROWS: Final = (
     Estimator(
         name="entropic",
         build=exponential.entropic,
-        params=(Param(name="beta", type=float, default=2.0, help="how much the best rows weigh"),),
+        params=(Param(name="beta", type=float, default=2.0, help="weight of the best rows"),),
     ),
     Estimator(
         name="entropic-adaptive",
         build=exponential.entropic_adaptive,
         params=(
-            Param(name="delta", type=float, default=log(2), above=0.0, help="divergence that beta is chosen for"),
-            Param(name="beta_max", type=float, default=1e6, above=0.0, help="beta stops growing here"),
+            Param(name="delta", type=float, default=log(2), above=0.0, help="target divergence, which sets beta"),
+            Param(name="beta_max", type=float, default=1e6, above=0.0, help="upper bound of beta"),
         ),
     ),
     Estimator(
@@ -465,7 +465,7 @@ _ROWS: Final = (
         scales=ALL,
         linear=True,
         params=(
-            Param(name="level", type=float, default=0.4, above=0.0, most=1.0, help="which quantile is the baseline"),
+            Param(name="level", type=float, default=0.4, above=0.0, most=1.0, help="the quantile used as the baseline"),
         ),
     ),
     Estimator(
@@ -499,7 +499,9 @@ _ROWS: Final = (
                 name="process", type=float, default=1e-5, least=0.0, help="how much the level drifts from row to row"
             ),
             Param(name="noise", type=float, default=1e-2, above=0.0, help="variance of a reward around the level"),
-            Param(name="variance", type=float, default=1.0, above=0.0, help="of the level, before the first row"),
+            Param(
+                name="variance", type=float, default=1.0, above=0.0, help="variance of the level before the first row"
+            ),
             Param(name="epsilon", type=float, default=1e-8, least=0.0, help="added to the root of P"),
         ),
     ),
@@ -630,7 +632,7 @@ _ROWS: Final = (
                 name="count",
                 type=Literal["first", "last", "mean", "each"],
                 default="first",
-                help="what a rollout counts with in the episode part (each: every row)",
+                help="the reward of a rollout in the episode part (each: every row counts)",
                 field="unit.take",
             ),
         ),
@@ -654,7 +656,7 @@ _ROWS: Final = (
             OMEGA,
             Param(name="gamma", type=float, default=1.0, help="discount of later turns", field="unit.gamma"),
         ),
-        about="""The outcome against other outcomes of the prompt, plus what a turn still earns against the same turn of others.
+        about="""The outcome against the other outcomes of the prompt, plus the return from each turn on against the same turn of other rollouts.
 
             A = (R - mean R) + omega (G - mean G), G = reward of this turn + gamma G of the next one, means over turns of one number
 

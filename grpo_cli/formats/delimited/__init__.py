@@ -1,1 +1,1 @@
-"""CSV and TSV: every cell keeps its text and its quotes; the new cells follow the last one."""
+"""CSV and TSV: every cell keeps its text and its quotes; the new cells follow the last cell."""

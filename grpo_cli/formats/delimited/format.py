@@ -25,11 +25,10 @@ from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.weave_text import refuse_height, weave_blocks
 from grpo_cli.parallel import ahead
 from grpo_cli.values import cells
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Field, Place
 from grpo_cli.values.paths import absent
 from grpo_cli.values.slices import Buffer, Ints, filled
 
-Place = Callable[[int], str]
 Columns = Callable[[list[pl.Series], Place], list[pl.Series]]  # converts the texts of some cells
 
 _LF, _CR = b"\n\r"
@@ -144,7 +143,7 @@ class Delimited(Format):
             for record, raw in records(lines, self.separator, source.name, 0, source.refuse_long_line):
                 if any(b"\r" in cell and not cell.startswith(QUOTE) for cell in raw):
                     raise DataError(
-                        f"{source.name}: the lines end in CR alone", "convert them, for example with tr '\\r' '\\n'"
+                        f"{source.name}: the lines end with a bare CR", "convert them, for example with tr '\\r' '\\n'"
                     )
                 if raw:
                     yield _Header(record, raw, before), handle
@@ -195,7 +194,7 @@ class Delimited(Format):
                 hint = "a cell that contains the separator needs quotes"
                 if len(raw) < width:
                     whole = ending(record)  # only the last record of a file may lack it
-                    hint = "a row needs every cell, empty ones too" if whole else "is the file cut short?"
+                    hint = "a row needs all its cells, even empty cells" if whole else "is the file cut short?"
                 raise DataError(f"{block.name} row {row + len(ends)}: {len(raw)} cells, the header has {width}", hint)
             for column, found in zip(wanted, texts, strict=True):
                 found.append(text_of(raw[column]) if raw[column] else None)

@@ -24,8 +24,8 @@ from grpo_cli.values.slices import Ints, between
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 _LF, _CR, _QUOTE = b'\n\r"'
-_PIECES: Final = 8  # of a block for the exact reader, if quotes are unusual
-_STEP: Final = 1 << 18  # bytes in which marks are searched: a mask of a whole block would be new memory each time
+_PIECES: Final = 8  # pieces that a block is cut into for the exact reader, if quotes are unusual
+_STEP: Final = 1 << 18  # bytes searched for marks at once: a mask of a whole block would be new memory each time
 
 
 class Unsure(Exception):
@@ -126,7 +126,7 @@ def blocks(source: Input, handle: BinaryIO, separator: bytes, start: int, size: 
 
 
 def _cuts(data: bytes, separator: bytes, piece: int) -> list[int]:
-    """Where some records end, among them the last complete one."""
+    """Where some records end, including the last complete record."""
     found = np.frombuffer(data, np.uint8)
     quotes = _where(found, _QUOTE) if QUOTE in data else np.zeros(0, np.int64)
     if not _is_usual(found, quotes, separator):

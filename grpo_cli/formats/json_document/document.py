@@ -36,7 +36,7 @@ _SAMPLE: Final = 20
 _FIRST: Final = 512  # rollouts in lines that are cheap to read
 _AGAIN: Final = 8 << 20  # bytes of a document that may be parsed again
 _TEXTS: Final = 256  # rollouts whose texts are taken at once
-_PIECES: Final = 64  # of text that are written at once: each write has a cost, and a piece may be long
+_PIECES: Final = 64  # pieces of text that are written at once: each write has a cost, and a piece may be long
 _HEAD: Final = 200  # lines that are searched for the names of the columns
 
 
@@ -48,7 +48,7 @@ class _Text:
     mark: bytes
     line: int
     rows: Sequence[Rollout]
-    lists: int  # in which rollouts could be
+    lists: int  # number of lists that could hold rollouts
     empty: int  # records without rollouts
 
 
@@ -184,10 +184,12 @@ class Documents(Format):
         while some := list(islice(chosen, _TEXTS)):
             try:
                 if as_json:
-                    found = [[_json_text(document.text, row, *one) for one in wanted] for _, document, row in some]
+                    found = [
+                        [_json_text(document.text, row, *column) for column in wanted] for _, document, row in some
+                    ]
                 else:
                     places = [(partial(self.place, source, at), row) for at, _, row in some]
-                    found = [[_value(row, *one, place) for one in wanted] for place, row in places]
+                    found = [[_value(row, *column, place) for column in wanted] for place, row in places]
                 yield cells.frame_of_rows(found, columns, as_json=as_json)
             except UnicodeEncodeError:
                 raise DataError(f"{source.name}: not UTF-8") from None

@@ -114,7 +114,7 @@ class Lists(Format):
     def _other_length(self, source: Input, record: int, name: str, length: int, others: int) -> DataError:
         where = self.base.place(source, record)
         wrong = f"{where}: {name} has {length} values, {' or '.join(self.items)} {others}"
-        return DataError(wrong, "the lists of a record need the same length")
+        return DataError(wrong, "all lists of a record must have the same length")
 
     def _numbers(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
         here = _lengths(column)

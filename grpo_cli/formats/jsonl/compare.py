@@ -70,7 +70,7 @@ def _is_woven_block(pair: _Pair, added: Collection[str], small: int) -> bool:
     if len(old) != len(new) or len(old) <= small or was[old[-1] :] != now[new[-1] :]:
         return False
     starts = np.concatenate(([0], new[:-1]))
-    ends = starts + np.diff(old, prepend=0)  # of the old text
+    ends = starts + np.diff(old, prepend=0)  # where the old text of each line ends in the new line
     if (ends >= new).any() or not all(map(has_one_spelling, added)):
         return False
     try:

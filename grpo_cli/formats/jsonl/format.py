@@ -86,7 +86,7 @@ class Jsonl(Format):
                 seen |= piece.late
             reasons += [part.why for part in found if part.why][:1]
         if reasons:
-            said = "%s: %d of %d blocks were read exactly, the first one since: %s"
+            said = "%s: %d of %d blocks took the exact reader, the first because: %s"
             _LOG.debug(said, source.name, len(reasons), len(index), reasons[0])
         if not sum(block.height for block in index):
             raise DataError(f"{source.name}: no rows")
@@ -286,14 +286,14 @@ def _rows_with(data: bytes, braces: Ints, word: bytes) -> np.ndarray:
     """The rows of a block in lower case that have a word, or an escape that may be a part of it."""
     escapes = [rb"\u00%d" % digit for digit in range(2, 8)] if rb"\u00" in data else []
     found = set[int]()
-    for one in (word, *escapes):
-        at = data.find(one)
+    for part in (word, *escapes):
+        at = data.find(part)
         while at >= 0:
             row = int(np.searchsorted(braces, at))
             if row == len(braces):  # there is no row after the last brace
                 break
             found.add(row)
-            at = data.find(one, int(braces[row]))
+            at = data.find(part, int(braces[row]))
     return np.array(sorted(found), np.int64)
 
 

@@ -18,7 +18,7 @@ piece of at most 256 KB. How polars differs from Python's parser, and how we not
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -30,18 +30,17 @@ from grpo_cli.formats.blocks import BOM, Block, BlockRows
 from grpo_cli.formats.jsonl.lines import last_braces, parsed, rows_at
 from grpo_cli.formats.jsonl.members import has_one_spelling
 from grpo_cli.values import cells
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Field, Place
 from grpo_cli.values.json_text import ABSENT, SMALL, refuse_doubled, value_of
 from grpo_cli.values.slices import Ints
 
-Place = Callable[[int], str]
 Path = tuple[str, ...]
 
 ColumnPart = pl.Series | DataError  # a value of another type is an error only if no later line turns out not to be JSON
 PIECE: Final = 256 << 10  # bytes for the exact reader, if polars refuses a block
 _FIRST, _EVERY = 8, 1_000  # rows of a block that Python parses as well
 _FIRST_BYTES: Final = 32 << 10
-_MOST_STEPS: Final = 6  # of a dotted path: each further step doubles the ways to it
+_MOST_STEPS: Final = 6  # most steps of a dotted path: each further step doubles the ways to read it
 _FAR: Final = 1 << 32
 
 
@@ -127,7 +126,7 @@ class Reader:
         routes = [_Route.of(field, sample, text) for field in self.fields]
         watched = {path for route in routes for path in route.rivals()}
         watched |= {(name,) for name in self.watched - self.seen - {route.path[0] for route in routes}}
-        # A column that no line has costs polars as much as one that all lines have.
+        # A column missing from all lines costs polars as much as a column in all lines.
         there = watched if watched and _may_hold(data, watched) else ()
         frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, there))
         if frame.height != len(braces):

@@ -30,7 +30,7 @@ Types = Mapping[str, pa.DataType | None]  # None is for the texts of values that
 
 _MOST: Final = 2**31 - 1  # bytes that pyarrow takes for a block
 _FIRST: Final = 8  # blocks
-_ONE_TYPE: Final = ("chosen", "rejected")  # of records that are exported
+_ONE_TYPE: Final = ("chosen", "rejected")  # exported fields, which need a common type
 _OTHERWISE: Final = (pa.ArrowException, pl.exceptions.PolarsError, UnicodeError)
 
 

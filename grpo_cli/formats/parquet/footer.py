@@ -160,7 +160,7 @@ def first_chunks(name: str, handle: BinaryIO, size: int) -> list[Chunk]:
         raw, found = groups(handle, size)
         return [chunk(raw, at) for at in thrift.items(raw, found[0][CHUNKS].start)[:-1]] if found else []
     except BROKEN:
-        raise DataError(f"{name}: not a Parquet file that can be read: its footer cannot be parsed") from None
+        raise DataError(f"{name}: not readable as a Parquet file: its footer cannot be parsed") from None
 
 
 def parse(raw: bytes, start: int) -> Footer:

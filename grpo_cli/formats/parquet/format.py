@@ -36,12 +36,12 @@ from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
 
 _BATCH: Final = 512  # rows that are decoded at once
-_SLICED: Final = 4096  # for at most this many rows, only the pages around them are decoded
+_SLICED: Final = 4096  # with at most this many rows, only the pages around them are decoded
 _BUFFER: Final = 1 << 20
-_PLACES: Final = 8  # row groups
-_FIRST: Final = 512  # rows of each,
-_DECODED: Final = 4 << 20  # and bytes
-_MOST_ROWS: Final = 1 << 17  # of a row group in a fresh file
+_PLACES: Final = 8  # row groups in the sample of cheap rows
+_FIRST: Final = 512  # rows from each of them
+_DECODED: Final = 4 << 20  # bytes decoded from each of them
+_MOST_ROWS: Final = 1 << 17  # most rows of a row group in a new file
 _MOST_BYTES: Final = 32 << 20
 _DECRYPT: Final = "decrypt it with the tool that wrote it, or with pyarrow, and run again on the copy"
 
@@ -73,7 +73,7 @@ def _top_columns(source: Input, handle: BinaryIO, schema: pq.ParquetSchema, name
 
 @dataclass(frozen=True)
 class Parquet(Format):
-    """Parquet: new column chunks after the old ones, whose bytes are copied unchanged."""
+    """Parquet: the old column chunks, copied byte for byte, then the new chunks."""
 
     binary = True
     most_rows: int = _MOST_ROWS
@@ -133,7 +133,7 @@ class Parquet(Format):
         found = [np.arange(0)]
         for at in np.unique(np.linspace(0, len(groups) - 1, _PLACES).astype(np.int64)) if groups else ():
             rows = groups[at].num_rows
-            short = _DECODED * rows // max(1, groups[at].total_byte_size)  # of long rows only a few
+            short = _DECODED * rows // max(1, groups[at].total_byte_size)  # only a few rows if they are long
             found.append(np.arange(min(rows, _FIRST, max(8, short))) + (int(ends[at]) - rows))
         return np.concatenate(found)
 

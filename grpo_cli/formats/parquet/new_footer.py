@@ -16,7 +16,7 @@ from grpo_cli.formats.parquet import footer, thrift
 from grpo_cli.formats.parquet.footer import Column, Footer, Unspliceable
 from grpo_cli.formats.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, ThriftField
 
-_KEY, _VALUE = 1, 2  # of KeyValue
+_KEY, _VALUE = 1, 2  # field numbers of a Thrift KeyValue
 _ARROW: Final = "ARROW:schema"
 
 
@@ -33,7 +33,7 @@ class UnknownForm(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The columns before and after (each with its number before, None for a new one), and the new fields by name."""
+    """The columns before and after (each with its old number, None if it is new), and the new fields by name."""
 
     before: Sequence[str]
     after: Sequence[tuple[str, int | None]]
@@ -154,7 +154,7 @@ def huggingface(value: bytes, change: Change) -> bytes:
 
 
 def _feature(field: pa.Field) -> dict[str, Any]:
-    if _is_list(field):  # by the name that releases before and after 4.0 read
+    if _is_list(field):  # releases before and after 4.0 read this name
         return {"feature": _feature(field.type.value_field), "_type": "Sequence"}
     return {"dtype": _kind(field).hf, "_type": "Value"}
 
@@ -238,7 +238,7 @@ _DESCRIBING: Final[Mapping[str, Callable[[bytes, Change], bytes]]] = MappingProx
 
 @dataclass(frozen=True, slots=True)
 class MergedColumns:
-    """The columns of the new footer in order, each with whether it is new; `removed` are leaves of the old one alone."""
+    """The columns of the new footer in order, each with whether it is new; `removed` are leaves that only the old footer has."""
 
     old: Footer
     new: Footer
@@ -255,7 +255,7 @@ class MergedColumns:
         return cls(old, new, columns, removed)
 
     def schema(self) -> bytes:
-        """The schema elements; of the old ones only the root changes."""
+        """The schema elements; of the old elements only the root changes."""
         raw, elements = self.old.raw, thrift.fields(self.old.raw, self.old.root)[0]
         root = thrift.changed(raw, elements, {footer.CHILDREN: (I32, thrift.whole(len(self.columns)))})
         spans = [(self.new if new else self.old).raw[column.start : column.end] for new, column in self.columns]

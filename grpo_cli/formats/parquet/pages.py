@@ -58,7 +58,7 @@ def _check_pages(handle: BinaryIO, chunk: footer.Chunk, path: str) -> None:
 
 
 def _page(handle: BinaryIO, start: int, end: int, path: str) -> tuple[int, int]:
-    """The offset of the next page, and the number of values on this one."""
+    """The offset of the next page, and the number of values on this page."""
     size = _FIRST_READ
     while True:
         handle.seek(start)

@@ -20,9 +20,9 @@ from grpo_cli.formats.parquet.column_chunks import codec, leaf_paths
 from grpo_cli.parallel import one_ahead
 
 _MOST_AT_ONCE: Final = 1 << 16
-_MOST_BYTES: Final = 1 << 26  # of a row group whose rows are long
+_MOST_BYTES: Final = 1 << 26  # most bytes of a row group, if its rows are long
 _BATCH: Final = 1 << 22  # bytes that are read at a time
-_FEWEST: Final = 1024  # rows
+_FEWEST: Final = 1024  # fewest rows of a row group
 _BUFFER: Final = 1 << 20
 
 
@@ -79,7 +79,7 @@ def _weave_taken(old: pq.ParquetFile, new: pl.DataFrame, writer: pq.ParquetWrite
             beside = arrow_columns(new[at : at + table.num_rows])
             writer.write_table(joined(table, beside), row_group_size=table.num_rows)
         return
-    # The next portion often begins in the row group where this one ended.
+    # The next portion often begins in the row group where this portion ended.
     block = lru_cache(maxsize=1)(old.read_row_group)
     for table, at, count in fetch(take, starts, block, max([_MOST_AT_ONCE, *sizes])):
         writer.write_table(joined(table, arrow_columns(new[at : at + count])), row_group_size=count)
@@ -105,7 +105,7 @@ def _row_groups(old: pq.ParquetFile, take: np.ndarray, starts: np.ndarray, most:
 
 
 def _like(old: pq.ParquetFile, chunks: Sequence[footer.Chunk], added: pa.Schema) -> dict[str, Any]:
-    """Writer options that keep the codecs and dictionaries of the file, and add a schema entry only where there was one."""
+    """Writer options that keep the codecs and dictionaries of the file, and add a schema entry only if the file has it."""
     paths = [old.schema.column(at).path for at in range(len(chunks))]
     codecs = {path: codec(chunk.codec) for path, chunk in zip(paths, chunks, strict=True)}
     usual = next(iter(codecs.values()), "zstd")

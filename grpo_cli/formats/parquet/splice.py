@@ -30,7 +30,7 @@ _BLOCK: Final = 1 << 20
 _SIZES: Final = (footer.PLAIN_SIZE, footer.PACKED_SIZE)
 
 
-RowGroup = tuple[bytes, int]  # as it is in the new footer, and how many bytes of its replaced columns stay in the file
+RowGroup = tuple[bytes, int]  # its bytes in the new footer, and the bytes of replaced columns that stay in the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
         start = splice.merged.old.start
         copy_start(source, handle, sink, start)
         groups = list[RowGroup]()
-        for data, more in splice.chunks(start):  # written while the next ones are encoded
+        for data, more in splice.chunks(start):  # written while the next chunks are encoded
             sink.write(data)
             groups += more
     body = splice.footer(groups)

@@ -70,7 +70,7 @@ def test_of_several_splits_the_one_that_is_meant_has_to_be_named(tmp_path: Path)
 def test_a_shard_that_is_missing_is_named(tmp_path: Path) -> None:
     folder = shards(tmp_path / "saved", 3)
     (folder / "data-00001-of-00003.arrow").unlink()
-    with pytest.raises(DataError, match=r"data-00001-of-00003\.arrow: no such file, and state\.json names it"):
+    with pytest.raises(DataError, match=r"data-00001-of-00003\.arrow: no such file, but state\.json lists it"):
         look(folder)
 
 

@@ -99,7 +99,7 @@ def test_an_error_leaves_the_file_as_it_was(
             yield step
 
     monkeypatch.setattr(in_place, "steps", failing)
-    with pytest.raises(DataError if isinstance(error, OSError) else KeyboardInterrupt, match=r"file is as it was|^$"):
+    with pytest.raises(DataError if isinstance(error, OSError) else KeyboardInterrupt, match=r"file is unchanged|^$"):
         FORMATS["parquet"].weave_in_place(source, None, weaving())
     assert path.read_bytes() == old
 
@@ -108,7 +108,7 @@ def test_a_full_disk_is_noticed_before_anything_is_written(path: Path, monkeypat
     growth = Extension(path.stat().st_size, [b"x"], b"12345678", b"1234")
     monkeypatch.setattr(Extension, "end", 1 << 62)
     old = path.read_bytes()
-    with pytest.raises(DataError, match="no space left, the file is as it was"):
+    with pytest.raises(DataError, match="no space left, the file is unchanged"):
         append(Input.at(path), growth)
     assert path.read_bytes() == old
 
@@ -158,7 +158,7 @@ def test_a_file_that_changed_since_it_was_pinned(path: Path) -> None:
 def test_a_file_that_somebody_holds(path: Path) -> None:
     with path.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
-        with pytest.raises(DataError, match="another process holds it"):
+        with pytest.raises(DataError, match="another process has locked it"):
             FORMATS["parquet"].weave_in_place(Input.at(path), None, weaving())
     FORMATS["parquet"].weave_in_place(Input.at(path), None, weaving())
 
@@ -166,10 +166,10 @@ def test_a_file_that_somebody_holds(path: Path) -> None:
 def test_a_side_file_of_hadoop(path: Path) -> None:
     side = path.with_name(f".{path.name}.crc")
     side.touch()
-    refused(Input.at(path), "holds its checksums")
+    refused(Input.at(path), "has its checksums")
     link = path.with_name("link.parquet")
     link.symlink_to(path)
-    refused(Input.at(link), "holds its checksums")
+    refused(Input.at(link), "has its checksums")
 
 
 def test_a_file_of_several_names(path: Path) -> None:

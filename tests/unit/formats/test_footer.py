@@ -263,7 +263,7 @@ def test_what_is_no_footer_at_all_is_refused(data: bytes) -> None:
     with pytest.raises(Unspliceable):
         spliced(data)
     weaving = inserting({"advantage": [0.5]})
-    with pytest.raises(DataError, match=r"not Parquet that can be read|is encrypted"):
+    with pytest.raises(DataError, match=r"not readable as Parquet|is encrypted"):
         FORMATS["parquet"].weave(in_memory(data), None, io.BytesIO(), weaving)
 
 

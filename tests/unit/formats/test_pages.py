@@ -79,7 +79,7 @@ def test_each_count_that_cannot_be_is_one_line_and_no_abort(options: dict[str, A
     for at in places:
         for byte in (0x71, 0x7E):  # -57 and 63, in the one byte that the number has
             broken = data[:at] + bytes([byte]) + data[at + 1 :]
-            with pytest.raises(DataError, match=r"^in: not Parquet that can be read: [kr]: "):
+            with pytest.raises(DataError, match=r"^in: not readable as Parquet: [kr]: "):
                 FORMATS["parquet"].scan(spool(io.BytesIO(broken), "in"), [Field("k", "key"), Field("r", "number")])
 
 

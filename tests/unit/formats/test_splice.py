@@ -343,7 +343,7 @@ def test_an_arrow_schema_that_cannot_be_read_takes_the_general_path() -> None:
         writer.add_key_value_metadata({"ARROW:schema": "AAAA"})
     with pytest.raises(Unspliceable, match="ARROW:schema"):
         splice.weave(in_memory(sink.getvalue()), io.BytesIO(), adding(2))
-    with pytest.raises(DataError, match="not Parquet that can be read"):
+    with pytest.raises(DataError, match="not readable as Parquet"):
         woven(sink.getvalue(), adding(2))
 
 

@@ -155,7 +155,7 @@ def test_rollouts_in_three_fragments_are_no_draws(tmp_path: Path) -> None:
     for name in ("trajectory_id", "rollout_id", "episode_id"):
         (said,) = warnings_of(tmp_path, keys, {name: [f"{key}{at}" for key, at in rollouts]})
         assert said.startswith(f"several rows of a group share a {name}: --rollout {name} counts each rollout once")
-    # The number of the rollout counts anew for each prompt.
+    # The number of the rollout restarts for each prompt.
     (said,) = warnings_of(tmp_path, keys, {"sample_idx": [at for _, at in rollouts]})
     assert "may have been written twice" in said
 

@@ -316,7 +316,7 @@ def test_a_key_in_several_draws_stops_with_both_cures(name: str, tmp_path: Path)
     assert f"2 group keys have rows in several values of {name!r} (p, q)" in raised.value.message
     assert groups(path, group=f"prompt_id,{name}") == [0, 0, 1, 1, 2, 2, 3]
     assert groups(path, group_within="input") == [0, 0, 1, 1, 0, 0, 1]
-    with pytest.raises(DataError, match=f"the plan needs a batch, and the rows have 4 values of '{name}'"):
+    with pytest.raises(DataError, match=f"the plan needs a batch, but the rows have 4 values of '{name}'"):
         groups(path, group_within="input", scale="batch")
 
 
@@ -437,7 +437,7 @@ def test_a_remainder_is_an_error_that_names_both_ways_out(tmp_path: Path) -> Non
 
 
 def test_where_every_block_is_short_nothing_is_left_to_compute(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no rows; 3 were dropped as too few for a block"):
+    with pytest.raises(DataError, match="no rows; 3 were dropped: incomplete last block"):
         look(write(tmp_path / "a.jsonl", rows(*"ppp")), group_size=4, partial="drop")
 
 
@@ -559,7 +559,7 @@ def test_groups_of_one_row_each_stop_because_the_key_is_probably_wrong() -> None
     with pytest.raises(DataError) as raised:
         grpo_cli.advantages(lonely)
     assert "prompt_id may be an id of the rollout" in raised.value.message
-    assert "with group, or say singleton='zero'" in raised.value.hint
+    assert "with group, or give singleton='zero'" in raised.value.hint
     assert grpo_cli.advantages(lonely, singleton="zero").to_list() == [0.0, 0.0, 0.0]
     assert grpo_cli.advantages(lonely, set="alone.result=raw").to_list() == [0.0, 1.0, 2.0]
 

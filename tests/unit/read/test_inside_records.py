@@ -340,7 +340,7 @@ def test_every_command_says_what_texts_count_as(words: tuple[str, ...], tmp_path
 def test_a_list_of_texts_is_refused_with_two_ways_out(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"prompt_id": 1, "results": ["pass", "fail"]}] * 2)
     with pytest.raises(
-        DataError, match=r"a\.jsonl:1: results is the list .*; write a row for each, or objects in a list"
+        DataError, match=r"a\.jsonl:1: results is the list .*; write one row for each, or a list of objects"
     ):
         look(path, reward=["results"], map="pass=1,fail=0")
 

@@ -55,7 +55,7 @@ def test_rows_that_cannot_fit_are_refused_with_both_figures(tmp_path: Path) -> N
     both = tables(tmp_path / "a.parquet", tmp_path / "b.arrow")
     refuse_beyond_memory(both, 2, machine(tmp_path, available=8 * MB + MB // 2))
     with pytest.raises(
-        DataError, match=r"200,000 rows take 0\.0 GB of memory at least, and 0\.0 GB are available; run it"
+        DataError, match=r"200,000 rows take at least 0\.0 GB of memory, but 0\.0 GB are available; run it"
     ):
         refuse_beyond_memory(both, 2, machine(tmp_path, available=7 * MB))
     with pytest.raises(DataError):  # each further column takes more
@@ -72,7 +72,8 @@ def test_a_run_of_files_that_do_not_count_their_rows_stops_as_soon_as_it_is_cert
     growth = Growth(1000, machine(tmp_path, available=21 * MB + MB // 2))
     growth.add(100, columns)  # 40 MB for all, if the rest is like it, and 1.9 times as much as there is
     with pytest.raises(
-        DataError, match=r"200,000 rows were read in 11% of the bytes: all of them would take 0\.1 GB of memory"
+        DataError,
+        match=r"200,000 rows were read in 11% of the bytes: all of them would take at least 0\.1 GB of memory",
     ):
         growth.add(10, columns)
 
@@ -91,7 +92,7 @@ def test_more_rows_than_have_numbers_are_refused_whatever_the_memory(
 ) -> None:
     FRAME.write_parquet(tmp_path / "a.parquet")
     monkeypatch.setattr(FileTable, "row_count", lambda _: 1 << 32)
-    with pytest.raises(DataError, match=r"4,294,967,296 rows, and a run takes 4,294,967,295 at most; run it in parts"):
+    with pytest.raises(DataError, match=r"4,294,967,296 rows, but a run takes at most 4,294,967,295; run it in parts"):
         refuse_beyond_memory(tables(tmp_path / "a.parquet"), 2, machine(tmp_path, available=None))
 
 
@@ -123,5 +124,5 @@ def test_the_command_says_so_before_it_reads_anything(tmp_path: Path) -> None:
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr.startswith("error: 94,371,840 rows take 3.8 GB of memory at least, and 3.2 GB are available; ")
+    assert done.stderr.startswith("error: 94,371,840 rows take at least 3.8 GB of memory, but 3.2 GB are available; ")
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]

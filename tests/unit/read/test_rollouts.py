@@ -240,9 +240,7 @@ def test_a_column_that_is_called_like_an_id_stops_a_run_that_would_count_parts(n
     with pytest.raises(DataError) as raised:
         look(fan_out.path)
     assert raised.value.message.startswith(f"24 rollouts in 34 rows, if {column} is what its name says")
-    assert (
-        raised.value.hint == f"--rollout {column} counts each rollout once, --rollout none says that rows are rollouts"
-    )
+    assert raised.value.hint == f"--rollout {column} counts each rollout once, --rollout none treats rows as rollouts"
     with pytest.raises(DataError, match="24 rollouts in 34 rows"):
         inspected(fan_out.path)
     assert advantages(fan_out, rollout=column) == pytest.approx(once(fan_out), abs=1e-12)

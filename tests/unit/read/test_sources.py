@@ -365,7 +365,7 @@ def test_without_a_likely_reward_nothing_is_said_of_the_key(tmp_path: Path) -> N
     with pytest.raises(DataError) as error:
         look(write(tmp_path / "a.jsonl", [{"colour": "red", "words": "x"}] * 2))
     assert error.value.message == "no column looks like the reward (columns: colour, words)"
-    assert "rows without one have to be scored first" in error.value.hint
+    assert "rows without a reward must be scored first" in error.value.hint
 
 
 def test_a_schema_that_nearly_fits_is_named(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_a_value_with_the_name_of_a_part_is_not_taken_for_it(tmp_path: Path) -> 
     write(tmp_path / "all.jsonl", rows)
     words = ["compute", "all.jsonl", "--plan-by", "env", "--group", "id", "--plan", "a:", "--plan", "b:with=a"]
     said = refused(*words, "--plan", "default:scale=none", cwd=tmp_path)
-    assert said.startswith("error: env: a + b is a value, and the name of the part of several values;")
+    assert said.startswith("error: env: a + b is both a value and the name of a part with several values;")
 
 
 def test_a_file_of_options_in_the_folder_may_put_values_together(tmp_path: Path) -> None:
@@ -477,7 +477,7 @@ def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows(tmp_p
     words = ["compute", "all.jsonl", "--plan-by", "env", "--group", "id", "--plan"]
     assert refused(*words, "a:method=rloo", cwd=tmp_path) == (
         "error: env: 2 values have no plan: b (2 rows), null (6 rows); add --plan b:OPTION=X (in --config a table [plan.b]),"
-        " or --plan default:... for all values without one"
+        " or --plan default:... for all other values"
     )
     misspelt = refused(*words, "aa:method=rloo", "--plan", "b:", cwd=tmp_path)
     assert "2 values have no plan: a (4 rows), null (6 rows); no row has aa: misspelt?; add --plan a:" in misspelt

@@ -148,7 +148,7 @@ def test_a_weight_by_solve_rate_warns_of_means_that_are_none(by: str, tmp_path: 
     assert warning == (
         f"2 groups have mean rewards outside 0..1, counted as the solve rate 0 or 1 by weight.by={by}: "
         "bring rewards (now -1 to 3) to 0..1 with --reward-shift and --reward-scale, "
-        "or say from which reward a row is solved with --set weight.solved=X"
+        "or set the reward from which a row is solved with --set weight.solved=X"
     )
     assert not look(source, set=[f"weight.by={by}"], reward_shift=1.0, reward_scale=0.25).facts["warnings"]
     assert not look(source, set=[f"weight.by={by}", "weight.solved=1"]).facts["warnings"]

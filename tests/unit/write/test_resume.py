@@ -131,7 +131,7 @@ def test_a_file_that_another_process_has_locked_is_not_rewritten_in_place(files:
     before = files[0].read_bytes()
     with files[0].open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
-        with pytest.raises(DataError, match="another process holds it"):
+        with pytest.raises(DataError, match="another process has locked it"):
             compute(files[0], in_place=True)
     assert files[0].read_bytes() == before
     compute(files[0], in_place=True)
