@@ -84,7 +84,7 @@ EXPORT_KEYWORDS: Final = {"pick": "best"}
 EXPORTED: Final = _keywords_of("export")
 SELECTED: Final = _keywords_of("select")
 WIDTH: Final = 100
-LINES: Final = 30  # of a repr
+LINES: Final = 30  # a longer repr is cut
 PATH: Final = (str, os.PathLike)
 HEAD: Final = 20  # rows of a pandas frame whose values show the type of a column
 PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-family:monospace">{code}</pre>'
@@ -158,7 +158,7 @@ class Result(Generic[Series]):
     advantages: Series
     status: Series
     groups: pl.DataFrame
-    plans: Mapping[str, Plan]  # by value of `plan_by`; without it the only key is ""
+    plans: Mapping[str, Plan]  # keys are the values of `plan_by`; without it the only key is ""
 
     @property
     def plan(self) -> Plan:

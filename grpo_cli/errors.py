@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
-_LISTED: Final = 6  # at most so many names near an unknown one are listed
-_FEW: Final = 16  # and at most so many known ones if none is near
-_LONG: Final = 6  # names of so many letters may have two typos
-_PART: Final = 3  # so many letters are enough for a match inside a name
+_LISTED: Final = 6  # names near an unknown name that are listed, at most
+_FEW: Final = 16  # if no name is near, all known names are listed, unless there are more
+_LONG: Final = 6  # names of this many letters or more may have two typos
+_PART: Final = 3  # letters that are enough for a match inside a name
 
 
 def printable(text: str) -> str:

@@ -2,7 +2,7 @@
 
     from grpo_cli.testing import Row, check
 
-    def midrange(rows: Sequence[Row]) -> list[float]:  # of any number of groups and batches, in plain Python
+    def midrange(rows: Sequence[Row]) -> list[float]:  # plain Python; rows of any number of groups and batches
         ...
 
     def test_the_method_equals_its_oracle() -> None:

@@ -38,7 +38,7 @@ class Choice:
     """Which groups are kept, and how many of their rows."""
 
     where: Filter | None = None
-    solved_at: float | None = None  # for pass@K; None: the highest reward in the input
+    solved_at: float | None = None  # least reward that counts as solved (pass@K); None: the highest in the input
     top: int | None = None
     by: str = "std"  # what --top sorts by; -FACT takes the smallest
     top_p: float | None = None  # the share of the variance within groups to keep

@@ -159,7 +159,7 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
-        if command is None and not ctx.resilient_parsing:  # which completion sets
+        if command is None and not ctx.resilient_parsing:  # completion parses resiliently and expects no error
             if Path(cmd_name).suffix or "/" in cmd_name or cmd_name == "-":
                 raise UsageError(f"{cmd_name} is not a command", f"did you mean {PROGRAM} compute {cmd_name}?")
             raise UnknownName.among("command", cmd_name, COMMANDS)

@@ -57,7 +57,7 @@ def _browse(given: dict[str, Any], facts: Mapping[str, Any]) -> str:
     here = {"by", "config", "debug", "quiet", "sort"}
     same = {name: value for name, value in given.items() if name in COMMANDS["browse"].takes and name not in here}
     listed = [*facts["listed"]["most"], *facts["listed"]["least"]]
-    if listed and "where" not in given:  # which changes the numbers of groups
+    if listed and "where" not in given:  # --where changes the numbers of groups
         same["show"] = f"#{listed[0]['number']}"
     return command_line("browse", {**same, "inputs": given["inputs"] if len(given["inputs"]) == 1 else ["FILES"]})
 

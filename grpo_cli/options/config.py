@@ -25,14 +25,14 @@ LARGEST_CONFIG: Final = 1 << 20  # a file of more bytes is refused
 VARIABLE: Final = "GRPO_ADV_CONFIG"
 FILE: Final = "grpo-adv.toml"
 PROJECT: Final = "pyproject.toml"
-SECTION: Final = "grpo-adv"  # of [tool] in it
+SECTION: Final = "grpo-adv"  # the table is [tool.grpo-adv]
 _BY_NAME: Final = "write options by name, for example scale = 'batch'"
 _LEAVE_OUT: Final = "--no-config leaves the file out"
 _FORMULA: Final = FORMULA | {"compared_presets", "contenders"}
 
 
 class _File(NamedTuple):
-    name: str  # as it is shown
+    name: str  # the name that messages show
     content: Mapping[str, Any]
     known: Mapping[str, str]  # the option for each key that it may have
     hint: str = ""

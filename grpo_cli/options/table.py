@@ -109,13 +109,13 @@ class Option:
         """The command-line words that set this value."""
         if self.type is bool:
             return [self.flag if value else f"{self.flag}=false"]
-        if isinstance(value, Mapping):  # of --plan
+        if isinstance(value, Mapping):  # the value of --plan
             value = [f"{of}:{','.join(f'{name}={own[name]}' for name in own)}" for of, own in value.items()]
         items = map(str, value if isinstance(value, list) else [value])
         return [word for one in items for word in ([f"{self.flag}={one}"] if one[:1] == "-" else [self.flag, one])]
 
 
-NO_ROLLOUTS: Final = "none"  # of --rollout: rows are rollouts
+NO_ROLLOUTS: Final = "none"  # --rollout none: every row is a rollout
 
 _ROWS: Final = (
     Option(name="stream", type=bool, panel=INPUT,

@@ -21,7 +21,7 @@ SMALLEST: Final = 1e-3  # smaller numbers need more than four decimals
 LARGEST: Final = 1e4  # larger numbers need fewer than four decimals
 MINUTE: Final = 60
 MARKDOWN_DIGITS: Final = 6
-HALF: Final = 0.4  # of the height of a block, rounded
+HALF: Final = 0.4  # share of a block's height, rounded
 
 
 def number(value: float | None, scale: float = 0.0, digits: int = 4) -> str:

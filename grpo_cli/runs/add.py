@@ -37,7 +37,7 @@ class Job:
     file: str
     columns: pl.DataFrame | str
     chosen: Sequence[str] = ()  # NAME or NAME=NEW: some of the columns, and their names in the output
-    schema: str | None = None  # as in a Binding; "none": rows are records
+    schema: str | None = None  # the schema, named as in a Binding; "none": rows are records
     output: Output = field(default_factory=lambda: Output(word="added"))
     summary: Path | None = None
     max_line: int = MAX_LINE

@@ -33,10 +33,10 @@ class Job:
 
     inputs: Sequence[str] = ()
     plans: Mapping[str, Plan]
-    rollouts: Mapping[str, Counting] = field(
-        default_factory=dict
-    )  # how plans count rows of one rollout; default: each row
-    rewards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of each plan, where they differ
+    # How plans count rows of one rollout; default: each row.
+    rollouts: Mapping[str, Counting] = field(default_factory=dict)
+    # The reward columns of each plan, if plans differ in them.
+    rewards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     binding: Binding = field(default_factory=Binding)
     output: Output | None = None
 

@@ -61,7 +61,7 @@ class Job:
     inputs: Sequence[str] = ()
     plan: Plan
     binding: Binding = field(default_factory=Binding)
-    parts: Parts | None = None  # of --plan-by, whose plans replace `plan`
+    parts: Parts | None = None  # --plan-by: its plans replace `plan`
     output: Output = field(default_factory=Output)
     gate: Filter | None = None
     summary: Path | None = None

@@ -211,8 +211,8 @@ class _Run(NamedTuple):
     """Consecutive rows with the same key: where their first line begins, and digests of the key."""
 
     start: int
-    end: bytes  # of the columns whose change ends a block
-    group: bytes  # of those of the group, where a block is a batch
+    end: bytes  # digest of the columns whose change ends a block
+    group: bytes  # digest of the group's columns, if a block is a batch
 
 
 @dataclass(slots=True)

@@ -163,7 +163,7 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
         from grpo_cli.files.installation import missing_extra
 
         raise missing_extra("--engine ray needs the package ray", "ray") from None
-    if ray.is_initialized():  # by the Python program that calls this
+    if ray.is_initialized():  # the calling Python program has started Ray
         yield Cluster(ray)
         return
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

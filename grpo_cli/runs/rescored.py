@@ -25,8 +25,8 @@ from grpo_cli.stats.rescored import ALIKE, OLD, other_reward, rescored, verdict
 from grpo_cli.stats.verdicts import percent
 
 PROMPTS: Final = 8  # prompts whose rollouts are compared
-COMPARED: Final = 512  # rows of them, at most
-FEW: Final = 0.5  # of the rows of the smaller input; a warning if fewer are paired
+COMPARED: Final = 512  # rows of these prompts in one input; with more, texts are not compared
+FEW: Final = 0.5  # share of the smaller input's rows; a warning if fewer are paired
 ROW: Final = f"{OLD}row"  # the row of the other input among the carried columns
 
 

@@ -50,7 +50,7 @@ class Output:
     seed: int = 0
     long: bool = False  # one row per rollout, whatever the layout of the input
     tokens: TokenColumns | None = None  # write the advantage of every token that these columns count
-    word: str = "advantages"  # in the name of an output beside its input
+    word: str = "advantages"  # part of the name of an output next to its input
 
     def __post_init__(self) -> None:
         if self.seed < 0:

@@ -43,7 +43,7 @@ class Computed:
     scored: Scored
     rows: RowNumbers | None
     others: Mapping[str, Scored] = field(default_factory=dict)  # further columns by name
-    tokens: pl.Series | None = None  # of each row, for --per-token
+    tokens: pl.Series | None = None  # --per-token: the tokens of each row
 
 
 class _Columns(NamedTuple):
