@@ -24,9 +24,17 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeV
 
 import polars as pl
 
+from grpo_cli.auditing.compare import Comparison
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
 from grpo_cli.options.config import beside
+from grpo_cli.options.keywords import (
+    CompareKeywords,
+    ComputeKeywords,
+    ExportKeywords,
+    InspectKeywords,
+    SelectKeywords,
+)
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import (
     binding_fields,
@@ -55,15 +63,6 @@ from grpo_cli.write.outputs import Output
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from grpo_cli.auditing.compare import Comparison
-    from grpo_cli.options.keywords import (
-        CompareKeywords,
-        ComputeKeywords,
-        ExportKeywords,
-        InspectKeywords,
-        SelectKeywords,
-    )
 
 Series = TypeVar("Series")
 Frame = TypeVar("Frame")
