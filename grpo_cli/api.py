@@ -243,7 +243,7 @@ def _refuse_arithmetic(given: Mapping[str, Any]) -> None:
         changing.append("a reward's weight")
     if changing:
         cure = "make it part of the plan, or leave the plan out"
-        raise UsageError(f"the plan is given, and so is {changing[0]}", cure)
+        raise UsageError(f"the plan and {changing[0]} are both given", cure)
 
 
 def _on_all_rows(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.Series:
@@ -277,7 +277,7 @@ def audit(
 
     given = _checked(options, ON_FRAMES)
     if plan is not None and "plan_by" in given:
-        raise UsageError("the plan is given, and so is --plan-by", "give the plans of all values with --plan")
+        raise UsageError("the plan and --plan-by are both given", "give the plans of all values with --plan")
 
     job = runs.Job.of(given, column=column, **({} if plan is None else {"claim": plan}))
     tables, _ = opened(frame, job.binding)
@@ -571,7 +571,7 @@ def opened(frame: Any, binding: Binding) -> tuple[Sequence[Table], Callable[[pl.
     for name, columns in (("reward", binding.rewards), ("group", binding.group)):
         for column in columns:
             if "[]" in column:
-                raise UsageError(f"{name}={column!r} is a path into lists, and a frame has one reward a row", EXPLODE)
+                raise UsageError(f"{name}={column!r} is a path into lists, and a frame has one reward per row", EXPLODE)
     return [frame_with_schema(table, binding.schema)], like_frame
 
 

@@ -44,7 +44,7 @@ class Written(NamedTuple):
         if self.before is None:
             return "; other outputs may have been written"
         if self.before:
-            return f"; {self.before} of {self.total} outputs were written before, no other one"
+            return f"; {self.before} of {self.total} outputs had been written, the others were not"
         return ", no output was written" if self.total else ", nothing was written"
 
 

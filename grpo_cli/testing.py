@@ -203,7 +203,7 @@ def passes_over_missing(settings: Settings, oracle: Oracle, rows: Rows, at: int,
     given = [replace(row, reward=math.nan) if place == at else row for place, row in enumerate(rows)]
     values = advantages(given, {**settings, "rewards.missing": "exclude"})
     if values.pop(at) is not None:
-        raise AssertionError(f"row {at} has no reward, and has an advantage\nrows: {given}")
+        raise AssertionError(f"row {at} has no reward but has an advantage\nrows: {given}")
     # Groups keep the order of their first rows, which may be the one without a reward.
     first = {row.group: place for place, row in reversed([*enumerate(rows)])}
     left = [place for place in range(len(rows)) if place != at]

@@ -243,7 +243,7 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     better, worse, margins = better[order], worse[order], margins[order]
     facts["groups_without_pair"] = len(first) - len(np.unique(codes))
     left_out.append(("in groups whose rewards are all equal, which make no pair", int(equal.sum())))
-    left_out.append(("in no pair of their group", int((~equal).sum()) - len(np.union1d(better, worse))))
+    left_out.append(("not used in any pair", int((~equal).sum()) - len(np.union1d(better, worse))))
     columns = {
         "chosen_reward": rollouts.rewards[better],
         "rejected_reward": rollouts.rewards[worse],

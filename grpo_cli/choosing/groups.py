@@ -147,7 +147,7 @@ def only(inspection: Inspection, where: Filter) -> Inspection:
     narrow = inspection.narrow
     kept, _ = choose_groups(inspection, Choice(where=where))
     if not kept.any():
-        raise DataError(f"no group meets --where {where.text}", "inspect without it shows what there is")
+        raise DataError(f"no group meets --where {where.text}", "inspect without --where shows all groups")
     places = np.flatnonzero(kept[narrow.table["group"].to_numpy()])
     return of_rows(inspection, places, f"where {where.text}: {int(kept.sum()):,} of {len(kept):,} groups")
 

@@ -16,7 +16,7 @@ from grpo_cli.options.table import COMMANDS, command_line
 from grpo_cli.runs.inspect import Job, run, run_parts
 from grpo_cli.stats.inspection import Inspection, Parted
 
-SAME_ROLLOUTS: Final = "both inputs have the same rollouts with other rewards: --rescored shows what that changes"
+SAME_ROLLOUTS: Final = "both inputs have the same rollouts with different rewards: --rescored shows what that changes"
 
 
 def inspect(given: dict[str, Any]) -> None:

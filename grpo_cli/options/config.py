@@ -95,7 +95,7 @@ def _found(takes: Mapping[str, Option], given: Given) -> _File | None:
         if foreign or not (row is None or row.in_folder):
             what = f"{key} to {foreign} of an installed package," if foreign else f"{key},"
             raise UsageError(
-                f"{name} sets {what} which a file of the working folder may not set",
+                f"{name} sets {what} which a config file in the working folder may not set",
                 f"give --{key} on the command line; {_LEAVE_OUT}",
             )
     if "write" not in takes:

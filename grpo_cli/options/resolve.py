@@ -153,18 +153,20 @@ def together(given: Given) -> dict[str, str]:
             continue
         other = own[WITH]
         if other == OTHERS:
-            wrong = f"[plan.{value}] is with {OTHERS!r}, and each value without a plan is a part of its own"
+            wrong = f"[plan.{value}] has with = {OTHERS!r}, but each value without a plan is a separate part"
             raise UsageError(wrong, f"name a value that has a plan, or leave [plan.{value}] out")
         if WITH in plans.get(other, {WITH: ""}):
             cure = f"give [plan.{other}] a plan, or name a value that has one"
-            raise UsageError(f"[plan.{value}] is with {other!r}, which has no plan of its own", cure)
+            raise UsageError(f"[plan.{value}] has with = {other!r}, which has no plan of its own", cure)
         if rest := [name.replace("_", "-") for name in own if name != WITH]:
-            wrong = f"[plan.{value}] is with {other!r}, and sets {rest[0]}"
-            raise UsageError(wrong, f"leave one of them out: it has the plan of {other}")
+            wrong = f"[plan.{value}] has with = {other!r} and also sets {rest[0]}"
+            raise UsageError(wrong, f"leave one of them out: with uses the plan of {other}")
         members.setdefault(other, [other]).append(value)
     names = {value: " + ".join(part) for part in members.values() for value in part}
     if taken := {*names.values()} & {*plans}:
-        raise UsageError(f"{taken.pop()!r} is a value, and the name of a part", "give one of its values another name")
+        raise UsageError(
+            f"{taken.pop()!r} is both a value and the name of a part", "give one of its values another name"
+        )
     return names
 
 

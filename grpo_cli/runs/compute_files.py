@@ -199,7 +199,7 @@ def _refuse_duplicates(job: Job, tables: Sequence[FileTable]) -> None:
     if job.plan.groups.zero_variance != "drop":
         raise UsageError("--duplicate refills dropped groups, and none are dropped", "add --zero-variance drop")
     if len(tables) > 1:
-        raise UsageError("--duplicate adds rows to one file, and there are several", "run it file by file")
+        raise UsageError("--duplicate adds rows to one file, and there are several", "run it on one file at a time")
 
 
 def _output_rows(scored: Scored, output: Output) -> RowNumbers | None:

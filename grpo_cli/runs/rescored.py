@@ -124,7 +124,7 @@ def _paired(pairs: Pairs, now: Narrow, before: Narrow) -> dict[str, Any]:
     key = now.key_words
     if not len(pairs.now):
         wrong = f"no rollout is in both inputs (by {', '.join(pairs.by)} within {', '.join(key)})"
-        raise DataError(wrong, "--against compares other rollouts of the same prompts")
+        raise DataError(wrong, "--against compares different rollouts of the same prompts")
     rows = {"now": len(now.table) - len(pairs.now), "before": len(before.table) - len(pairs.before)}
     return {"by": list(pairs.by), "key": list(key), "rows": len(pairs.now), "only": rows}
 
@@ -135,7 +135,9 @@ def _few(paired: dict[str, Any]) -> list[str]:
     if paired["rows"] >= FEW * fewest:
         return []
     share = percent(paired["rows"] / fewest)
-    return [f"only {share} of the rollouts are in both inputs: --against compares other rollouts of the same prompts"]
+    return [
+        f"only {share} of the rollouts are in both inputs: --against compares different rollouts of the same prompts"
+    ]
 
 
 def _refuse_other_texts(now: Inspection, before: Narrow, facts: dict[str, Any], by: Sequence[str]) -> None:
@@ -149,8 +151,8 @@ def _refuse_other_texts(now: Inspection, before: Narrow, facts: dict[str, Any], 
     known = [(one, other) for one, other in zip(mine, theirs, strict=True) if one is not None and other is not None]
     same = sum(one == other for one, other in known)
     if known and same < ALIKE * len(known):
-        wrong = f"the rows with the same {' and '.join(by)} have other texts in {text} ({len(known) - same} of {len(known)} that were compared)"
-        raise DataError(wrong, "they are other rollouts: --against compares those of the same prompts")
+        wrong = f"the rows with the same {' and '.join(by)} have different texts in {text} ({len(known) - same} of {len(known)} that were compared)"
+        raise DataError(wrong, "they are different rollouts: --against compares different rollouts of the same prompts")
 
 
 def same_rollouts(now: Inspection, before: Inspection, names: Sequence[str]) -> bool:

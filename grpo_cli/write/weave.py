@@ -163,7 +163,7 @@ def make_folders(targets: Sequence[Target]) -> None:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise DataError(f"cannot be made: {reason}", "choose another -o", place=folder) from None
+            raise DataError(f"cannot be created: {reason}", "choose another -o", place=folder) from None
 
 
 def with_keys_and_rewards(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame:
@@ -212,7 +212,7 @@ def write_one(output: Output, writing: Writing, folders: set[Path], *, retried: 
         ready = partial(writing.ledger.finished, target.path)
     table.source.check()
     if output.long and not table.format.nested:
-        raise DataError("every row is one rollout already", "leave out --long", place=table.name)
+        raise DataError("every row is already one rollout", "leave out --long", place=table.name)
     if output.in_place and weaving.take is None:
         in_place = table.format.weave_in_place(table.source, index, weaving)
         if in_place is not None:
@@ -262,7 +262,9 @@ def _plain_sink(
     if sys.stdout is None:
         raise UsageError("standard output is closed", "give -o FILE")
     if target.format.binary and sys.stdout.isatty():
-        raise UsageError(f"{target.format.name} cannot be shown on a terminal", "give -o FILE, or pipe it on")
+        raise UsageError(
+            f"{target.format.name} cannot be shown on a terminal", "give -o FILE, or pipe it to another program"
+        )
     return _standard_output()
 
 
