@@ -566,7 +566,7 @@ def opened(frame: Any, binding: Binding) -> tuple[Sequence[Table], Callable[[pl.
     """A frame, or the files at a path, as tables with their schema; and a function that turns a series into one of its kind."""
     if isinstance(frame, PATH):
         inputs, _ = find_inputs([str(frame)])
-        return open_tables(inputs, binding), lambda one: one
+        return open_tables(inputs, binding), lambda series: series
     table, like_frame = _as_table(frame)
     for name, columns in (("reward", binding.rewards), ("group", binding.group)):
         for column in columns:

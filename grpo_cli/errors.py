@@ -123,14 +123,14 @@ def near_names(name: str, known: Collection[str]) -> list[str]:
     return inside if len(inside) < len(names) else []
 
 
-def _steps(one: str, other: str) -> int:
+def _steps(name: str, other: str) -> int:
     """The edit distance of two names; swapping two neighbouring letters is one edit."""
     before: list[int] = []
     last: list[int] = [*range(len(other) + 1)]
-    for row, letter in enumerate(one):
+    for row, letter in enumerate(name):
         now = [row + 1]
         for column, wanted in enumerate(other):
-            swapped = row and column and (letter, one[row - 1]) == (other[column - 1], wanted)
+            swapped = row and column and (letter, name[row - 1]) == (other[column - 1], wanted)
             costs = [last[column] + (letter != wanted), last[column + 1] + 1, now[column] + 1]
             now.append(min([*costs, before[column - 1] + 1] if swapped else costs))
         before, last = last, now

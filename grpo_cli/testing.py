@@ -130,7 +130,9 @@ def narrow(rows: Rows) -> pl.DataFrame:
             "rollout": codes("group", "rollout"),
             "state": codes("state"),
             "role": codes("role"),
-            **{f"reward.{k}": pl.Series([one[k] for one in components], dtype=pl.Float64) for k in range(count)},
+            **{
+                f"reward.{k}": pl.Series([rewards[k] for rewards in components], dtype=pl.Float64) for k in range(count)
+            },
             **{
                 name: pl.Series([float(getattr(row, name)) for row in rows], dtype=pl.Float64)
                 for name in ("length", "logprob", "baseline", "step_reward", "input_length", "turns")
@@ -160,10 +162,10 @@ def close(got: float | None, wanted: float | None, relative: float = 1e-9) -> bo
 
 
 def _same(law: str, rows: Rows, got: Sequence[float | None], wanted: Sequence[float | None], relative: float) -> None:
-    for at, (one, other) in enumerate(zip(got, wanted, strict=True)):
-        if not close(one, other, relative):
+    for at, (value, right) in enumerate(zip(got, wanted, strict=True)):
+        if not close(value, right, relative):
             raise AssertionError(
-                f"{law}: row {at} has {one}, and {other} is right\nrows: {rows}\ngot: {got}\nright: {wanted}"
+                f"{law}: row {at} has {value}, and {right} is right\nrows: {rows}\ngot: {got}\nright: {wanted}"
             )
 
 

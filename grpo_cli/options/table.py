@@ -112,7 +112,7 @@ class Option:
         if isinstance(value, Mapping):  # the value of --plan
             value = [f"{of}:{','.join(f'{name}={own[name]}' for name in own)}" for of, own in value.items()]
         items = map(str, value if isinstance(value, list) else [value])
-        return [word for one in items for word in ([f"{self.flag}={one}"] if one[:1] == "-" else [self.flag, one])]
+        return [word for item in items for word in ([f"{self.flag}={item}"] if item[:1] == "-" else [self.flag, item])]
 
 
 NO_ROLLOUTS: Final = "none"  # --rollout none: every row is a rollout
@@ -423,7 +423,7 @@ class Command:
 
 def _options(*which: str, without: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The options of these panels and names, in this order."""
-    names = (row.name for one in which for row in EVERY.values() if one in {row.panel, row.name})
+    names = (row.name for wanted in which for row in EVERY.values() if wanted in {row.panel, row.name})
     return tuple(name for name in names if name not in without)
 
 

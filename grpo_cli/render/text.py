@@ -174,8 +174,8 @@ class Sheet:
             else:
                 lines[-1] += " \\"
                 lines.append(f"  {word}")
-        for one in lines:
-            self._print(Text(one, style=style))
+        for printed in lines:
+            self._print(Text(printed, style=style))
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows under their heads, the first column and texts to the left; an empty line follows."""

@@ -76,7 +76,7 @@ class Job:
         """What options ask for; `more` are further fields."""
         parts = Parts.of(**parts_fields(given)) if "plan_by" in given else None
         plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
-        plan = max(plans.values(), key=lambda one: "length" in one.needs)
+        plan = max(plans.values(), key=lambda plan: "length" in plan.needs)
         tokens = token_fields(given, plan)
         if "seed" in given and "duplicate" not in given:
             raise UsageError("--seed has no effect without --duplicate", "add --duplicate")
@@ -257,7 +257,7 @@ def _of_parts(parts: Parts, each: Sequence[dict[str, Any]], warnings: Sequence[s
     return {
         **{name: each[0][name] for name in shared},
         "plan_by": parts.column,
-        **{name: sum(one[name] for one in each) for name in ("rows", "groups", "dropped_rows", "copied_rows")},
-        "parts": [{name: fact for name, fact in one.items() if name not in shared} for one in each],
+        **{name: sum(facts[name] for facts in each) for name in ("rows", "groups", "dropped_rows", "copied_rows")},
+        "parts": [{name: fact for name, fact in facts.items() if name not in shared} for facts in each],
         "warnings": list(warnings),
     }

@@ -148,8 +148,8 @@ def _refuse_other_texts(now: Inspection, before: Narrow, facts: dict[str, Any], 
     places = [row["position"] for row in facts["largest"]]
     mine = excerpts.texts(now.narrow, np.array(places, dtype=np.int64), text)
     theirs = excerpts.texts(before, now.narrow.carried[ROW].gather(places).to_numpy().astype(np.int64), text)
-    known = [(one, other) for one, other in zip(mine, theirs, strict=True) if one is not None and other is not None]
-    same = sum(one == other for one, other in known)
+    known = [(now, then) for now, then in zip(mine, theirs, strict=True) if now is not None and then is not None]
+    same = sum(now == then for now, then in known)
     if known and same < ALIKE * len(known):
         wrong = f"the rows with the same {' and '.join(by)} have different texts in {text} ({len(known) - same} of {len(known)} that were compared)"
         raise DataError(wrong, "they are different rollouts: --against compares different rollouts of the same prompts")
@@ -170,5 +170,6 @@ def same_rollouts(now: Inspection, before: Inspection, names: Sequence[str]) -> 
             return False
         texts = excerpts.texts(side, rows, text)
         found.append(Counter(zip(keys.gather(side.table["group"].gather(rows)).to_list(), texts, strict=True)))
-    one, other = found
-    return one == other and all(said is not None for _, said in one) and len(one) >= ALIKE * one.total()
+    texts_now, texts_before = found
+    complete = all(text is not None for _, text in texts_now)
+    return texts_now == texts_before and complete and len(texts_now) >= ALIKE * texts_now.total()

@@ -373,8 +373,8 @@ def metadata(
     """The Parquet metadata of the new column, without timestamps: the same input gives the same bytes."""
     scored, narrow = parts[0]
     by = narrow.request.by
-    plans = {one.request.value: of_part.plan.as_dict() for of_part, one in parts}
-    rewards = {one.request.value: list(one.reward_names) for _, one in parts}
+    plans = {own.request.value: of_part.plan.as_dict() for of_part, own in parts}
+    rewards = {own.request.value: list(own.reward_names) for _, own in parts}
     entry: dict[str, Any] = {
         "version": 1,
         "column": output.column,

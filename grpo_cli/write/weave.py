@@ -65,12 +65,12 @@ class _Columns(NamedTuple):
         each = [cls.of(output, part) for part in parts]
         if len(each) == 1:
             return each[0]
-        read = np.concatenate([one.read for one in each if one.read is not None])
+        read = np.concatenate([columns.read for columns in each if columns.read is not None])
         order = np.argsort(read)
-        frame = pl.concat([one.frame for one in each], how="diagonal")[pl.Series(order)]
+        frame = pl.concat([columns.frame for columns in each], how="diagonal")[pl.Series(order)]
         new = [name for name in frame.columns if name in output.names]
         frame = frame.select(pl.exclude(new), *new)  # behind rewards that not all parts have
-        if all(one.rows is None for one in each):
+        if all(columns.rows is None for columns in each):
             return cls(frame, None, read[order] if len(read) < sum(parts[0].narrow.lengths) else None)
         kept = np.concatenate([part.scored.rows[".kept"].to_numpy() for part in parts])
         return cls(frame, np.flatnonzero(kept[order]), read[order])
