@@ -24,9 +24,17 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeV
 
 import polars as pl
 
+from grpo_cli.auditing.compare import Comparison
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
 from grpo_cli.options.config import beside
+from grpo_cli.options.keywords import (
+    CompareKeywords,
+    ComputeKeywords,
+    ExportKeywords,
+    InspectKeywords,
+    SelectKeywords,
+)
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import (
     binding_fields,
@@ -56,15 +64,6 @@ from grpo_cli.write.outputs import Output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from grpo_cli.auditing.compare import Comparison
-    from grpo_cli.options.keywords import (
-        CompareKeywords,
-        ComputeKeywords,
-        ExportKeywords,
-        InspectKeywords,
-        SelectKeywords,
-    )
-
 Series = TypeVar("Series")
 Frame = TypeVar("Frame")
 Arguments = ParamSpec("Arguments")
@@ -84,7 +83,7 @@ EXPORT_KEYWORDS: Final = {"pick": "best"}
 EXPORTED: Final = _keywords_of("export")
 SELECTED: Final = _keywords_of("select")
 WIDTH: Final = 100
-LINES: Final = 30  # of a repr
+LINES: Final = 30  # a longer repr is cut
 PATH: Final = (str, os.PathLike)
 HEAD: Final = 20  # rows of a pandas frame whose values show the type of a column
 PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-family:monospace">{code}</pre>'
@@ -158,7 +157,7 @@ class Result(Generic[Series]):
     advantages: Series
     status: Series
     groups: pl.DataFrame
-    plans: Mapping[str, Plan]  # by value of `plan_by`; without it the only key is ""
+    plans: Mapping[str, Plan]  # keys are the values of `plan_by`; without it the only key is ""
 
     @property
     def plan(self) -> Plan:
@@ -244,7 +243,7 @@ def _refuse_arithmetic(given: Mapping[str, Any]) -> None:
         changing.append("a reward's weight")
     if changing:
         cure = "make it part of the plan, or leave the plan out"
-        raise UsageError(f"the plan is given, and so is {changing[0]}", cure)
+        raise UsageError(f"the plan and {changing[0]} are both given", cure)
 
 
 def _on_all_rows(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.Series:
@@ -278,7 +277,7 @@ def audit(
 
     given = _checked(options, ON_FRAMES)
     if plan is not None and "plan_by" in given:
-        raise UsageError("the plan is given, and so is --plan-by", "give the plans of all values with --plan")
+        raise UsageError("the plan and --plan-by are both given", "give the plans of all values with --plan")
 
     job = runs.Job.of(given, column=column, **({} if plan is None else {"claim": plan}))
     tables, _ = opened(frame, job.binding)
@@ -567,12 +566,12 @@ def opened(frame: Any, binding: Binding) -> tuple[Sequence[Table], Callable[[pl.
     """A frame, or the files at a path, as tables with their schema; and a function that turns a series into one of its kind."""
     if isinstance(frame, PATH):
         inputs, _ = find_inputs([str(frame)])
-        return open_tables(inputs, binding), lambda one: one
+        return open_tables(inputs, binding), lambda series: series
     table, like_frame = _as_table(frame)
     for name, columns in (("reward", binding.rewards), ("group", binding.group)):
         for column in columns:
             if "[]" in column:
-                raise UsageError(f"{name}={column!r} is a path into lists, and a frame has one reward a row", EXPLODE)
+                raise UsageError(f"{name}={column!r} is a path into lists, and a frame has one reward per row", EXPLODE)
     return [frame_with_schema(table, binding.schema)], like_frame
 
 

@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
-_LISTED: Final = 6  # at most so many names near an unknown one are listed
-_FEW: Final = 16  # and at most so many known ones if none is near
-_LONG: Final = 6  # names of so many letters may have two typos
-_PART: Final = 3  # so many letters are enough for a match inside a name
+_LISTED: Final = 6  # names near an unknown name that are listed, at most
+_FEW: Final = 16  # if no name is near, all known names are listed, unless there are more
+_LONG: Final = 6  # names of this many letters or more may have two typos
+_PART: Final = 3  # letters that are enough for a match inside a name
 
 
 def printable(text: str) -> str:
@@ -44,7 +44,7 @@ class Written(NamedTuple):
         if self.before is None:
             return "; other outputs may have been written"
         if self.before:
-            return f"; {self.before} of {self.total} outputs were written before, no other one"
+            return f"; {self.before} of {self.total} outputs had been written, the others were not"
         return ", no output was written" if self.total else ", nothing was written"
 
 
@@ -123,14 +123,14 @@ def near_names(name: str, known: Collection[str]) -> list[str]:
     return inside if len(inside) < len(names) else []
 
 
-def _steps(one: str, other: str) -> int:
+def _steps(name: str, other: str) -> int:
     """The edit distance of two names; swapping two neighbouring letters is one edit."""
     before: list[int] = []
     last: list[int] = [*range(len(other) + 1)]
-    for row, letter in enumerate(one):
+    for row, letter in enumerate(name):
         now = [row + 1]
         for column, wanted in enumerate(other):
-            swapped = row and column and (letter, one[row - 1]) == (other[column - 1], wanted)
+            swapped = row and column and (letter, name[row - 1]) == (other[column - 1], wanted)
             costs = [last[column] + (letter != wanted), last[column + 1] + 1, now[column] + 1]
             now.append(min([*costs, before[column - 1] + 1] if swapped else costs))
         before, last = last, now

@@ -83,7 +83,7 @@ class Rows(Mapping[str, Row], Generic[Row]):
         for name, points in self._points().items():
             if name in rows:
                 where = self._files.get(name, "built in")
-                warn(f"{_packages(points)}: its {self._kind} {name} is left out, that name is taken ({where})")
+                warn(f"{_packages(points)}: its {self._kind} {name} is left out: its name is taken ({where})")
                 continue
             try:
                 rows[name] = self._of_package(name)

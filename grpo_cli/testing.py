@@ -2,7 +2,7 @@
 
     from grpo_cli.testing import Row, check
 
-    def midrange(rows: Sequence[Row]) -> list[float]:  # of any number of groups and batches, in plain Python
+    def midrange(rows: Sequence[Row]) -> list[float]:  # plain Python; rows of any number of groups and batches
         ...
 
     def test_the_method_equals_its_oracle() -> None:
@@ -130,7 +130,9 @@ def narrow(rows: Rows) -> pl.DataFrame:
             "rollout": codes("group", "rollout"),
             "state": codes("state"),
             "role": codes("role"),
-            **{f"reward.{k}": pl.Series([one[k] for one in components], dtype=pl.Float64) for k in range(count)},
+            **{
+                f"reward.{k}": pl.Series([rewards[k] for rewards in components], dtype=pl.Float64) for k in range(count)
+            },
             **{
                 name: pl.Series([float(getattr(row, name)) for row in rows], dtype=pl.Float64)
                 for name in ("length", "logprob", "baseline", "step_reward", "input_length", "turns")
@@ -160,10 +162,10 @@ def close(got: float | None, wanted: float | None, relative: float = 1e-9) -> bo
 
 
 def _same(law: str, rows: Rows, got: Sequence[float | None], wanted: Sequence[float | None], relative: float) -> None:
-    for at, (one, other) in enumerate(zip(got, wanted, strict=True)):
-        if not close(one, other, relative):
+    for at, (value, right) in enumerate(zip(got, wanted, strict=True)):
+        if not close(value, right, relative):
             raise AssertionError(
-                f"{law}: row {at} has {one}, and {other} is right\nrows: {rows}\ngot: {got}\nright: {wanted}"
+                f"{law}: row {at} has {value}, and {right} is right\nrows: {rows}\ngot: {got}\nright: {wanted}"
             )
 
 
@@ -208,7 +210,7 @@ def passes_over_missing(settings: Settings, oracle: Oracle, rows: Rows, at: int,
     by_rollout = Plan.of(settings).unit.take != "each"
     shared = by_rollout and any(row.rollout == rows[at].rollout for place, row in enumerate(rows) if place != at)
     if values.pop(at) is not None and not shared:
-        raise AssertionError(f"row {at} has no reward, and has an advantage\nrows: {given}")
+        raise AssertionError(f"row {at} has no reward but has an advantage\nrows: {given}")
     # Groups keep the order of their first rows, which may be the one without a reward.
     first = {row.group: place for place, row in reversed([*enumerate(rows)])}
     left = [place for place in range(len(rows)) if place != at]

@@ -114,7 +114,7 @@ class Advantage:
             columns["logprob"], _ = _as_float64(options.logprobs, "logprobs")
             if columns["logprob"].shape != (rows,):
                 raise UsageError(
-                    f"logprobs have shape {columns['logprob'].shape} beside {rows} rewards",
+                    f"logprobs have shape {columns['logprob'].shape} for {rows} rewards",
                     "pass one mean log-prob for every row",
                 )
         codes = (np.arange(rows) // block).astype(np.uint32)
@@ -297,7 +297,7 @@ def _one_by_one(items: Sequence[Any], name: str) -> Floats:
         if np.shape(row) != np.shape(rows[0]):
             raise UsageError(
                 f"{name}[{i}] has shape {np.shape(row)}, {name}[0] has {np.shape(rows[0])}",
-                "every row has as many rewards",
+                "every row needs the same number of rewards",
             )
     return np.array(rows, dtype=np.float64)
 

@@ -35,7 +35,7 @@ from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import clean, count, file_list
 
 Given = Mapping[str, Any]
-Writers = Mapping[str, Callable[[dict[str, Any]], None]]  # by command
+Writers = Mapping[str, Callable[[dict[str, Any]], None]]  # the function of each command
 EVERY: Final = 2.0  # seconds between two looks at a followed folder
 SAID: Final = 0.1  # seconds between two updates of a search's progress
 NO_TEXT: Final = "no text column found, so all fields are shown; --response COL names one"

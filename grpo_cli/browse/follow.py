@@ -1,4 +1,4 @@
-"""A folder that a trainer is writing to: complete files are read, a half-written one is waited for."""
+"""A folder that a trainer is writing to: complete files are read, half-written files are read once complete."""
 
 from __future__ import annotations
 

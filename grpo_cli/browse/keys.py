@@ -12,7 +12,7 @@ class Key(NamedTuple):
     action: str
     shown: str
     help: str
-    short: str = ""  # in the last line of the screen
+    short: str = ""  # the text in the last line of the screen; empty: not shown there
 
 
 KEYS: Final = (

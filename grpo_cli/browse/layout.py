@@ -13,14 +13,14 @@ from grpo_cli.browse.record import Part
 from grpo_cli.errors import printable
 from grpo_cli.render.text import count
 
-ENDS: Final = 2_000  # characters of either end of a long text that are shown at first
-WHOLE: Final = 1_000_000  # and when all of it is wanted
+ENDS: Final = 2_000  # characters shown at either end of a long text at first
+WHOLE: Final = 1_000_000  # characters shown at either end when the whole text is asked for
 LEAST: Final = 500  # a text is cut only where this many characters are left out; as many are around a hit
 COMPARED: Final = 4_000  # longer texts are compared by lines, not by words
 TAB: Final = 4
 EMPTY: Final = "(empty)"
 
-Style = str  # of a piece of a line: "", "head", "note", "hit" or "differs"
+Style = str  # how a piece of a line looks: "", "head", "note", "hit" or "differs"
 
 
 class Piece(NamedTuple):

@@ -33,7 +33,7 @@ Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 Jump = Literal["dead", "widest", "surprising", "longest"]
 
-ORDER: Final = "order"  # of the file
+ORDER: Final = "order"  # groups keep the order of the file
 # What groups can be sorted by, and what it is.
 FACTS: Final = {
     ORDER: "the order of the files",

@@ -86,7 +86,7 @@ class Reader:
         found: dict[str, Any] = {}
         try:
             frames = list(table.format.rows(table.source, index, np.array([inside]), names, as_json=True))
-        except Absent as error:  # of a column that only other files have
+        except Absent as error:  # only other files have this column
             return self._values(row, [name for name in names if name != error.column])
         if sum(map(len, frames)) != 1:
             raise InputChanged.between_readings(table.name)

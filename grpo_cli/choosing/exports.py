@@ -117,7 +117,7 @@ class Rollouts:
 class Records:
     """What will be written: for each record the rows of its texts, and the computed columns."""
 
-    rows: Mapping[str, Index]  # by column: response, or chosen and rejected
+    rows: Mapping[str, Index]  # the rows of each text column: response, or chosen and rejected
     columns: pl.DataFrame
     left_out: tuple[tuple[str, int], ...] = ()  # the reason, and the number of rows
     warnings: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ class Kind:
     name: str
     help: str
     takes: frozenset[str]
-    all_rows: bool = False  # of a rollout with several rows; otherwise only the row with its reward
+    all_rows: bool = False  # use all rows of a rollout; otherwise only the row with its reward
     records: Callable[[Rollouts, Wanted], Records]
 
 
@@ -243,7 +243,7 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     better, worse, margins = better[order], worse[order], margins[order]
     facts["groups_without_pair"] = len(first) - len(np.unique(codes))
     left_out.append(("in groups whose rewards are all equal, which make no pair", int(equal.sum())))
-    left_out.append(("in no pair of their group", int((~equal).sum()) - len(np.union1d(better, worse))))
+    left_out.append(("not used in any pair", int((~equal).sum()) - len(np.union1d(better, worse))))
     columns = {
         "chosen_reward": rollouts.rewards[better],
         "rejected_reward": rollouts.rewards[worse],
@@ -327,7 +327,8 @@ def weights(rollouts: Rollouts, wanted: Wanted) -> Records:
 
 def _exp(advantages: Vector, codes: Index, groups: int, beta: float, most: float) -> Vector:
     exponents = np.minimum(_divided(advantages, beta), math.log(most))
-    weight = np.exp(exponents - _highest(exponents, codes, groups))  # which does not change the shares
+    # Subtracting the maximum does not change the shares.
+    weight = np.exp(exponents - _highest(exponents, codes, groups))
     total = np.bincount(codes, weights=weight, minlength=groups)[codes]
     share: Vector = weight * np.bincount(codes, minlength=groups)[codes] / total
     return share

@@ -38,7 +38,7 @@ class Choice:
     """Which groups are kept, and how many of their rows."""
 
     where: Filter | None = None
-    solved_at: float | None = None  # for pass@K; None: the highest reward in the input
+    solved_at: float | None = None  # least reward that counts as solved (pass@K); None: the highest in the input
     top: int | None = None
     by: str = "std"  # what --top sorts by; -FACT takes the smallest
     top_p: float | None = None  # the share of the variance within groups to keep
@@ -147,7 +147,7 @@ def only(inspection: Inspection, where: Filter) -> Inspection:
     narrow = inspection.narrow
     kept, _ = choose_groups(inspection, Choice(where=where))
     if not kept.any():
-        raise DataError(f"no group meets --where {where.text}", "inspect without it shows what there is")
+        raise DataError(f"no group meets --where {where.text}", "inspect without --where shows all groups")
     places = np.flatnonzero(kept[narrow.table["group"].to_numpy()])
     return of_rows(inspection, places, f"where {where.text}: {int(kept.sum()):,} of {len(kept):,} groups")
 

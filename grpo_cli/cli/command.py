@@ -115,7 +115,7 @@ def _unknown_option(error: Any) -> UnknownName:
     others = [row.name for row in COMMANDS.values() if any(flag in _flags(EVERY[name]) for name in row.options)]
     if others:
         return UnknownName(f"{ctx.info_name} has no option {flag}", f"it is an option of {', '.join(others)}")
-    known = [name for one in ctx.command.get_params(ctx) for name in one.opts if name.startswith("--")]
+    known = [name for param in ctx.command.get_params(ctx) for name in param.opts if name.startswith("--")]
     all_of_them = f"see {HELP_ALL if HELP_ALL in known else '--help'}"
     if not flag.startswith("--"):  # a single letter is near too many
         return UnknownName(f"no option named {flag!r}", all_of_them)
@@ -159,14 +159,15 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
-        if command is None and not ctx.resilient_parsing:  # which completion sets
+        if command is None and not ctx.resilient_parsing:  # completion parses resiliently and expects no error
             if Path(cmd_name).suffix or "/" in cmd_name or cmd_name == "-":
                 raise UsageError(f"{cmd_name} is not a command", f"did you mean {PROGRAM} compute {cmd_name}?")
             raise UnknownName.among("command", cmd_name, COMMANDS)
         return command
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        options = [(", ".join(sorted(one.opts)), one.help) for one in self.get_params(ctx)]  # typer keeps opts in a set
+        # Typer keeps opts in a set.
+        options = [(", ".join(sorted(param.opts)), param.help) for param in self.get_params(ctx)]
         formatter.write(of_program(self.help or "", options))
 
 

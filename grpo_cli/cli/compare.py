@@ -36,7 +36,7 @@ def compare(given: dict[str, Any]) -> None:
 def _options(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The options of each plan, by the text given to --preset or --method."""
     common = {name: value for name, value in given.items() if name in OPTIONS}
-    known = {*OF_PART} - {"reward", "rollout_reward"}  # which columns are read is the same for all plans
+    known = {*OF_PART} - {"reward", "rollout_reward"}  # all plans read the same columns
     presets = [("preset", text) for text in given.get("compared_presets", ())]
     methods = [("method", text) for text in given.get("contenders", ())]
     plans: dict[str, dict[str, Any]] = {}

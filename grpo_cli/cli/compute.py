@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 from grpo_cli.cli.engine import refuse_engine, workers
 from grpo_cli.cli.output import file_of, is_silent, progress, screen, show
 from grpo_cli.errors import GateError, UsageError
+from grpo_cli.runs.compute_files import Job, run
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from grpo_cli.runs.compute_files import Job
-
 
 def compute(given: dict[str, Any]) -> None:
     """Compute advantages and write them, or explain what would be computed."""
-    from grpo_cli.runs.compute_files import Job, run
-
     job = Job.of(given, summary=file_of(given, "summary"), silent=is_silent(given))
     refuse_engine(given)
     if given.get("stream"):
@@ -48,11 +45,11 @@ def compute(given: dict[str, Any]) -> None:
 
 
 def _streamed(job: Job) -> dict[str, Any]:
-    from grpo_cli.runs.compute_stream import run
+    from grpo_cli.runs import compute_stream
 
     if sys.stdin is None or sys.stdout is None:
         raise UsageError("--stream needs standard input and output", "one of them is closed")
-    return run(job, sys.stdin.buffer, sys.stdout.buffer)
+    return compute_stream.run(job, sys.stdin.buffer, sys.stdout.buffer)
 
 
 def _summary(facts: Mapping[str, Any], console: Console) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from grpo_cli.errors import UsageError
-
-if TYPE_CHECKING:
-    from grpo_cli.runs.workers import Workers
+from grpo_cli.runs.workers import HERE, Workers
 
 _STDOUT: Final = "-"
 
@@ -18,8 +16,6 @@ def workers(given: Mapping[str, Any]) -> AbstractContextManager[Workers]:
     """The workers that --engine means."""
     refuse_engine(given)
     if given.get("engine") != "ray":
-        from grpo_cli.runs.workers import HERE
-
         return nullcontext(HERE)
     from grpo_cli.runs.on_ray import on_ray
 

@@ -25,14 +25,14 @@ def of_command(row: Command, *, whole: bool = False) -> str:
     shown = [EVERY[name] for name in (() if whole else row.common) or row.options]
     line = partial(_line, whole=whole)
     taken = [] if row.argument is None else [row.argument]
-    words = [f"{one.flag}{'...' if one.type is not str else ''}" if one.required else f"[{one.flag}]" for one in taken]
+    words = [f"{row.flag}{'...' if row.type is not str else ''}" if row.required else f"[{row.flag}]" for row in taken]
     parts = [
         (" ".join([PROGRAM, row.name, *words, "[OPTIONS]"]), ()),
         (_wrapped(row.help), ()),
         ("Example", [f"{' ' * _INDENT}{row.example}"]),
         (_wrapped(row.more), ()),
         ("Argument" if taken else "", _lines(map(line, taken))),
-        *((panel, _lines(map(line, rows))) for panel, rows in groupby(shown, lambda one: one.panel)),
+        *((panel, _lines(map(line, rows))) for panel, rows in groupby(shown, lambda row: row.panel)),
     ]
     more = f"all {len(row.options)} options: {PROGRAM} {row.name} {HELP_ALL}" if row.common and not whole else ""
     return _page([*parts, (more, ())])

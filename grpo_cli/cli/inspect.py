@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import as_json, progress, screen, show
@@ -13,12 +13,10 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import refuse_beside
 from grpo_cli.options.table import COMMANDS, command_line
+from grpo_cli.runs.inspect import Job, run, run_parts
+from grpo_cli.stats.inspection import Inspection, Parted
 
-if TYPE_CHECKING:
-    from grpo_cli.runs.inspect import Job
-    from grpo_cli.stats.inspection import Inspection, Parted
-
-SAME_ROLLOUTS: Final = "both inputs have the same rollouts with other rewards: --rescored shows what that changes"
+SAME_ROLLOUTS: Final = "both inputs have the same rollouts with different rewards: --rescored shows what that changes"
 
 
 def inspect(given: dict[str, Any]) -> None:
@@ -57,15 +55,13 @@ def _browse(given: dict[str, Any], facts: Mapping[str, Any]) -> str:
     here = {"by", "config", "debug", "quiet", "sort"}
     same = {name: value for name, value in given.items() if name in COMMANDS["browse"].takes and name not in here}
     listed = [*facts["listed"]["most"], *facts["listed"]["least"]]
-    if listed and "where" not in given:  # which changes the numbers of groups
+    if listed and "where" not in given:  # --where changes the numbers of groups
         same["show"] = f"#{listed[0]['number']}"
     return command_line("browse", {**same, "inputs": given["inputs"] if len(given["inputs"]) == 1 else ["FILES"]})
 
 
 def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
     """Read the files and look at them, at each part with --plan-by; `more` are further fields of the job."""
-    from grpo_cli.runs.inspect import run, run_parts
-
     job = _job(given, **more)
     with progress(given) as phase, workers(given) as tasks:
         return run(job, phase, tasks) if job.parts is None else run_parts(job, job.parts, phase, tasks)
@@ -126,16 +122,12 @@ def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[dict[
 
 def inspected(given: dict[str, Any], **more: Any) -> Inspection:
     """Read the files and look at them; `more` are further fields of the job."""
-    from grpo_cli.runs.inspect import run
-
     job = _job(given, **more)
     with progress(given) as phase, workers(given) as tasks:
         return run(job, phase, tasks)
 
 
 def _job(given: dict[str, Any], **more: Any) -> Job:
-    from grpo_cli.runs.inspect import Job
-
     if "-" in {given.get("before"), given.get("rescored")} and "-" in given["inputs"]:
         raise UsageError("both runs are read from standard input", "only one of them can be")
     if "before" in given:

@@ -22,6 +22,6 @@ def presets(given: dict[str, Any]) -> None:
     if not found:
         raise unknown_preset(name)
     if given.get("json"):
-        print(json.dumps([view.as_dict(one) for one in found], indent=2))
+        print(json.dumps([view.as_dict(preset) for preset in found], indent=2))
     else:
         view.listing(screen(), found)

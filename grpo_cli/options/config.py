@@ -25,14 +25,14 @@ LARGEST_CONFIG: Final = 1 << 20  # a file of more bytes is refused
 VARIABLE: Final = "GRPO_ADV_CONFIG"
 FILE: Final = "grpo-adv.toml"
 PROJECT: Final = "pyproject.toml"
-SECTION: Final = "grpo-adv"  # of [tool] in it
+SECTION: Final = "grpo-adv"  # the table is [tool.grpo-adv]
 _BY_NAME: Final = "write options by name, for example scale = 'batch'"
 _LEAVE_OUT: Final = "--no-config leaves the file out"
 _FORMULA: Final = FORMULA | {"compared_presets", "contenders"}
 
 
 class _File(NamedTuple):
-    name: str  # as it is shown
+    name: str  # the name that messages show
     content: Mapping[str, Any]
     known: Mapping[str, str]  # the option for each key that it may have
     hint: str = ""
@@ -95,7 +95,7 @@ def _found(takes: Mapping[str, Option], given: Given) -> _File | None:
         if foreign or not (row is None or row.in_folder):
             what = f"{key} to {foreign} of an installed package," if foreign else f"{key},"
             raise UsageError(
-                f"{name} sets {what} which a file of the working folder may not set",
+                f"{name} sets {what} which a config file in the working folder may not set",
                 f"give --{key} on the command line; {_LEAVE_OUT}",
             )
     if "write" not in takes:
@@ -108,7 +108,7 @@ def _found(takes: Mapping[str, Option], given: Given) -> _File | None:
 def _of_package(name: str, value: Any) -> str:
     """The name in an option's value that is not built in, if there is one: using it would import a package."""
     if name == "plans":
-        named = (_of_package(*one) for own in value.values() for one in own.items() if one[0] != WITH)
+        named = (_of_package(*option) for own in value.values() for option in own.items() if option[0] != WITH)
         return next(filter(None, named), "")
     tables = ESTIMATORS, presets(), schemas()
     if name in {"param", "set"}:
@@ -160,9 +160,11 @@ def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str,
     elif is_same_method:
         config.pop("preset", None)
     for value, own in config.get("plans", {}).items():
-        for name, one in product(given, own):
-            if name == one or {name, one} <= FORMULA - {"param"}:
-                wrong = f"{OPTIONS[name].flag} is given, and [plan.{value}] in {file.name} sets {one.replace('_', '-')}"
+        for name, option in product(given, own):
+            if name == option or {name, option} <= FORMULA - {"param"}:
+                wrong = (
+                    f"{OPTIONS[name].flag} is given, and [plan.{value}] in {file.name} sets {option.replace('_', '-')}"
+                )
                 raise UsageError(wrong, f"leave one of them out, or give --plan {value}:...")
     # Flags come last: the last setting of a field counts.
     weaker = {name: value for name, value in config.items() if name not in given}

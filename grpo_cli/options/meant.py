@@ -67,7 +67,7 @@ MEANT: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             **dict.fromkeys(("outdir", "outputdir", "outfile", "outputfile"), "--output takes a file or a directory: -o FILE, -o DIR/"),
             **dict.fromkeys(("overwrite", "yes"), "--force overwrites an existing output"),
             **dict.fromkeys(("dryrun", "whatif"), "--explain shows what would be computed, and writes nothing"),
-            "verbose": "--debug shows what was read slowly and why",
+            "verbose": "--debug shows which data took the slow reader and why",
         },
     }
 )  # fmt: skip

@@ -69,7 +69,9 @@ def _plans(value: Any, where: str = "") -> dict[str, dict[str, Any]]:
                     own[WITH] = str(inner)
                     continue
                 if (name := str(key).replace("-", "_")) not in OF_PART:
-                    raise _not_of_a_plan(f"[plan.{of}]{where}", str(key), [one.replace("_", "-") for one in OF_PART])
+                    raise _not_of_a_plan(
+                        f"[plan.{of}]{where}", str(key), [option.replace("_", "-") for option in OF_PART]
+                    )
                 own |= [normalized(name, inner, f" of [plan.{of}]{where}")]
         else:
             raise UsageError(f"plan{where} has no tables", "a plan is a table of options, such as [plan.math]")
@@ -115,7 +117,7 @@ def parts_of(given: Given) -> dict[str, Given]:
     plans = {part_of.get(value, value): own for value, own in of_values.items() if WITH not in own}
     for value, own in plans.items():
         left_out = {*BY_VALUE, *(FORMULA if FORMULA - {"param"} & {*own} else ())}
-        parts[value] = {**{name: one for name, one in given.items() if name not in left_out}, **own}
+        parts[value] = {**{name: setting for name, setting in given.items() if name not in left_out}, **own}
     # An option of the run applies to the plans that read it; if none does, it is refused.
     unused: dict[str, set[str]] = {}
     for value, part in parts.items():
@@ -153,18 +155,20 @@ def together(given: Given) -> dict[str, str]:
             continue
         other = own[WITH]
         if other == OTHERS:
-            wrong = f"[plan.{value}] is with {OTHERS!r}, and each value without a plan is a part of its own"
+            wrong = f"[plan.{value}] has with = {OTHERS!r}, but each value without a plan is a separate part"
             raise UsageError(wrong, f"name a value that has a plan, or leave [plan.{value}] out")
         if WITH in plans.get(other, {WITH: ""}):
             cure = f"give [plan.{other}] a plan, or name a value that has one"
-            raise UsageError(f"[plan.{value}] is with {other!r}, which has no plan of its own", cure)
+            raise UsageError(f"[plan.{value}] has with = {other!r}, which has no plan of its own", cure)
         if rest := [name.replace("_", "-") for name in own if name != WITH]:
-            wrong = f"[plan.{value}] is with {other!r}, and sets {rest[0]}"
-            raise UsageError(wrong, f"leave one of them out: it has the plan of {other}")
+            wrong = f"[plan.{value}] has with = {other!r} and also sets {rest[0]}"
+            raise UsageError(wrong, f"leave one of them out: with uses the plan of {other}")
         members.setdefault(other, [other]).append(value)
     names = {value: " + ".join(part) for part in members.values() for value in part}
     if taken := {*names.values()} & {*plans}:
-        raise UsageError(f"{taken.pop()!r} is a value, and the name of a part", "give one of its values another name")
+        raise UsageError(
+            f"{taken.pop()!r} is both a value and the name of a part", "give one of its values another name"
+        )
     return names
 
 
@@ -388,7 +392,7 @@ def _without_effect(given: Given) -> dict[str, UsageError]:
 
 def refuse_beside(name: str, given: Given, *others: str) -> None:
     """Refuse options that cannot be combined with this one."""
-    other = next((EVERY[one].flag for one in others if one in given), None)
+    other = next((EVERY[beside].flag for beside in others if beside in given), None)
     if other is not None:
         raise UsageError(f"{EVERY[name].flag} and {other} cannot be combined", "leave one of them out")
 
@@ -421,7 +425,7 @@ def _outcomes(parts: Iterable[str]) -> dict[str, float]:
     """The number for each text."""
     outcomes: dict[str, float] = {}
     for part in parts:
-        name, sign, number = (one.strip() for one in part.rpartition("="))
+        name, sign, number = (piece.strip() for piece in part.rpartition("="))
         if not (sign and number):
             raise UsageError(
                 f"--map {part!r} gives no number", "write --map TEXT=NUMBER,..., for example --map pass=1,fail=0"

@@ -61,7 +61,7 @@ class Option:
 
     `brief` is what `--help` says in one line, where `help` (which `--help-all` and the documents show) is too long for that.
     `sets` is the plan field that the option sets; an option that sets several is translated in `resolve.settings`.
-    `values` is the command that lists the names it takes. `found` says whether a file of options that is found in the working
+    `values` is the command that lists the names it takes. `found` says whether a config file found in the working
     folder may set it; None: if its panel is about what is computed and shown. `spelled` is the flag where it differs from the name, and the
     placeholder of an argument; `other` is a second flag.
     """
@@ -82,7 +82,7 @@ class Option:
 
     @property
     def in_folder(self) -> bool:
-        """Whether a file of the working folder may set it: nothing that overwrites, reads or sends elsewhere."""
+        """Whether a config file in the working folder may set it: nothing that overwrites, reads or sends elsewhere."""
         return self.panel in _COMPUTED_AND_SHOWN if self.found is None else self.found
 
     @property
@@ -109,13 +109,13 @@ class Option:
         """The command-line words that set this value."""
         if self.type is bool:
             return [self.flag if value else f"{self.flag}=false"]
-        if isinstance(value, Mapping):  # of --plan
+        if isinstance(value, Mapping):  # the value of --plan
             value = [f"{of}:{','.join(f'{name}={own[name]}' for name in own)}" for of, own in value.items()]
         items = map(str, value if isinstance(value, list) else [value])
-        return [word for one in items for word in ([f"{self.flag}={one}"] if one[:1] == "-" else [self.flag, one])]
+        return [word for item in items for word in ([f"{self.flag}={item}"] if item[:1] == "-" else [self.flag, item])]
 
 
-NO_ROLLOUTS: Final = "none"  # of --rollout: rows are rollouts
+NO_ROLLOUTS: Final = "none"  # --rollout none: every row is a rollout
 
 _ROWS: Final = (
     Option(name="stream", type=bool, panel=INPUT,
@@ -125,7 +125,7 @@ _ROWS: Final = (
     Option(name="on_error", type=Literal["error", "skip"], panel=INPUT, found=True,
            help="Lines that are not JSON, such as a truncated last line: stop (default), or skip and count them."),
     Option(name="max_line", type=int, metavar="BYTES", panel=INPUT,
-           help="Longest line to read (default: 268435456). A line has to fit into memory.",
+           help="Longest line to read (default: 268435456). Each line must fit in memory.",
            brief="Longest line to read"),
     Option(name="config", type=str, metavar="FILE", panel=INPUT,
            help="TOML file with these options; flags override it. Default: grpo-adv.toml in the working folder, which may not set options that overwrite files or send data.",
@@ -134,7 +134,7 @@ _ROWS: Final = (
            help="Ignore grpo-adv.toml, [tool.grpo-adv] in pyproject.toml, and GRPO_ADV_CONFIG.",
            brief="Ignore config files"),
     Option(name="output", short="-o", type=str, metavar="FILE|DIR/|-", panel=OUTPUT,
-           help="Output file, directory or URL (s3://, gs://, az://). The suffix sets the format. Default: next to the input, and stdout for stdin; required by export.",
+           help="Output file, directory or URL (s3://, gs://, az://). The suffix sets the format. Default: next to the input; stdin goes to stdout; required by export.",
            brief="Output file, DIR/, or - for stdout"),
     Option(name="force", type=bool, panel=OUTPUT, help="Overwrite an existing output file."),
     Option(name="in_place", type=bool, panel=OUTPUT,
@@ -175,7 +175,7 @@ _ROWS: Final = (
            help="Which rows form a batch: those with the same value in a column, those of the same file, or the whole input.",
            brief="What a batch is: a step, a file or the input"),
     Option(name="rollout", type=str, metavar="COL|none", panel=GROUPS,
-           help="Column with the rollout id, where a rollout has several rows: it counts once and its rows share the advantage. none: every row is a rollout. Default: from the schema, and reported."),
+           help="Column with the rollout id, if a rollout has several rows: it counts once, and its rows share the advantage. none: every row is a rollout. Default: from the schema, and reported."),
     Option(name="rollout_reward", type=Literal["first", "last", "mean", "each"], panel=GROUPS, sets="unit.take",
            help="Reward of a rollout with several rows: first, last or mean of theirs (default: they must be equal). each: every row counts."),
     Option(name="reward", short="-r", type=list[str], metavar="COL[=WEIGHT]", panel=REWARDS,
@@ -183,7 +183,7 @@ _ROWS: Final = (
            brief="Reward column; repeat it for several"),
     Option(name="map", type=list[str], metavar="TEXT=NUMBER,...", panel=REWARDS,
            help="Rewards for text values, for example 'pass=1,fail=0'; any other text stops the run.",
-           brief="Rewards for texts: pass=1,fail=0"),
+           brief="Rewards for text values: pass=1,fail=0"),
     Option(name="combine", type=Literal["sum", "normalize"], panel=REWARDS, sets="rewards.combine",
            help="Add the reward columns (default), or estimate each and add the advantages (GDPO)."),
     Option(name="missing", type=Missing, panel=REWARDS, sets="rewards.missing",
@@ -211,10 +211,10 @@ _ROWS: Final = (
            help="Your own formula, for example '(reward - mean) / (std + epsilon)'."),
     Option(name="set", type=list[str], metavar="PART.FIELD=VALUE", panel=METHOD, help="Set any field of the plan (--explain lists them)."),
     Option(name="plan_by", type=str, metavar="COL", panel=METHOD,
-           help="A separate plan for each value of a column, such as env_name: its rows are computed as if they were a run of their own.",
+           help="A separate plan for each value of a column, such as env_name: each value's rows are computed as in a separate run.",
            brief="A plan for each value of a column"),
     Option(name="plans", spelled="--plan", type=list[str], metavar="VALUE:OPTION=X,...", panel=METHOD,
-           help="Plan for one value of --plan-by, for example math:preset=trl-grpo,scale=batch; in a config file, a table [plan.math]. default:... is for all other values; chat:with=math computes chat and math together.",
+           help="Plan for one value of --plan-by, for example math:preset=trl-grpo,scale=batch; in a config file, a table [plan.math]. default:... is for all other values; chat:with=math adds chat to the part of math.",
            brief="Plan for a value: math:preset=trl-grpo"),
     Option(name="scale", short="-s", type=Literal["group", "batch", "none"], panel=DIVISOR, sets="divisor.level",
            help="Divide by the standard deviation of the group or the batch, or not at all (default: the method's own; grpo: group, rloo: none).",
@@ -256,8 +256,8 @@ _ROWS: Final = (
     Option(name="summary", type=str, metavar="FILE", panel=MESSAGES, help="Also write the summary as JSON to a file."),
     Option(name="quiet", short="-q", type=bool, panel=MESSAGES, found=True, help="Print errors only, no summary and no progress.",
            brief="Print errors only"),
-    Option(name="debug", type=bool, panel=MESSAGES, found=True, help="Show tracebacks, and what was read slowly and why.",
-           brief="Show tracebacks, and what was read slowly"),
+    Option(name="debug", type=bool, panel=MESSAGES, found=True, help="Show tracebacks, and which data took the slow reader and why.",
+           brief="Show tracebacks, and slowly read data"),
 )  # fmt: skip
 
 OPTIONS: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in _ROWS})
@@ -357,7 +357,7 @@ _MORE: Final = (
            help="Fact for --top: std (default), mean, pass@4, ...; --by=-mean takes the smallest.",
            brief="Fact for --top: std (default), mean, pass@4"),
     Option(name="top_p", type=float, metavar="P", panel=CHOICE,
-           help="Keep the fewest groups that hold a share P of the within-group reward variance, for example 0.9.",
+           help="Keep the smallest set of groups with a share P of the within-group reward variance, for example 0.9.",
            brief="Fewest groups with share P of the variance"),
     Option(name="limit", type=int, metavar="N", panel=CHOICE,
            help="Keep at most N groups: the first, or with --seed a random choice.",
@@ -423,7 +423,7 @@ class Command:
 
 def _options(*which: str, without: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The options of these panels and names, in this order."""
-    names = (row.name for one in which for row in EVERY.values() if one in {row.panel, row.name})
+    names = (row.name for wanted in which for row in EVERY.values() if wanted in {row.panel, row.name})
     return tuple(name for name in names if name not in without)
 
 
@@ -605,7 +605,7 @@ _COMMANDS: Final = (
     ),
     Command(
         name="skill",
-        help="Print what a coding agent should know about this tool, or install it as a skill.",
+        help="Print a guide for coding agents, or install it as a skill.",
         argument=None,
         options=_options("install", "force", "debug"),
         example="grpo-adv skill --install skills",

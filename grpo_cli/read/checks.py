@@ -413,7 +413,7 @@ def nothing_left(groups: Groups) -> None:
     """Refuse a run if every row was dropped because its block was too short."""
     if groups.dropped is not None and groups.dropped.all():
         columns = groups.columns
-        raise DataError(f"{columns.tables[0].name}: no rows", f"{columns.height:,} were dropped: incomplete last block")
+        raise DataError(f"{columns.tables[0].name}: no rows", f"{columns.height:,} dropped: incomplete last block")
 
 
 def missing_components(groups: Groups) -> Sequence[str]:

@@ -67,7 +67,7 @@ def _print(facts: Audited, sheet: Sheet) -> None:
     for cause in facts["causes"] if says_formula else ():
         sheet.row("cause", f"{count(cause['groups'], 'group')}: {cause['says']}")
     claim = facts["claim"]
-    # Of a claim that leads, the same rows would be listed twice.
+    # If the claim leads, the same rows would be listed twice.
     if says_formula and (claim is None or claim["disagreements"] != facts["disagreements"]):
         _differing("differs", "formula" if told else "nearest", facts["disagreements"], match, sheet)
     if claim is not None:

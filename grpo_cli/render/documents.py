@@ -1,7 +1,7 @@
 """What `--json` prints, as types: `docs/schemas/` is made of them, and renderers that ask for keys one by one read by them.
 
-A part of a plan stands for the dictionary that `Plan.as_dict` makes of it. Numbers are finite; None is a number that there is
-not. A key that is `NotRequired` is there only where it says something.
+A part of a plan means the dictionary that `Plan.as_dict` makes of it. Numbers are finite; None means that there is no
+number. A key that is `NotRequired` is there only where it says something.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PlanFields(TypedDict):
 
 
 class Moments(TypedDict):
-    """Of the finite values; without any, all is null."""
+    """Of the finite values; all fields are null if there are none."""
 
     mean: Number
     std: Number
@@ -60,7 +60,7 @@ class BinCounts(TypedDict):
 
 
 class Distribution(Moments):
-    """Finite values; without any, all but the count is null."""
+    """Finite values; if there are none, all fields but the count are null."""
 
     count: int
     quartiles: list[Number]
@@ -308,7 +308,7 @@ class Lengths(TypedDict):
 
 
 class Duplicates(TypedDict):
-    """Responses that repeat another one of their group."""
+    """Responses that repeat another response of their group."""
 
     column: str
     rows: int
@@ -333,7 +333,7 @@ class GroupLine(TypedDict):
 
 
 class Listed(TypedDict):
-    """The groups with the most and the least of a fact, of so many groups with two rewards to compare."""
+    """The groups with the largest and the smallest values of a fact, and the number of groups with two rewards to compare."""
 
     sort: str
     groups: int
@@ -466,7 +466,7 @@ class UpAndDown(TypedDict):
 
 
 class Chance(TypedDict):
-    """The same counts where chance alone deals the rows to the runs."""
+    """The same counts if chance alone assigned the rows to the runs."""
 
     better: float
     worse: float
@@ -487,7 +487,7 @@ Change = TypedDict(
         "count": int,
     },
 )
-"""A change of so many prompts or rows: of a value, or in a bin where there are many values."""
+"""How many prompts or rows changed by this much: for a value, or for a bin if there are many values."""
 
 
 class Band(TypedDict):
@@ -891,7 +891,7 @@ class AuditDocument(Audited):
 
 
 class AuditedPart(Audited):
-    """That of the rows with a value of --plan-by."""
+    """The same for the rows with a value of --plan-by."""
 
     value: str
 
@@ -1042,7 +1042,7 @@ class Parameter(TypedDict):
 
 
 class Method(TypedDict):
-    """A method; `origin` is `built in`, or the package that brings it."""
+    """A method; `origin` is `built in`, or the package that provides it."""
 
     name: str
     origin: str
@@ -1066,7 +1066,7 @@ class Method(TypedDict):
 
 
 class Preset(TypedDict):
-    """A preset; of one that is refused there is no plan. `origin` is `built in`, a file, or a package."""
+    """A preset; a refused preset has no plan. `origin` is `built in`, a file, or a package."""
 
     name: str
     origin: str
@@ -1108,7 +1108,7 @@ Schema = TypedDict(
         "source": str,
     },
 )
-"""A schema; `origin` is `built in`, or the package that brings it."""
+"""A schema; `origin` is `built in`, or the package that provides it."""
 
 
 class Fit(TypedDict):

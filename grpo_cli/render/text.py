@@ -21,7 +21,7 @@ SMALLEST: Final = 1e-3  # smaller numbers need more than four decimals
 LARGEST: Final = 1e4  # larger numbers need fewer than four decimals
 MINUTE: Final = 60
 MARKDOWN_DIGITS: Final = 6
-HALF: Final = 0.4  # of the height of a block, rounded
+HALF: Final = 0.4  # share of a block's height, rounded
 
 
 def number(value: float | None, scale: float = 0.0, digits: int = 4) -> str:
@@ -174,8 +174,8 @@ class Sheet:
             else:
                 lines[-1] += " \\"
                 lines.append(f"  {word}")
-        for one in lines:
-            self._print(Text(one, style=style))
+        for printed in lines:
+            self._print(Text(printed, style=style))
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows under their heads, the first column and texts to the left; an empty line follows."""

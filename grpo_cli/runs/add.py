@@ -37,7 +37,7 @@ class Job:
     file: str
     columns: pl.DataFrame | str
     chosen: Sequence[str] = ()  # NAME or NAME=NEW: some of the columns, and their names in the output
-    schema: str | None = None  # as in a Binding; "none": rows are records
+    schema: str | None = None  # the schema, named as in a Binding; "none": rows are records
     output: Output = field(default_factory=lambda: Output(word="added"))
     summary: Path | None = None
     max_line: int = MAX_LINE
@@ -73,7 +73,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     if len(frame) != len(scanned.frame):
         rows = f"{table.name} has {len(scanned.frame):,} rows, the columns to add have {len(frame):,}"
         unit = f"a row is a rollout of a {table.schema.title}: --schema none counts records" if table.schema else ""
-        raise DataError(rows, unit or "rows are matched by their position")
+        raise DataError(rows, unit or "rows are matched by position")
     if target.format.has_types and not has_types:
         frame = pl.DataFrame(map(_typed, frame))
     frame = pl.DataFrame([_addable(series, target) for series in frame])
@@ -103,7 +103,7 @@ def _only(name: str) -> Input:
     """The only input with this name."""
     inputs, _ = find_inputs([name])
     if len(inputs) > 1:
-        raise UsageError(f"{name} stands for {len(inputs)} files", "name one of them")
+        raise UsageError(f"{name} matches {len(inputs)} files", "name one of them")
     return inputs[0]
 
 
@@ -130,11 +130,11 @@ def _in_another_order(table: FileTable, other: FileTable | None, added: Sequence
             continue
         if here.cast(pl.String).sort().equals(there.cast(pl.String).sort()):
             return [
-                f"{name} has the same values in {other.name}, in another order: rows are matched by their position, so sort it like {table.name} first"
+                f"{name} has the same values in {other.name}, in a different order: rows are matched by position, so sort it like {table.name} first"
             ]
         if here.is_in(there.unique().implode()).any():
             rows = f"{here.ne_missing(there).sum():,} of {len(here):,} rows"
-            return [f"{name} has other values in {other.name}, in {rows}: rows are matched by their position"]
+            return [f"{name} has different values in {other.name}, in {rows}: rows are matched by position"]
     return []
 
 

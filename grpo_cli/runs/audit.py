@@ -90,9 +90,9 @@ def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Callable[...,
 def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> dict[str, Any]:
     """The facts of each part; without claims, the formula of every value is searched for."""
     jobs, plans, column = job.parts or {OTHERS: job}, {}, ""
-    for name, one in jobs.items():
-        column, binding = what_is_read(column_names(tables), one.binding, job.column, tables[0])
-        plans[name] = one.claim or Plan(shape=tuple(one.shape)), binding
+    for name, part in jobs.items():
+        column, binding = what_is_read(column_names(tables), part.binding, job.column, tables[0])
+        plans[name] = part.claim or Plan(shape=tuple(part.shape)), binding
     parts = Parts(column=job.by, plans=plans, together=job.together)
     _, each = columns_of_parts(tables, parts, over=over)
     logged = pl.concat(list(over(partial(_logged, name=column), tables)))

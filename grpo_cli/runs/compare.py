@@ -33,10 +33,10 @@ class Job:
 
     inputs: Sequence[str] = ()
     plans: Mapping[str, Plan]
-    rollouts: Mapping[str, Counting] = field(
-        default_factory=dict
-    )  # how plans count rows of one rollout; default: each row
-    rewards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of each plan, where they differ
+    # How plans count rows of one rollout; default: each row.
+    rollouts: Mapping[str, Counting] = field(default_factory=dict)
+    # The reward columns of each plan, if plans differ in them.
+    rewards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     binding: Binding = field(default_factory=Binding)
     output: Output | None = None
 
@@ -84,7 +84,7 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     if binding.rollouts != "none":  # a plan that does not say it takes it from the file
         way: Counting = "once"
         if way not in ways.values():
-            way = next((one for one in ways.values() if one != "each"), "each")
+            way = next((other for other in ways.values() if other != "each"), "each")
         binding = replace(binding, rollouts=way)
     others = {name for columns in job.rewards.values() for name in columns if name not in binding.rewards}
     narrow = read(tables, replace(binding, carried=dict.fromkeys(sorted(others), "number")), most)

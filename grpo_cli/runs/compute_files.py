@@ -61,7 +61,7 @@ class Job:
     inputs: Sequence[str] = ()
     plan: Plan
     binding: Binding = field(default_factory=Binding)
-    parts: Parts | None = None  # of --plan-by, whose plans replace `plan`
+    parts: Parts | None = None  # --plan-by: its plans replace `plan`
     output: Output = field(default_factory=Output)
     gate: Filter | None = None
     summary: Path | None = None
@@ -76,7 +76,7 @@ class Job:
         """What options ask for; `more` are further fields."""
         parts = Parts.of(**parts_fields(given)) if "plan_by" in given else None
         plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
-        plan = max(plans.values(), key=lambda one: "length" in one.needs)
+        plan = max(plans.values(), key=lambda plan: "length" in plan.needs)
         tokens = token_fields(given, plan)
         if "seed" in given and "duplicate" not in given:
             raise UsageError("--seed has no effect without --duplicate", "add --duplicate")
@@ -199,7 +199,7 @@ def _refuse_duplicates(job: Job, tables: Sequence[FileTable]) -> None:
     if job.plan.groups.zero_variance != "drop":
         raise UsageError("--duplicate refills dropped groups, and none are dropped", "add --zero-variance drop")
     if len(tables) > 1:
-        raise UsageError("--duplicate adds rows to one file, and there are several", "run it file by file")
+        raise UsageError("--duplicate adds rows to one file, and there are several", "run it on one file at a time")
 
 
 def _output_rows(scored: Scored, output: Output) -> RowNumbers | None:
@@ -257,7 +257,7 @@ def _of_parts(parts: Parts, each: Sequence[dict[str, Any]], warnings: Sequence[s
     return {
         **{name: each[0][name] for name in shared},
         "plan_by": parts.column,
-        **{name: sum(one[name] for one in each) for name in ("rows", "groups", "dropped_rows", "copied_rows")},
-        "parts": [{name: fact for name, fact in one.items() if name not in shared} for one in each],
+        **{name: sum(facts[name] for facts in each) for name in ("rows", "groups", "dropped_rows", "copied_rows")},
+        "parts": [{name: fact for name, fact in facts.items() if name not in shared} for facts in each],
         "warnings": list(warnings),
     }

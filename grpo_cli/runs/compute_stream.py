@@ -49,7 +49,7 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
     if not tally.counts["rows"]:
         dropped = tally.counts["dropped_rows"]
         raise DataError(
-            "-: no rows", f"{dropped} were dropped: incomplete last block" if dropped else "standard input was empty"
+            "-: no rows", f"{dropped} dropped: incomplete last block" if dropped else "standard input was empty"
         )
     facts = tally.facts(job.plan) | {"dropped_rows": tally.counts["dropped_rows"]}
     if facts["groups"] == facts["rows"] > 1 and not job.binding.singletons_meant:
@@ -70,7 +70,7 @@ def _refuse(job: Job) -> None:
     whole = "leave out --stream"
     refusals = (
         (list(job.inputs) != [STDOUT], "--stream reads standard input", "give - as the only input"),
-        (job.binding.schema not in {None, NONE}, "--stream reads one plain row a line", whole),
+        (job.binding.schema not in {None, NONE}, "--stream reads one plain row per line", whole),
         (job.parts is not None, "--stream computes one plan, and --plan-by has several", whole),
         (job.binding.skip_broken, "--on-error skip looks at all lines first", whole),
         (job.output.resume, "--resume needs an output directory", "leave out --resume or --stream"),
@@ -194,7 +194,7 @@ def _whole_lines(source: BinaryIO, max_line: int) -> Iterator[bytes]:
         if first:
             first = False
             if name := registry.not_plain(part):
-                hint = "leave out --stream, or unpack it before"
+                hint = "leave out --stream, or unpack it first"
                 raise UsageError(f"--stream reads plain JSON lines, and this is {name}", hint)
         data = rest + part
         cut = data.rfind(b"\n") + 1
@@ -211,8 +211,8 @@ class _Run(NamedTuple):
     """Consecutive rows with the same key: where their first line begins, and digests of the key."""
 
     start: int
-    end: bytes  # of the columns whose change ends a block
-    group: bytes  # of those of the group, where a block is a batch
+    end: bytes  # digest of the columns whose change ends a block
+    group: bytes  # digest of the group's columns, if a block is a batch
 
 
 @dataclass(slots=True)

@@ -223,7 +223,7 @@ def _rollouts(
         return rollouts(nothing[rows], nothing[rows]), left_out
     if not all_rows:
         counts = (reward.is_not_null() | of_rollout.is_null()).to_numpy()[rows]
-        rows = only(counts, "another row of its rollout counts")
+        rows = only(counts, "not the row that represents its rollout")
     rows = only(np.isfinite(rewards[rows]), "no finite reward")
     names = columns.names
     if isinstance(columns, TokenColumns):

@@ -31,13 +31,13 @@ class Job:
     inputs: Sequence[str] = ()
     plan: Plan = field(default_factory=Plan)
     binding: Binding = field(default_factory=Binding)
-    parts: Parts | None = None  # of --plan-by, whose plans are computed instead of the plan
+    parts: Parts | None = None  # --plan-by: its plans replace `plan`
     view: View = field(default_factory=View)
     where: Filter | None = None  # only these groups
     report: Path | None = None  # the caller writes it; the path is checked before anything is read
     force: bool = False  # an existing report may be replaced
     other: Other | None = None  # where another reward of the same rollouts is
-    whole: bool = True  # with `other`: also the facts of an inspection without it
+    whole: bool = True  # if `other` is given: also the facts of an inspection without it
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:

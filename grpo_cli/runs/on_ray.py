@@ -28,8 +28,8 @@ from grpo_cli.write.weave import Phase, Writing
 
 Item = TypeVar("Item")
 
-ROWS: Final = 250_000  # in a task at least, except the last one
-MOST: Final = 4_000  # tasks; with more rows, each task has more of them
+ROWS: Final = 250_000  # rows of a task, at least; the last task may have fewer
+MOST: Final = 4_000  # tasks, at most; with more rows, each task has more of them
 _BYTES: Final = 256  # per row, in a file that does not say how many rows it has
 
 

@@ -46,7 +46,7 @@ class Watching:
 
     def write(self, output: Output, targets: Sequence[Target], writings: Iterator[Writing]) -> list[str]:
         """Write one output after the other; return notes for the user."""
-        watched = (replace(one, table=self.writing(one.before, one.table)) for one in writings)
+        watched = (replace(writing, table=self.writing(writing.before, writing.table)) for writing in writings)
         return in_turn(output, targets, watched, self.phase)
 
     def phase(self, text: str, files: int = 0, _: int | None = None, /) -> None:

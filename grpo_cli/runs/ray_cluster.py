@@ -123,7 +123,7 @@ def unseen(pins: dict[str, tuple[int, int]], marks: Sequence[str], version: str)
         except OSError as error:
             return f"{name}: {(error.strerror or str(error)).lower()}"
         if (found.st_size, found.st_mtime_ns) != (size, changed):
-            return f"{name} is another file here"
+            return f"{name} is a different file here"
     lost = next((Path(mark).parent for mark in marks if not Path(mark).exists()), None)
     return "" if lost is None else f"{lost} is not the output folder of the run"
 
@@ -163,7 +163,7 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
         from grpo_cli.files.installation import missing_extra
 
         raise missing_extra("--engine ray needs the package ray", "ray") from None
-    if ray.is_initialized():  # by the Python program that calls this
+    if ray.is_initialized():  # the calling Python program has started Ray
         yield Cluster(ray)
         return
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

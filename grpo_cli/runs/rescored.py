@@ -25,8 +25,8 @@ from grpo_cli.stats.rescored import ALIKE, OLD, other_reward, rescored, verdict
 from grpo_cli.stats.verdicts import percent
 
 PROMPTS: Final = 8  # prompts whose rollouts are compared
-COMPARED: Final = 512  # rows of them, at most
-FEW: Final = 0.5  # of the rows of the smaller input; a warning if fewer are paired
+COMPARED: Final = 512  # rows of these prompts in one input; with more, texts are not compared
+FEW: Final = 0.5  # share of the smaller input's rows; a warning if fewer are paired
 ROW: Final = f"{OLD}row"  # the row of the other input among the carried columns
 
 
@@ -124,7 +124,7 @@ def _paired(pairs: Pairs, now: Narrow, before: Narrow) -> dict[str, Any]:
     key = now.key_words
     if not len(pairs.now):
         wrong = f"no rollout is in both inputs (by {', '.join(pairs.by)} within {', '.join(key)})"
-        raise DataError(wrong, "--against compares other rollouts of the same prompts")
+        raise DataError(wrong, "--against compares different rollouts of the same prompts")
     rows = {"now": len(now.table) - len(pairs.now), "before": len(before.table) - len(pairs.before)}
     return {"by": list(pairs.by), "key": list(key), "rows": len(pairs.now), "only": rows}
 
@@ -135,7 +135,9 @@ def _few(paired: dict[str, Any]) -> list[str]:
     if paired["rows"] >= FEW * fewest:
         return []
     share = percent(paired["rows"] / fewest)
-    return [f"only {share} of the rollouts are in both inputs: --against compares other rollouts of the same prompts"]
+    return [
+        f"only {share} of the rollouts are in both inputs: --against compares different rollouts of the same prompts"
+    ]
 
 
 def _refuse_other_texts(now: Inspection, before: Narrow, facts: dict[str, Any], by: Sequence[str]) -> None:
@@ -146,11 +148,11 @@ def _refuse_other_texts(now: Inspection, before: Narrow, facts: dict[str, Any], 
     places = [row["position"] for row in facts["largest"]]
     mine = excerpts.texts(now.narrow, np.array(places, dtype=np.int64), text)
     theirs = excerpts.texts(before, now.narrow.carried[ROW].gather(places).to_numpy().astype(np.int64), text)
-    known = [(one, other) for one, other in zip(mine, theirs, strict=True) if one is not None and other is not None]
-    same = sum(one == other for one, other in known)
+    known = [(now, then) for now, then in zip(mine, theirs, strict=True) if now is not None and then is not None]
+    same = sum(now == then for now, then in known)
     if known and same < ALIKE * len(known):
-        wrong = f"the rows with the same {' and '.join(by)} have other texts in {text} ({len(known) - same} of {len(known)} that were compared)"
-        raise DataError(wrong, "they are other rollouts: --against compares those of the same prompts")
+        wrong = f"the rows with the same {' and '.join(by)} have different texts in {text} ({len(known) - same} of {len(known)} that were compared)"
+        raise DataError(wrong, "they are different rollouts: --against compares different rollouts of the same prompts")
 
 
 def same_rollouts(now: Inspection, before: Inspection, names: Sequence[str]) -> bool:
@@ -168,5 +170,6 @@ def same_rollouts(now: Inspection, before: Inspection, names: Sequence[str]) -> 
             return False
         texts = excerpts.texts(side, rows, text)
         found.append(Counter(zip(keys.gather(side.table["group"].gather(rows)).to_list(), texts, strict=True)))
-    one, other = found
-    return one == other and all(said is not None for _, said in one) and len(one) >= ALIKE * one.total()
+    texts_now, texts_before = found
+    complete = all(text is not None for _, text in texts_now)
+    return texts_now == texts_before and complete and len(texts_now) >= ALIKE * texts_now.total()

@@ -145,7 +145,7 @@ def _join(
 
 def _one_frame(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The rows of all frames; a column may have several types of number, other differences are errors."""
-    cure = "give -o FILE.jsonl, or -o DIRECTORY/ for a file each"
+    cure = "give -o FILE.jsonl, or -o DIRECTORY/ for one file per input"
     frames = in_one_type(frames, cure, wide=False)
     types: dict[str, set[pl.DataType]] = {}
     for frame in frames:

@@ -50,7 +50,7 @@ class Output:
     seed: int = 0
     long: bool = False  # one row per rollout, whatever the layout of the input
     tokens: TokenColumns | None = None  # write the advantage of every token that these columns count
-    word: str = "advantages"  # in the name of an output beside its input
+    word: str = "advantages"  # part of the name of an output next to its input
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -112,7 +112,9 @@ def _refuse_shared(targets: Sequence[Target]) -> None:
         if other.name != target.name:
             raise UsageError(f"{other.name} and {target.name} are the same file", "remove the link, or give another -o")
         if other is not target:
-            raise UsageError(f"two inputs would be written to {target.name}", "give each a run and a -o of its own")
+            raise UsageError(
+                f"two inputs would be written to {target.name}", "run them separately, each with its own -o"
+            )
 
 
 def choose_target(tables: Sequence[FileTable], output: Output) -> Target:
@@ -360,8 +362,8 @@ def _typed(scored: Scored, dtype: Literal["f64", "f32"]) -> pl.Series:
     if dtype == "f32" and (lost := (cast.is_infinite() & exact.is_finite()).fill_null(value=False)).any():
         row = lost.arg_max() or 0
         reward = scored.rows[".reward"][row]
-        wrong = f"the advantage {exact[row]:.4g} (of the reward {reward:.4g}) does not fit into 32 bits"
-        raise DataError(wrong, "--dtype f64 has room for it")
+        wrong = f"the advantage {exact[row]:.4g} (of the reward {reward:.4g}) does not fit in 32 bits"
+        raise DataError(wrong, "use --dtype f64")
     return cast
 
 
@@ -371,8 +373,8 @@ def metadata(
     """The Parquet metadata of the new column, without timestamps: the same input gives the same bytes."""
     scored, narrow = parts[0]
     by = narrow.request.by
-    plans = {one.request.value: of_part.plan.as_dict() for of_part, one in parts}
-    rewards = {one.request.value: list(one.reward_names) for _, one in parts}
+    plans = {own.request.value: of_part.plan.as_dict() for of_part, own in parts}
+    rewards = {own.request.value: list(own.reward_names) for _, own in parts}
     entry: dict[str, Any] = {
         "version": 1,
         "column": output.column,

@@ -46,7 +46,7 @@ def identity(plan: Plan, binding: Binding, parts: Parts | None, output: Output, 
     by_value = (
         []
         if parts is None
-        else [parts.column, *((name, one.as_dict(), _deciding(own)) for name, (one, own) in parts.plans.items())]
+        else [parts.column, *((name, plan.as_dict(), _deciding(own)) for name, (plan, own) in parts.plans.items())]
     )
     decisive = [plan.as_dict(), _deciding(binding), by_value, {**asdict(output), "force": None, "to": None}, inputs]
     return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()

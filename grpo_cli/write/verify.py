@@ -67,7 +67,7 @@ def _way_out(kind: Format, new: Input, old: Input, columns: Sequence[str]) -> st
     with suppress(DataError, IndexError):
         now, was = (len(kind.scan(source, [Field(kind.columns(source)[0], "key")]).frame) for source in (new, old))
         if now < was:
-            return f"{new.name} has {now:,} of {was:,} rows: verify is for files with all of them"
+            return f"{new.name} has {now:,} of {was:,} rows: verify needs an output with all rows"
     return "" if columns else "name a replaced column with --column"
 
 

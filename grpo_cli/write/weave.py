@@ -43,7 +43,7 @@ class Computed:
     scored: Scored
     rows: RowNumbers | None
     others: Mapping[str, Scored] = field(default_factory=dict)  # further columns by name
-    tokens: pl.Series | None = None  # of each row, for --per-token
+    tokens: pl.Series | None = None  # --per-token: the tokens of each row
 
 
 class _Columns(NamedTuple):
@@ -65,12 +65,12 @@ class _Columns(NamedTuple):
         each = [cls.of(output, part) for part in parts]
         if len(each) == 1:
             return each[0]
-        read = np.concatenate([one.read for one in each if one.read is not None])
+        read = np.concatenate([columns.read for columns in each if columns.read is not None])
         order = np.argsort(read)
-        frame = pl.concat([one.frame for one in each], how="diagonal")[pl.Series(order)]
+        frame = pl.concat([columns.frame for columns in each], how="diagonal")[pl.Series(order)]
         new = [name for name in frame.columns if name in output.names]
         frame = frame.select(pl.exclude(new), *new)  # behind rewards that not all parts have
-        if all(one.rows is None for one in each):
+        if all(columns.rows is None for columns in each):
             return cls(frame, None, read[order] if len(read) < sum(parts[0].narrow.lengths) else None)
         kept = np.concatenate([part.scored.rows[".kept"].to_numpy() for part in parts])
         return cls(frame, np.flatnonzero(kept[order]), read[order])
@@ -163,7 +163,7 @@ def make_folders(targets: Sequence[Target]) -> None:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise DataError(f"cannot be made: {reason}", "choose another -o", place=folder) from None
+            raise DataError(f"cannot be created: {reason}", "choose another -o", place=folder) from None
 
 
 def with_keys_and_rewards(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame:
@@ -212,7 +212,7 @@ def write_one(output: Output, writing: Writing, folders: set[Path], *, retried: 
         ready = partial(writing.ledger.finished, target.path)
     table.source.check()
     if output.long and not table.format.nested:
-        raise DataError("every row is one rollout already", "leave out --long", place=table.name)
+        raise DataError("every row is already one rollout", "leave out --long", place=table.name)
     if output.in_place and weaving.take is None:
         in_place = table.format.weave_in_place(table.source, index, weaving)
         if in_place is not None:
@@ -262,7 +262,9 @@ def _plain_sink(
     if sys.stdout is None:
         raise UsageError("standard output is closed", "give -o FILE")
     if target.format.binary and sys.stdout.isatty():
-        raise UsageError(f"{target.format.name} cannot be shown on a terminal", "give -o FILE, or pipe it on")
+        raise UsageError(
+            f"{target.format.name} cannot be shown on a terminal", "give -o FILE, or pipe it to another program"
+        )
     return _standard_output()
 
 

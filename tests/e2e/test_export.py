@@ -172,7 +172,7 @@ def test_the_extremes_of_each_group_are_a_pair(rollouts: Path) -> None:
     )["dropped"]
     assert {one["reason"]: one["rows"] for one in dropped} == {
         "in groups whose rewards are all equal, which make no pair": 3,  # b and c
-        "in no pair of their group": 3,  # two of a, one of d
+        "not used in any pair": 3,  # two of a, one of d
     }
 
 

@@ -198,7 +198,7 @@ def test_of_several_outputs_those_that_were_written_before_a_disk_failed_are_cou
     monkeypatch.setattr("os.fsync", fails_once)
     done = adv(*command, ".", "--group-within", "file", "-o", "out/", "-q", cwd=tmp_path)
     assert done.status == 1
-    assert "b.jsonl: no space left; 1 of 3 outputs were written before, no other one; free some" in done.err
+    assert "b.jsonl: no space left; 1 of 3 outputs had been written, the others were not; free some" in done.err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.jsonl"]
 
 

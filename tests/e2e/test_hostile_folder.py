@@ -1,4 +1,4 @@
-"""A file of options in the working folder: what it may set, that it is always named, and what a hostile one cannot do."""
+"""A config file in the working folder: what it may set, that it is always named, and what a hostile one cannot do."""
 
 from __future__ import annotations
 

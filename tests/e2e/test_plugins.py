@@ -305,7 +305,7 @@ def test_a_name_that_is_taken_stays_what_it_was(site: Path, place: Path) -> None
     for name in ("one", "two"):
         install(site, name, {"grpo_adv.presets": {"trl-grpo": f"{name}:X", "same": f"{name}:X"}})
     listed = adv("presets").err.splitlines()
-    assert listed[0] == "warning: one 1.0 and two 1.0: its preset trl-grpo is left out, that name is taken (built in)"
+    assert listed[0] == "warning: one 1.0 and two 1.0: its preset trl-grpo is left out: its name is taken (built in)"
     assert listed[1] == "warning: several packages have a preset same: one 1.0 and two 1.0; it is left out"
     assert adv("compute", "in.jsonl", "--preset", "trl-grpo", "-o", "-", "-q", cwd=place).status == 0
     used = adv("compute", "in.jsonl", "--preset", "same", cwd=place)
@@ -430,7 +430,7 @@ def test_a_file_of_the_folder_names_nothing_of_a_package(text: str, template: Pa
     (place / "grpo-adv.toml").write_text(text)
     done = adv("compute", "in.jsonl", "-o", "-", cwd=place)
     assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
-    assert "of an installed package, which a file of the working folder may not" in done.err
+    assert "of an installed package, which a config file in the working folder may not" in done.err
     assert "--no-config" in done.err
 
 

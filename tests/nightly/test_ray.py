@@ -105,7 +105,7 @@ def test_files_that_a_machine_does_not_see_stop_the_run_before_its_work(
     folder = ray_runs.shards(tmp_path / "in", ray_runs.rows())
     monkeypatch.setattr(ray_cluster, "unseen", dying.blind)
     words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
-    wrong = r"shard_0\.parquet is another file here; every machine of the cluster needs"
+    wrong = r"shard_0\.parquet is a different file here; every machine of the cluster needs"
     with ray_runs.on_tasks() as workers, pytest.raises(DataError, match=wrong):
         compute_files.run(words, workers=workers)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]

@@ -15,7 +15,7 @@ from grpo_cli.errors import DataError, GrpoError, InputChanged, Written
         (None, "no space left"),
         (Written(), "no space left, nothing was written"),
         (Written(0, 3), "no space left, no output was written"),
-        (Written(2, 3), "no space left; 2 of 3 outputs were written before, no other one"),
+        (Written(2, 3), "no space left; 2 of 3 outputs had been written, the others were not"),
         (Written(None), "no space left; other outputs may have been written"),
     ],
 )

@@ -278,7 +278,7 @@ def test_a_rank_penalty_does_nothing_to_a_group_of_one() -> None:
 
 @pytest.mark.parametrize("logprobs", [[-1.0], [[-1.0, -2.0]]])
 def test_logprobs_are_one_number_for_every_row(logprobs: Any) -> None:
-    with pytest.raises(UsageError, match=r"logprobs have shape \(1,.* beside 2 rewards"):
+    with pytest.raises(UsageError, match=r"logprobs have shape \(1,.* for 2 rewards"):
         grpo([0.0, 1.0], 2, rank_penalty=0.1, logprobs=logprobs)
 
 

@@ -437,7 +437,7 @@ def test_a_remainder_is_an_error_that_names_both_ways_out(tmp_path: Path) -> Non
 
 
 def test_where_every_block_is_short_nothing_is_left_to_compute(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no rows; 3 were dropped: incomplete last block"):
+    with pytest.raises(DataError, match="no rows; 3 dropped: incomplete last block"):
         look(write(tmp_path / "a.jsonl", rows(*"ppp")), group_size=4, partial="drop")
 
 

@@ -345,7 +345,7 @@ def test_pairs_are_of_rollouts_and_weights_of_all_their_rows(tmp_path: Path) -> 
     last = {f"r{row.index}.{row.part}" for row in fan_out.rows if row.part == row.parts - 1}
     pairs, facts = exported(fan_out.path, "pairs")
     assert pairs and {text for pair in pairs for text in (pair["chosen"], pair["rejected"])} <= last
-    assert {"reason": "another row of its rollout counts", "rows": 10} in facts["dropped"]
+    assert {"reason": "not the row that represents its rollout", "rows": 10} in facts["dropped"]
     weights, _ = exported(fan_out.path, "weights")
     assert [row["advantage"] for row in weights] == pytest.approx(once(fan_out), abs=1e-12)
     assert [row["reward"] for row in weights] == [row.reward for row in fan_out.rows]

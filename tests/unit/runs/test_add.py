@@ -319,7 +319,7 @@ def test_one_file_is_taken_at_a_time(tmp_path: Path) -> None:
     for name in ("a", "b"):
         lines(tmp_path / "d" / f"{name}.jsonl", [{"x": 1}])
     done = adv("add", "d", "--from", "d/a.jsonl", cwd=tmp_path)
-    assert (done.status, done.err) == (2, "error: d stands for 2 files; name one of them\n")
+    assert (done.status, done.err) == (2, "error: d matches 2 files; name one of them\n")
 
 
 def test_a_folder_is_made_for_the_output_and_empty_lists_are_lists(tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_ids_of_other_rows_are_warned_of(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(f'{{"id": "{name}", "reward": 1}}\n' for name in "abc"))
     pl.DataFrame({"id": ["a", "x", None], "new": range(3)}).write_parquet(tmp_path / "b.parquet")
     done = adv("add", "a.jsonl", "--from", "b.parquet", "--column", "new", "--json", cwd=tmp_path)
-    said = "id has other values in b.parquet, in 2 of 3 rows: rows are matched by their position"
+    said = "id has different values in b.parquet, in 2 of 3 rows: rows are matched by position"
     assert json.loads(done.out)["warnings"] == [said]
 
 
@@ -373,6 +373,6 @@ def test_ids_in_another_order_are_warned_of(suffix: str, order: str, warned: boo
     getattr(frame, f"write_{'ndjson' if suffix == 'jsonl' else suffix}")(path)
     done = adv("add", "a.jsonl", "--from", path.name, "--column", "new", "--in-place", "--json", cwd=tmp_path)
     said = [
-        f"id has the same values in {path.name}, in another order: rows are matched by their position, so sort it like a.jsonl first"
+        f"id has the same values in {path.name}, in a different order: rows are matched by position, so sort it like a.jsonl first"
     ]
     assert (done.status, json.loads(done.out)["warnings"]) == (0, said if warned else [])

@@ -220,14 +220,14 @@ def test_values_without_a_plan_may_join_another_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("plans", "said"),
     [
-        (["a:with=b"], "error: [plan.a] is with 'b', which has no plan of its own; give [plan.b] a plan, or"),
-        (["a:with=b", "b:with=a"], "error: [plan.a] is with 'b', which has no plan of its own; give [plan.b] a plan, or"),
-        (["b:", "a:with=b,scale=none"], "error: [plan.a] is with 'b', and sets scale; leave one of them out: it has the plan of b"),
-        (["default:", "a:with=default"], "error: [plan.a] is with 'default', and each value without a plan is a part of its own; name a"),
+        (["a:with=b"], "error: [plan.a] has with = 'b', which has no plan of its own; give [plan.b] a plan, or"),
+        (["a:with=b", "b:with=a"], "error: [plan.a] has with = 'b', which has no plan of its own; give [plan.b] a plan, or"),
+        (["b:", "a:with=b,scale=none"], "error: [plan.a] has with = 'b' and also sets scale; leave one of them out: with uses the plan of b"),
+        (["default:", "a:with=default"], "error: [plan.a] has with = 'default', but each value without a plan is a separate part; name a"),
         (["a:", "b:with=a,with=a"], "error: with is given twice for one plan; give it once"),
         (["a:", "b:with"], "error: 'with' has no value; write with=VALUE"),
         (["a:", "b:wiht=a"], "did you mean 'with'?"),
-        (["a:", "b:with=a", "a + b:"], "error: 'a + b' is a value, and the name of a part; give one of its values another name"),
+        (["a:", "b:with=a", "a + b:"], "error: 'a + b' is both a value and the name of a part; give one of its values another name"),
         (["a:method=rloo,whiten-epsilon=1", "b:with=a"], "error: [plan.a]: --whiten-epsilon has no effect"),
     ],
 )  # fmt: skip

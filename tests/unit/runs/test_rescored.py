@@ -373,7 +373,7 @@ def test_other_rollouts_are_sent_to_against(tmp_path: Path) -> None:
     write(tmp_path / "other.jsonl", other)
     done = adv("inspect", "new.jsonl", "--rescored", "other.jsonl", cwd=tmp_path)
     assert (done.status, done.err) == (
-        1, "error: no rollout is in both inputs (by completion within prompt_id); --against compares other rollouts of the same prompts\n",
+        1, "error: no rollout is in both inputs (by completion within prompt_id); --against compares different rollouts of the same prompts\n",
     )  # fmt: skip
     for name in ("new", "other"):  # numbers of samples are the same in every run
         kept = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
@@ -383,7 +383,7 @@ def test_other_rollouts_are_sent_to_against(tmp_path: Path) -> None:
         )
     done = adv("inspect", "new.jsonl", "--rescored", "other.jsonl", cwd=tmp_path)
     assert (done.status, done.err) == (
-        1, "error: the rows with the same sample have other texts in completion (10 of 10 that were compared); they are other rollouts: --against compares those of the same prompts\n",
+        1, "error: the rows with the same sample have different texts in completion (10 of 10 that were compared); they are different rollouts: --against compares different rollouts of the same prompts\n",
     )  # fmt: skip
 
 
@@ -401,7 +401,7 @@ def test_rows_that_nothing_pairs_are_sent_to_a_column_beside_the_other(tmp_path:
 def test_the_same_rollouts_are_sent_from_against_to_rescored(tmp_path: Path) -> None:
     rows = rollouts()
     files(tmp_path, rows)
-    hint = "both inputs have the same rollouts with other rewards: --rescored shows what that changes"
+    hint = "both inputs have the same rollouts with different rewards: --rescored shows what that changes"
     assert hint in found(adv("inspect", "new.jsonl", "--against", "old.jsonl", "--json", cwd=tmp_path))["warnings"]
     assert found(adv("inspect", "new.jsonl", "--against", "new.jsonl", "--json", cwd=tmp_path))["warnings"] == []
     write(

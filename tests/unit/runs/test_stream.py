@@ -228,7 +228,7 @@ def test_a_short_last_block_can_be_dropped() -> None:
     out, facts = streamed(data, group=[], group_size=2, partial="drop")
     assert without_advantages(out) == lines(("a", [0, 1]))
     assert (facts["rows"], facts["dropped_rows"]) == (2, 1)
-    with pytest.raises(DataError, match="1 were dropped"):
+    with pytest.raises(DataError, match="1 dropped: incomplete last block"):
         streamed(lines(("b", [1])), group=[], group_size=2, partial="drop")
 
 

@@ -304,7 +304,7 @@ def test_an_advantage_that_is_too_large_for_its_type_is_an_error(suffix: str, tm
     path = write(tmp_path / "in.jsonl", [{"prompt_id": 1, "reward": reward} for reward in (1e50, 0.0)])
     options: dict[str, Any] = {"method": "dr-grpo", "output": str(tmp_path / f"out.{suffix}")}
     with pytest.raises(
-        DataError, match=r"the advantage 5e\+49 .of the reward 1e\+50. does not fit into 32 bits; --dtype f64"
+        DataError, match=r"the advantage 5e\+49 .of the reward 1e\+50. does not fit in 32 bits; use --dtype f64"
     ):
         compute(path, dtype="f32", **options)
     assert not (tmp_path / f"out.{suffix}").exists()
@@ -441,7 +441,7 @@ def test_copies_are_refused_where_constant_groups_are_not_dropped(options: dict[
 
 def test_copies_are_refused_for_several_files_and_where_the_mark_exists(source: Path) -> None:
     other = write(Path("b.jsonl"), [{**row, "prompt_id": "z"} for row in ROWS])
-    with pytest.raises(UsageError, match="run it file by file"):
+    with pytest.raises(UsageError, match="run it on one file at a time"):
         compute(source, other, duplicate=True, zero_variance="drop", output="out/")
     marked = write(Path("m.jsonl"), [{**row, "advantage_copy": 1} for row in ROWS])
     with pytest.raises(DataError, match="already has a column 'advantage_copy'"):
@@ -565,6 +565,6 @@ def test_a_file_that_changes_behind_written_ones_is_not_said_to_have_left_nothin
         return actual(output, writing, *more)
 
     monkeypatch.setattr(weave, "write_one", write_one)
-    with pytest.raises(InputChanged, match=r"b\.jsonl: .* 1 of 3 outputs were written before, no other one"):
+    with pytest.raises(InputChanged, match=r"b\.jsonl: .* 1 of 3 outputs had been written, the others were not"):
         run(Job(inputs=[*map(str, paths)], plan=Plan(), output=Output(to=f"{tmp_path}/out/")))
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.jsonl"]
