@@ -490,7 +490,7 @@ def export(
         if isinstance(frame, pl.LazyFrame):
             frame.sink_parquet(copy)
         else:
-            table.take(list(table.names)).write_parquet(copy)
+            table.take(list(table.names), None).write_parquet(copy)
         try:
             records, facts = exports.records(replace(job, inputs=[str(copy)], binding=binding))
         except GrpoError as error:
@@ -545,7 +545,7 @@ def add_columns(
 
     if not isinstance(frame, PATH):
         table, _ = _as_table(frame)
-        frame = table.take(list(table.names))
+        frame = table.take(list(table.names), None)
     job = add.Job(
         file=str(path),
         columns=frame if isinstance(frame, pl.DataFrame) else str(frame),
@@ -583,8 +583,7 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
         types = lazy.collect_schema()
         table = FrameTable(
             types.names(),
-            lambda names: lazy.select(names).collect(),
-            head=lambda name, rows: lazy.select(name).head(rows).collect(),
+            lambda names, rows: (lazy if rows is None else lazy.head(rows)).select(names).collect(),
             texts=frame.select(pl.col(pl.String)).columns if isinstance(frame, pl.DataFrame) else (),
             types=types,
         )
@@ -593,8 +592,7 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
         named = frame.set_axis([str(name) for name in frame.columns], axis=1)
         table = FrameTable(
             list(named.columns),
-            lambda names: _from_pandas(named[names]),
-            head=lambda name, rows: _from_pandas(named[[name]].head(rows)),
+            lambda names, rows: _from_pandas(named[names].iloc[:rows]),
             texts=[name for name, kind in named.dtypes.items() if str(kind) in {"object", "str", "string"}],
             types=_types_of_pandas(named),
         )
@@ -602,8 +600,7 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
     if home == "pyarrow" and hasattr(frame, "column_names"):
         table = FrameTable(
             frame.column_names,
-            lambda names: _from_arrow(frame.select(names)),
-            head=lambda name, rows: _from_arrow(frame.select([name])[:rows]),
+            lambda names, rows: _from_arrow(frame.select(names)[:rows]),
             texts=[
                 field.name for field in frame.schema if str(field.type) in {"string", "large_string", "string_view"}
             ],
@@ -615,8 +612,7 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
         arrow = frame.with_format("arrow")
         table = FrameTable(
             frame.column_names,
-            lambda names: _from_arrow(arrow.select_columns(names)[:]),
-            head=lambda name, rows: _from_arrow(arrow.select_columns([name])[:rows]),
+            lambda names, rows: _from_arrow(arrow.select_columns(names)[:rows]),
             types=_from_arrow(arrow[:1]).schema,
         )
         return table, _as_arrow

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from grpo_cli.errors import DataError, InputChanged
+from grpo_cli.errors import DataError
 from grpo_cli.read.known_names import TRUTHS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable
@@ -85,11 +85,9 @@ class Reader:
         table.source.check()
         found: dict[str, Any] = {}
         try:
-            frames = list(table.format.rows(table.source, index, np.array([inside]), names, as_json=True))
+            frames = list(table.rows(index, np.array([inside]), names, as_json=True))
         except Absent as error:  # only other files have this column
             return self._values(row, [name for name in names if name != error.column])
-        if sum(map(len, frames)) != 1:
-            raise InputChanged.between_readings(table.name)
         for frame in frames:
             for name, text in zip(frame.columns, frame.row(0), strict=True):
                 found[name] = _value(text)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError, GrpoError, InputChanged
+from grpo_cli.errors import DataError, GrpoError
 from grpo_cli.formats.interface import Index
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import SHOWN, FileTable, Table
@@ -127,10 +127,7 @@ def texts(narrow: Narrow, rows: RowNumbers, column: str) -> list[str | None]:
     places, which = np.unique(rows if narrow.rows is None else narrow.rows[rows], return_inverse=True)
     values: list[Any] = []
     for at, here in narrow.by_file(places):
-        found = list(_values(narrow.tables[at], narrow.scans[at].index, here, column))
-        if len(found) != len(here):
-            raise InputChanged.between_readings(narrow.tables[at].name)
-        values += found
+        values += _values(narrow.tables[at], narrow.scans[at].index, here, column)
     return [_as_text(values[place]) for place in which.tolist()]
 
 
@@ -147,8 +144,7 @@ def _values(table: Table, index: Index, rows: RowNumbers, column: str) -> Sequen
     """The values of these ascending rows; derived columns need a scan."""
     if isinstance(table, FileTable):
         with suppress(Absent):
-            frames = table.format.rows(table.source, index, rows, [column], as_json=False)
-            return [value for frame in frames for value in frame[column].to_list()]
+            return [value for frame in table.rows(index, rows, [column]) for value in frame[column].to_list()]
     try:
         return table.scan([Field(column, "key")]).frame[column].gather(rows).to_list()
     except GrpoError:  # not every file has the column

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from operator import and_
 from typing import Final
 
@@ -19,9 +20,8 @@ from grpo_cli.read.group_keys import ascending, encode, packed
 from grpo_cli.read.known_names import PAIR_IDS, SOURCE_IDS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import SHOWN, Binding, FileTable, FrameTable, Table
-from grpo_cli.read.texts import json_texts
 from grpo_cli.schemas.sample import values_of
-from grpo_cli.values.cells import Field, canonical, json_text
+from grpo_cli.values.cells import canonical, json_text
 from grpo_cli.values.key_text import cut, plain
 
 EXAMPLES: Final = 3
@@ -284,15 +284,9 @@ def _several(codes: tuple[Index, Index], unclear: Index, sides: tuple[Narrow, Na
 
 def _hashes(side: Narrow, text: str) -> pl.Series:
     """A hash of the text of every row, equal across formats; a list of messages is hashed as JSON text."""
-    parts = [
-        canonical(_plain(frame[text])).hash()
-        for frame in json_texts(side, np.arange(len(side.table)), [text], as_json=False)
-    ]
-    for table in side.tables:
-        if isinstance(table, FrameTable):
-            whole = canonical(table.scan([Field(text, "key")]).frame[text]).hash()
-            parts.append(whole if side.rows is None else whole[side.rows])
-    return pl.concat(parts)
+    files = side.by_file(np.arange(len(side.table)) if side.rows is None else side.rows)
+    frames = chain.from_iterable(side.tables[at].rows(side.scans[at].index, here, [text]) for at, here in files)
+    return pl.concat([canonical(_plain(frame[text])).hash() for frame in frames])
 
 
 def _plain(values: pl.Series) -> pl.Series:

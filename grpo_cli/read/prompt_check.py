@@ -36,7 +36,6 @@ GROUPS: Final = 128  # groups in the sample
 FEWEST: Final = 8  # groups at least, if rows are very long
 FILES: Final = 16  # files in the sample
 SMALL: Final = 1 << 20  # bytes: smaller files are compared completely
-FRAME: Final = 4096  # first rows of a frame, which are sampled from
 STRETCHES: Final = 8  # runs of consecutive rows in which other texts are compared
 STRETCH: Final = 64  # rows of each run
 BYTES: Final = 2 << 20  # bytes of text that are read for each column
@@ -272,14 +271,9 @@ def _quick_rows(read: Located) -> list[tuple[int, range | Ints]]:
     """For some files: the number of its first row, and its rows that are cheap to read."""
     found: list[tuple[int, range | Ints]] = []
     for at in np.unique(np.linspace(0, len(read.tables) - 1, FILES).astype(np.int64)).tolist():
-        table, height = read.tables[at], read.lengths[at]
-        rows: range | Ints = range(
-            min(height, FRAME) if isinstance(table, FrameTable) and table.head is not None else 0
-        )
-        if isinstance(table, FileTable):
-            rows = table.format.cheap_rows(table.source, read.scans[at].index, height)
-            rows = rows if isinstance(rows, range) else rows.astype(np.int64)
-        found.append((int(read.ends[at]) - height, rows))
+        height = read.lengths[at]
+        rows = read.tables[at].cheap_rows(read.scans[at].index, height)
+        found.append((int(read.ends[at]) - height, rows if isinstance(rows, range) else rows.astype(np.int64)))
     return found
 
 
@@ -301,15 +295,11 @@ def _values(read: Located, rows: Ints, column: str) -> list[Any]:
 def _excerpt(table: Table, column: str, wanted: Mapping[str, tuple[Index, Ints]]) -> Sequence[Any]:
     """The values of a column at the wanted rows of a table."""
     index, rows = wanted[table.name]
-    values: list[Any] = []
     if {column, column.partition(".")[0]} & {*table.columns()}:
-        if isinstance(table, FileTable):
-            with suppress(Absent):  # a nested column may be missing
-                frames = table.format.rows(table.source, index, rows, [column], as_json=False)
-                values = [value for frame in frames for value in frame[column].to_list()]
-        elif isinstance(table, FrameTable) and table.head is not None:
-            values = table.head(column, int(rows[-1]) + 1)[column].gather(rows).to_list()
-    return values if len(values) == len(rows) else [None] * len(rows)
+        with suppress(Absent):  # a nested column may be missing
+            frames = table.rows(index, rows, [column])
+            return [value for frame in frames for value in frame[column].to_list()]
+    return [None] * len(rows)
 
 
 def prompt_columns(names: Sequence[str], group: Sequence[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import polars as pl
 
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan_parts import Counting
-from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.errors import DataError, InputChanged, UnknownName, UsageError
 from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats.interface import Format, Scanned
 from grpo_cli.read.derived_columns import DerivedColumns, inside_of_texts
@@ -26,6 +26,7 @@ from grpo_cli.values.paths import Absent, splits
 
 Found = TypeVar("Found")
 
+FIRST: Final = 4096  # rows of a frame that are cheap to compute
 SHOWN: Final = 60  # characters of a key in a message
 EXPLODE: Final = "make a row of each item first (frame.explode), and name the column of the record with group="
 
@@ -68,6 +69,12 @@ class Table(Protocol):
 
     def scan(self, fields: Sequence[Field]) -> Scanned:
         """The columns of these fields, in row order."""
+
+    def rows(self, index: Any, numbers: Index, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """Some columns at ascending rows, in frames that fit in memory; columns that a schema derives need a scan."""
+
+    def cheap_rows(self, index: Any, height: int) -> range | Index:
+        """The rows, of all `height` rows, that `rows` returns without reading much."""
 
     def place(self, row: int) -> str:
         """The name of a row in messages."""
@@ -121,6 +128,21 @@ class FileTable:
     @cached_property
     def _head(self) -> dict[str, None]:
         return dict.fromkeys(self.format.columns(self.source))
+
+    def rows(
+        self, index: Any, numbers: Index, columns: Sequence[str], *, as_json: bool = False
+    ) -> Iterator[pl.DataFrame]:
+        """Some columns at ascending rows, as values or as JSON texts; Absent if the file lacks one, InputChanged if it lacks a row."""
+        count = 0
+        for frame in self.format.rows(self.source, index, numbers, columns, as_json=as_json):
+            count += len(frame)
+            yield frame
+        if count != len(numbers):
+            raise InputChanged.between_readings(self.name)
+
+    def cheap_rows(self, index: Any, height: int) -> range | Index:
+        """The rows that the format fetches without reading much of the file."""
+        return self.format.cheap_rows(self.source, index, height)
 
     def of_schema(self, schema: Schema, format_: Format) -> FileTable:
         """The file as a schema reads it."""
@@ -202,12 +224,9 @@ class FrameTable:
     """A frame in memory: its names, and how to take columns from it."""
 
     names: Sequence[str]
-    take: Callable[[list[str]], pl.DataFrame]
+    take: Callable[[list[str], int | None], pl.DataFrame]  # some columns, of all rows or only of the first
     name: str = "frame"
-    head: Callable[[str, int], pl.DataFrame] | None = (
-        None  # the first values of one column, without computing the others
-    )
-    texts: Sequence[str] = ()  # text columns in memory, whose head costs nothing
+    texts: Sequence[str] = ()  # text columns in memory, whose first rows cost nothing
     types: Mapping[str, pl.DataType] = field(default_factory=dict)  # of the columns, as far as known without reading
     schema: Schema | None = None
 
@@ -227,7 +246,15 @@ class FrameTable:
             return self._scanned(fields)
         return DerivedColumns(self.schema, self.name, self.place).scan(self._scanned, fields)
 
-    def _scanned(self, fields: Sequence[Field]) -> Scanned:
+    def rows(self, index: Any, numbers: Index, columns: Sequence[str]) -> Iterator[pl.DataFrame]:  # noqa: ARG002 - only files have an index
+        """Some columns at ascending rows; rows after the last of them are not computed."""
+        yield self._scanned([Field(name, "key") for name in columns], int(numbers[-1]) + 1).frame[numbers]
+
+    def cheap_rows(self, index: Any, height: int) -> range:  # noqa: ARG002 - as above
+        """The first rows."""
+        return range(min(height, FIRST))
+
+    def _scanned(self, fields: Sequence[Field], rows: int | None = None) -> Scanned:
         """The columns of these fields; dotted paths lead into structs."""
         heads = {
             wanted.name: wanted.name if wanted.name in self.names else wanted.name.split(".")[0] for wanted in fields
@@ -235,7 +262,7 @@ class FrameTable:
         for name, head in heads.items():
             if head not in self.names:
                 raise UnknownName.among("column", name, self.names)
-        frame = self.take(list(dict.fromkeys(heads.values())))
+        frame = self.take(list(dict.fromkeys(heads.values())), rows)
         columns = [(wanted, self._reach(frame, wanted.name, heads[wanted.name])) for wanted in fields]
         for wanted, series in columns:
             if wanted.kind == "number" and isinstance(series.dtype, (pl.List, pl.Array)):

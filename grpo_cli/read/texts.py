@@ -12,7 +12,7 @@ from typing import Any, Final, Self, cast
 import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError, InputChanged, UsageError
+from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import spooled
 from grpo_cli.read.known_names import CONVERSATIONS, LIKELY_TEXT, PROMPTS, RESPONSES
 from grpo_cli.read.narrow import Narrow, RowNumbers
@@ -91,20 +91,13 @@ def _there(name: str, names: Sequence[str]) -> str:
     return name if name in names or name.partition(".")[0] in names else ""
 
 
-def json_texts(
-    narrow: Narrow, rows: RowNumbers, columns: Sequence[str], *, as_json: bool = True
-) -> Iterator[pl.DataFrame]:
-    """The JSON texts (or the values) of columns at ascending rows of the narrow table, a few rows at a time; null if missing."""
+def json_texts(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """The JSON texts of columns of files at ascending rows of the narrow table, a few rows at a time; null if missing."""
     places = rows if narrow.rows is None else narrow.rows[rows]
     for at, here in narrow.by_file(places):
-        table, index, count = narrow.tables[at], narrow.scans[at].index, 0
-        if not isinstance(table, FileTable):
-            continue
-        for frame in table.format.rows(table.source, index, here, columns, as_json=as_json):
-            count += len(frame)
-            yield frame
-        if count != len(here):
-            raise InputChanged.between_readings(table.name)
+        table = narrow.tables[at]
+        if isinstance(table, FileTable):
+            yield from table.rows(narrow.scans[at].index, here, columns, as_json=True)
 
 
 def text_hashes(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> dict[str, Hashes]:

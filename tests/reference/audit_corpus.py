@@ -262,7 +262,9 @@ def verdict(at: int) -> str:
     log = LOGS[at]
     frame = log.table(seed(at))
     binding = Binding(rewards=("reward", "other")) if log.fault == "weights" else Binding()
-    facts = audited(Job(inputs=(), binding=binding), [FrameTable(frame.columns, frame.select)])
+    facts = audited(
+        Job(inputs=(), binding=binding), [FrameTable(frame.columns, lambda names, rows: frame.select(names)[:rows])]
+    )
     match = facts["match"]
     fits = match["verdict"] in {"match", "noise"}
     if facts["headline"] is not None:

@@ -180,7 +180,7 @@ class Lists(Format):
             yield cells.frame_of_rows(list(zip(*found, strict=True)), columns, as_json=as_json)
 
     def _apart(self, source: Input, known: _Records, columns: Sequence[str]) -> set[str]:
-        """The columns with an item per rollout in at least half of the records: in a few of them this may be chance."""
+        """The columns with an item per rollout in nine of ten records: in a few of them this may be chance."""
         fitting, filled, done, sizes = Counter[str](), Counter[str](), 0, known.sizes
         for frame in self.base.rows(source, known.base, np.arange(len(sizes)), columns, as_json=True):
             here = sizes[done : done + len(frame)].tolist()
@@ -191,7 +191,7 @@ class Lists(Format):
                 ]
                 fitting[name] += sum(fits)
                 filled[name] += len(fits)
-        return {name for name in columns if 2 * fitting[name] >= filled[name]}
+        return {name for name in columns if 10 * fitting[name] >= 9 * filled[name]}
 
     def weave(self, source: Input, index: _Records | None, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Put the new columns into the records as lists."""

@@ -63,7 +63,7 @@ def found(
 ) -> dict[str, Any]:
     facts = audited(
         Job(inputs=(), binding=Binding(**binding), column=column, claim=claim, claimed=preset),
-        [FrameTable(frame.columns, frame.select, types=frame.schema)],
+        [FrameTable(frame.columns, lambda names, rows: frame.select(names)[:rows], types=frame.schema)],
     )
     json.dumps(facts, allow_nan=False)
     return facts

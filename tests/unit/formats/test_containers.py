@@ -62,7 +62,7 @@ def test_two_inputs_whose_outputs_would_have_one_name_are_refused(
     paths = [table(tmp_path / "x.json"), write(tmp_path / "x.jsonl", ROWS)]
     options: dict[str, Any] = {"output": to} if to else {}
     written = f"{to}x.jsonl" if to else f"{tmp_path}/x.advantages.jsonl"
-    with pytest.raises(UsageError, match=f"two inputs would be written to {re.escape(written)}; give each a run"):
+    with pytest.raises(UsageError, match=f"two inputs would be written to {re.escape(written)}; run them separately"):
         compute(*paths, force=force, group_within="file", **options)
     assert {*tmp_path.iterdir()} == {*paths}
 

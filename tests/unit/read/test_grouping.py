@@ -595,16 +595,18 @@ def test_messages_that_hold_the_answers_are_not_called_prompts(tmp_path: Path) -
 
 
 def columns_of(table: pl.DataFrame, plan: Plan | None = None, **binding: Any) -> Columns:
-    return read_columns([FrameTable(table.columns, table.select)], Binding(**binding), plan or Plan())
+    return read_columns(
+        [FrameTable(table.columns, lambda names, rows: table.select(names)[:rows])], Binding(**binding), plan or Plan()
+    )
 
 
 def test_columns_are_read_once_and_grouped_by_several_rules() -> None:
     data = pl.DataFrame({"prompt_id": list("aabbaa"), "reward": [0.0] * 6, "step": [1, 1, 1, 1, 2, 2]})
     taken: list[list[str]] = []
 
-    def take(names: list[str]) -> pl.DataFrame:
+    def take(names: list[str], rows: int | None) -> pl.DataFrame:
         taken.append(names)
-        return data.select(names)
+        return data.select(names)[:rows]
 
     columns = read_columns([FrameTable(data.columns, take)], Binding(), Plan())
     rule = columns.request.rule

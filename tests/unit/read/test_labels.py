@@ -65,7 +65,7 @@ def test_a_key_is_shown_without_the_marks_of_a_template(key: str, text: str) -> 
 
 def narrow_of(keys: list[str]) -> Narrow:
     table = FrameTable(
-        ["prompt_id", "reward"], lambda _: pl.DataFrame({"prompt_id": keys, "reward": [1.0] * len(keys)})
+        ["prompt_id", "reward"], lambda *_: pl.DataFrame({"prompt_id": keys, "reward": [1.0] * len(keys)})
     )
     return read([table], Binding(group=("prompt_id",)), Plan(), warn=False, checks=())
 

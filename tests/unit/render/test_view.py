@@ -81,7 +81,7 @@ def found(settings: dict[str, Any], table: pl.DataFrame | None = None) -> tuple[
     roles = {need: need for need in plan.needs}
     binding = Binding(rewards=("reward", "other") if several else ("reward",), roles=roles)
     table = frame() if table is None else table
-    narrow = read([FrameTable(table.columns, table.select)], binding, plan)
+    narrow = read([FrameTable(table.columns, lambda names, rows: table.select(names)[:rows])], binding, plan)
     scored = score(plan, narrow.table, intermediate=True)
     shown = facts.summarize(scored, narrow)
     shown |= {"inputs": ["rewards.jsonl"], "outputs": ["out.jsonl"], "advantage_column": "advantage", "seconds": 0.123}

@@ -256,10 +256,10 @@ def test_lists_of_other_lengths_are_refused_with_their_line(tmp_path: Path) -> N
 
 def test_a_list_of_another_length_takes_no_text_from_the_other_records(tmp_path: Path) -> None:
     """Where most records have an item per rollout, a record that does not has no texts, and is counted as left out."""
-    rows = [{"prompt": f"p{at}", "responses": ["a", "b"], "rewards": [1, 0]} for at in range(3)]
+    rows = [{"prompt": f"p{at}", "responses": ["a", "b"], "rewards": [1, 0]} for at in range(9)]
     path = write(tmp_path / "w.jsonl", [*rows, {"prompt": "odd", "responses": ["a", "b", "c"], "rewards": [1, 0]}])
     done = adv("export", path.name, "--to", "pairs", "-o", "out.jsonl", cwd=tmp_path)
-    assert [(row["chosen"], row["rejected"]) for row in rows_of_file(tmp_path / "out.jsonl")] == [("a", "b")] * 3
+    assert [(row["chosen"], row["rejected"]) for row in rows_of_file(tmp_path / "out.jsonl")] == [("a", "b")] * 9
     assert "2 rows: no prompt or response" in done.out + done.err
 
 

@@ -39,7 +39,7 @@ MANY = st.lists(BINARY, min_size=1, max_size=12) | st.lists(FEW, min_size=1, max
 
 
 def table(frame: pl.DataFrame) -> FrameTable:
-    return FrameTable(frame.columns, frame.select)
+    return FrameTable(frame.columns, lambda names, rows: frame.select(names)[:rows])
 
 
 def looked(
