@@ -18,10 +18,10 @@ from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed, unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import SIZE, Block, BlockRows, again, ending, raw_lines, refuse_other_encodings
-from grpo_cli.formats.compare import Cell, Record, first_difference
 from grpo_cli.formats.delimited.positions import Unsure, blocks, positions
 from grpo_cli.formats.delimited.records import QUOTE, records, text_of
 from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
+from grpo_cli.formats.verify import Cell, Record, first_difference
 from grpo_cli.formats.weave_text import refuse_height, weave_blocks
 from grpo_cli.parallel import ahead
 from grpo_cli.values import cells

@@ -21,11 +21,11 @@ from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import BOM, raw_lines
-from grpo_cli.formats.compare import Record, first_difference, json_record
 from grpo_cli.formats.interface import ADD_LONG, Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.json_document import walk
 from grpo_cli.formats.json_document.walk import Rollout
 from grpo_cli.formats.jsonl.lines import is_blank
+from grpo_cli.formats.verify import Record, first_difference, json_record
 from grpo_cli.values import cells, json_text
 from grpo_cli.values.cells import Field
 from grpo_cli.values.column_types import series_of

@@ -30,8 +30,8 @@ from grpo_cli.formats.columnar import (
 from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.parquet import footer, pages, rewrite, splice
 from grpo_cli.formats.parquet.column_chunks import leaf_paths
-from grpo_cli.formats.parquet.compare import same_chunks
 from grpo_cli.formats.parquet.footer import Unspliceable
+from grpo_cli.formats.parquet.verify import same_chunks
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
 

@@ -23,7 +23,7 @@ from grpo_cli.files import in_place
 from grpo_cli.files.in_place import Extension, append, padding, steps
 from grpo_cli.files.inputs import Input, spool
 from grpo_cli.formats.interface import Weaving
-from grpo_cli.formats.parquet import compare, footer, splice
+from grpo_cli.formats.parquet import footer, splice, verify
 from grpo_cli.formats.registry import FORMATS
 from tests.support.weaving import inserting
 
@@ -119,7 +119,7 @@ def test_it_is_the_file_that_a_splice_would_write_but_for_the_old_footer(path: P
     old = Input.at(spare(path))
     FORMATS["parquet"].weave_in_place(Input.at(path), None, weaving())
     assert pq.read_table(path).equals(pq.read_table(io.BytesIO(sink.getvalue())))
-    assert compare.same_chunks(old, Input.at(path), {"advantage"})
+    assert verify.same_chunks(old, Input.at(path), {"advantage"})
     for _ in range(3):
         notes = FORMATS["parquet"].weave_in_place(Input.at(path), None, weaving(replace=True)) or []
         assert len(notes) == 1 and "bytes of the replaced column stay in the file unread" in notes[0]

@@ -25,7 +25,7 @@ from pyarrow.parquet import encryption
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.interface import Weaving
-from grpo_cli.formats.parquet import compare, splice
+from grpo_cli.formats.parquet import splice, verify
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.splice import copy_start
 from grpo_cli.formats.registry import FORMATS
@@ -111,7 +111,7 @@ def check(data: bytes, rows: int, folder: Path, skip: str = "") -> bytes:
             assert (chunk.statistics.min, chunk.statistics.max) == (min(here), max(here))
         at += group.num_rows
     assert new.metadata[b"grpo_adv"] == NOTE["grpo_adv"].encode()
-    assert compare.same_chunks(in_memory(data), in_memory(out), {"advantage"})
+    assert verify.same_chunks(in_memory(data), in_memory(out), {"advantage"})
     return out
 
 
@@ -228,7 +228,7 @@ def test_any_schema_and_any_row_groups(data: st.DataObject) -> None:
     assert table["advantage"].to_pylist() == values(rows)
     kept = schema.names[1:] if replaced else schema.names
     assert table.select(kept).equals(pa.concat_tables([schema.empty_table(), *written]).select(kept))
-    assert compare.same_chunks(in_memory(sink.getvalue()), in_memory(out), {"advantage", *more})
+    assert verify.same_chunks(in_memory(sink.getvalue()), in_memory(out), {"advantage", *more})
 
 
 def test_filters_that_use_statistics_and_indexes_find_the_same_rows(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_encrypted_files_are_refused_in_one_line(*, plaintext_footer: bool) -> N
         lambda: woven(data, adding(ROWS)),
         lambda: woven(data, adding(1, take=np.array([0]))),
         lambda: FORMATS["parquet"].weave_in_place(in_memory(data), None, adding(ROWS)),
-        lambda: compare.same_chunks(in_memory(data), in_memory(data), {"advantage"}),
+        lambda: verify.same_chunks(in_memory(data), in_memory(data), {"advantage"}),
     ):
         with pytest.raises(DataError, match=r"^in: .* encrypted") as raised:
             attempt()
@@ -419,7 +419,7 @@ def test_any_difference_in_what_was_there_is_seen() -> None:
     }
 
     def are_same(new: bytes, *added: str) -> bool:
-        return compare.same_chunks(in_memory(data), in_memory(new), added)
+        return verify.same_chunks(in_memory(data), in_memory(new), added)
 
     assert are_same(out, "advantage") and not are_same(out)
     assert are_same(wrote(TABLE, row_group_size=3, write_page_index=True))
@@ -431,4 +431,4 @@ def test_chunks_that_lie_elsewhere_are_the_same_chunks() -> None:
     table = pa.table({"a": [1, 2], "b": ["x", "y"]})
     first = wrote(table)
     second = wrote(pa.table({"new": ["z" * 100] * 2, **{name: table[name] for name in table.column_names}}))
-    assert compare.same_chunks(in_memory(first), in_memory(second), {"new"})
+    assert verify.same_chunks(in_memory(first), in_memory(second), {"new"})

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.formats.jsonl import compare, reading, weaving
+from grpo_cli.formats.jsonl import reading, weaving
+from grpo_cli.formats.jsonl import verify as lines_verify
 from grpo_cli.formats.jsonl.lines import last_braces
 from grpo_cli.write.verify import verify
 from tests.support.jobs import compute
@@ -80,7 +81,7 @@ def test_a_field_that_the_writer_inserted_into_an_inner_object_is_found(
 
     rows = [{"prompt_id": at // 4, "reward": at % 4, "meta": {"a": at}} for at in range(6000)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for module in (reading, weaving, compare):
+    for module in (reading, weaving, lines_verify):
         monkeypatch.setattr(module, "last_braces", inner_of_late_rows, raising=False)
     compute(tmp_path / "in.jsonl", output=str(tmp_path / "out.jsonl"))
     assert '{"a": 3001,"advantage":' in (tmp_path / "out.jsonl").read_text()

@@ -13,10 +13,10 @@ import numpy as np
 
 from grpo_cli.files.compression import unpacked
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats import compare
+from grpo_cli.formats import verify
 from grpo_cli.formats.blocks import blocks, refuse_other_encodings
-from grpo_cli.formats.compare import Record, json_record
 from grpo_cli.formats.jsonl.members import VALUE, has_one_spelling
+from grpo_cli.formats.verify import Record, json_record
 from grpo_cli.parallel import ahead
 from grpo_cli.values.slices import Ints, between
 
@@ -31,7 +31,7 @@ def first_difference(new: Input, old: Input, added: Collection[str], size: int, 
         if _is_woven_block(pair, added, small):
             return None
         now, was = _records(new.name, pair.now, pair.before), _records(old.name, pair.was, pair.before)
-        return compare.first_difference(now, was, added, "line")
+        return verify.first_difference(now, was, added, "line")
 
     return next((found for found in ahead(differs, _pairs(new, old, size)) if found is not None), None)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats.blocks import SIZE
-from grpo_cli.formats.jsonl import compare
+from grpo_cli.formats.jsonl import verify
 from grpo_cli.formats.registry import FORMATS
 from tests.support.weaving import in_memory, inserting
 
@@ -25,7 +25,7 @@ ADDED = ("advantage", "advantage_status")
 def verdict(new: bytes, old: bytes, size: int = SIZE) -> Any:
     now, was = in_memory(new, "new"), in_memory(old, "old")
     try:
-        return compare.first_difference(now, was, ADDED, size, small=0)
+        return verify.first_difference(now, was, ADDED, size, small=0)
     except DataError as error:
         return str(error)
     finally:
@@ -34,7 +34,7 @@ def verdict(new: bytes, old: bytes, size: int = SIZE) -> Any:
 
 
 def by_lines(new: bytes, old: bytes, size: int) -> Any:
-    with mock.patch.object(compare, "_is_woven_block", return_value=False):
+    with mock.patch.object(verify, "_is_woven_block", return_value=False):
         return verdict(new, old, size)
 
 
@@ -92,6 +92,6 @@ def test_lines_behind_the_last_one_are_told(more: bytes) -> None:
 def test_woven_lines_are_compared_without_looking_at_single_lines() -> None:
     old = b"".join(b'{"k":"%d","t":"%s"}\n' % (at, b"x" * (at % 90)) for at in range(3000))
     new = woven(old, 3000)
-    with mock.patch.object(compare, "_records") as by_line:
+    with mock.patch.object(verify, "_records") as by_line:
         assert verdict(new, old, 10_000) is None
     by_line.assert_not_called()
