@@ -309,6 +309,7 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
             if not best.candidate.claimed and narrow.schema is None
             else "",
             "factor": best.candidate.factor,
+            "without_effect": _without_effect(best.candidate.plan, narrow),
         },
         "ties": [name for names in formulas for name in names],
         "tied_formulas": formulas,
@@ -424,9 +425,7 @@ def _check_claim(claim: Plan, result: Result) -> dict[str, Any]:
     wrong, error = differences(computed, logged, result.tolerance)
     changed = presets.differences(match, claim) if wrong.any() else {}
     # Rules for rows and groups that this file has none of are no cause.
-    frame = score(claim, narrow.table).frame
-    without_effect = [] if (~frame[".scorable"]).any() else ["rewards.missing", "rewards.component_missing"]
-    without_effect += [] if (frame[".n"] == 1).any() else ["alone.baseline", "alone.sd", "alone.result"]
+    without_effect = _without_effect(claim, narrow)
     return {
         "mismatched_rows": int(wrong.sum()),
         "mismatched_groups": len(np.unique(narrow.table["group"].to_numpy()[wrong])),
@@ -438,3 +437,11 @@ def _check_claim(claim: Plan, result: Result) -> dict[str, Any]:
             if key not in {*without_effect, *claim.unread}
         },
     }
+
+
+def _without_effect(plan: Plan, narrow: Narrow) -> list[str]:
+    """The fields of the plan's rules for rows and groups that this file has none of."""
+    frame = score(plan, narrow.table).frame
+    fields = [] if (~frame[".scorable"]).any() else ["rewards.missing", "rewards.component_missing"]
+    fields += [] if (frame[".n"] == 1).any() else ["alone.baseline", "alone.sd", "alone.result"]
+    return fields + ([] if frame[".constant"].fill_null(value=False).any() else ["groups.zero_variance"])

@@ -792,3 +792,11 @@ def test_where_the_claim_is_the_nearest_formula_its_rows_are_listed_once(tmp_pat
     write(tmp_path / "a.jsonl", rows(GROUPS, logged).to_dicts())
     said = adv("audit", "a.jsonl", "--group", "prompt_id", "--preset", "trl-grpo", cwd=tmp_path).out
     assert (said.count("p7, a.jsonl:58"), "more group" in said) == (1, False)
+
+
+def test_only_rules_that_the_rows_decide_are_printed(tmp_path: Path) -> None:
+    said = adv("audit", str(write(tmp_path / "a.jsonl", rows(GROUPS, STANDARD).to_dicts()))).out
+    assert "matches trl-grpo" in said
+    assert all(word not in said for word in ("singletons", "finite reward", "zero-variance", "without effect"))
+    frame = rows([*GROUPS, [0.5]], [*STANDARD, [0.5]])
+    assert "singletons" in adv("audit", str(write(tmp_path / "b.jsonl", frame.to_dicts()))).out
