@@ -385,6 +385,7 @@ def _ties(fits: Sequence[Fit]) -> list[list[str]]:
             formulas.setdefault(key, []).extend(f"{times}{name}" for name in candidate.presets)
         elif not is_same_method:
             own = presets.differences(plan, Plan.of({"estimator.name": plan.method}))
+            own = {part: values for part, values in own.items() if part not in plan.unread}  # `compute` refuses them
             flags = {**OPTIONS, "divisor.epsilon": "--epsilon"}
             options = [f"{flag} {own[part][1]:g}" if isinstance(own[part][1], float) else f"{flag} {own[part][1]}"
                        for part, flag in flags.items() if part in own]  # fmt: skip
@@ -394,12 +395,15 @@ def _ties(fits: Sequence[Fit]) -> list[list[str]]:
             changed = presets.differences(plan, best.plan)
             if plan.divisor.level != "batch":
                 changed.pop("divisor.of", None)  # inside of a group both are one
+            changed = {part: values for part, values in changed.items() if part not in plan.unread}
             options = [f"{flag} {changed[part][1]}" for part, flag in OPTIONS.items() if part in changed]
             if options or "divisor.epsilon" in changed:
                 name = " ".join([f"{times}{best.plan.flag}", *options])
-                epsilons.setdefault(name, []).append(plan.divisor.epsilon)
+                reads_epsilon = "divisor.epsilon" not in plan.unread
+                epsilons.setdefault(name, []).extend([plan.divisor.epsilon] if reads_epsilon else [])
     for name, values in epsilons.items():
-        formulas[name] = [f"{name} --epsilon {' or '.join(f'{epsilon:g}' for epsilon in sorted({*values}))}"]
+        epsilon = f" --epsilon {' or '.join(f'{epsilon:g}' for epsilon in sorted({*values}))}" if values else ""
+        formulas[name] = [f"{name}{epsilon}"]
     return [list(dict.fromkeys(names)) for names in formulas.values()]
 
 

@@ -800,3 +800,9 @@ def test_only_rules_that_the_rows_decide_are_printed(tmp_path: Path) -> None:
     assert all(word not in said for word in ("singletons", "finite reward", "zero-variance", "without effect"))
     frame = rows([*GROUPS, [0.5]], [*STANDARD, [0.5]])
     assert "singletons" in adv("audit", str(write(tmp_path / "b.jsonl", frame.to_dicts()))).out
+
+
+def test_formulas_without_a_divisor_are_tied_once_and_without_its_options() -> None:
+    groups = [[1.0] * ones + [0.0] * (8 - ones) for ones in (3, 5) for _ in range(6)]
+    ties = found(rows(groups, [[2 * value for value in centred(group)] for group in groups]))["ties"]
+    assert [name for name in ties if "--method rloo" in name] == ["1.75 x --method rloo"]
