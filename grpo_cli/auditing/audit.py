@@ -309,6 +309,7 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
             if not best.candidate.claimed and narrow.schema is None
             else "",
             "factor": best.candidate.factor,
+            "without_effect": _without_effect(best.candidate.plan, narrow),
         },
         "ties": [name for names in formulas for name in names],
         "tied_formulas": formulas,
@@ -384,6 +385,7 @@ def _ties(fits: Sequence[Fit]) -> list[list[str]]:
             formulas.setdefault(key, []).extend(f"{times}{name}" for name in candidate.presets)
         elif not is_same_method:
             own = presets.differences(plan, Plan.of({"estimator.name": plan.method}))
+            own = {part: values for part, values in own.items() if part not in plan.unread}  # `compute` refuses them
             flags = {**OPTIONS, "divisor.epsilon": "--epsilon"}
             options = [f"{flag} {own[part][1]:g}" if isinstance(own[part][1], float) else f"{flag} {own[part][1]}"
                        for part, flag in flags.items() if part in own]  # fmt: skip
@@ -393,12 +395,15 @@ def _ties(fits: Sequence[Fit]) -> list[list[str]]:
             changed = presets.differences(plan, best.plan)
             if plan.divisor.level != "batch":
                 changed.pop("divisor.of", None)  # inside of a group both are one
+            changed = {part: values for part, values in changed.items() if part not in plan.unread}
             options = [f"{flag} {changed[part][1]}" for part, flag in OPTIONS.items() if part in changed]
             if options or "divisor.epsilon" in changed:
                 name = " ".join([f"{times}{best.plan.flag}", *options])
-                epsilons.setdefault(name, []).append(plan.divisor.epsilon)
+                reads_epsilon = "divisor.epsilon" not in plan.unread
+                epsilons.setdefault(name, []).extend([plan.divisor.epsilon] if reads_epsilon else [])
     for name, values in epsilons.items():
-        formulas[name] = [f"{name} --epsilon {' or '.join(f'{epsilon:g}' for epsilon in sorted({*values}))}"]
+        epsilon = f" --epsilon {' or '.join(f'{epsilon:g}' for epsilon in sorted({*values}))}" if values else ""
+        formulas[name] = [f"{name}{epsilon}"]
     return [list(dict.fromkeys(names)) for names in formulas.values()]
 
 
@@ -424,9 +429,7 @@ def _check_claim(claim: Plan, result: Result) -> dict[str, Any]:
     wrong, error = differences(computed, logged, result.tolerance)
     changed = presets.differences(match, claim) if wrong.any() else {}
     # Rules for rows and groups that this file has none of are no cause.
-    frame = score(claim, narrow.table).frame
-    without_effect = [] if (~frame[".scorable"]).any() else ["rewards.missing", "rewards.component_missing"]
-    without_effect += [] if (frame[".n"] == 1).any() else ["alone.baseline", "alone.sd", "alone.result"]
+    without_effect = _without_effect(claim, narrow)
     return {
         "mismatched_rows": int(wrong.sum()),
         "mismatched_groups": len(np.unique(narrow.table["group"].to_numpy()[wrong])),
@@ -438,3 +441,11 @@ def _check_claim(claim: Plan, result: Result) -> dict[str, Any]:
             if key not in {*without_effect, *claim.unread}
         },
     }
+
+
+def _without_effect(plan: Plan, narrow: Narrow) -> list[str]:
+    """The fields of the plan's rules for rows and groups that this file has none of."""
+    frame = score(plan, narrow.table).frame
+    fields = [] if (~frame[".scorable"]).any() else ["rewards.missing", "rewards.component_missing"]
+    fields += [] if (frame[".n"] == 1).any() else ["alone.baseline", "alone.sd", "alone.result"]
+    return fields + ([] if frame[".constant"].fill_null(value=False).any() else ["groups.zero_variance"])

@@ -51,7 +51,7 @@ def _print(facts: Audited, sheet: Sheet) -> None:
     constants = [f"  {_constants(facts)}"] if says_formula else []
     sheet.row(LABELS.get(verdict, "no match"), [_verdict(facts), *constants])
     if says_formula:
-        sheet.row("formula" if told else "nearest", plan_text.describe(plan))
+        sheet.row("formula" if told else "nearest", plan_text.decided(plan, match["without_effect"]))
     if facts["tied_formulas"] and verdict != "nothing" and facts["headline"] is None:
         listed = facts["tied_formulas"] if told else facts["tied_formulas"][:TIES]
         more = len(facts["tied_formulas"]) - len(listed)

@@ -820,7 +820,12 @@ class Evidence(TypedDict):
 
 
 class Match(Ranked, Evidence):
-    """The best of them, and what it rests on."""
+    """The best of them, and what it rests on.
+
+    `without_effect` are fields of its plan about rows and groups that the input has none of.
+    """
+
+    without_effect: list[str]
 
 
 class Disagreement(TypedDict):

@@ -95,6 +95,18 @@ def describe(plan: Plan, rewards: Sequence[str] = ()) -> list[str]:
     return [line for _, lines in parts(plan, rewards) for line in lines]
 
 
+def decided(plan: Plan, without_effect: Sequence[str]) -> list[str]:
+    """The same for rows on which these fields have no effect, without the lines about them or about unread fields."""
+    omitted = {*_without_effect(plan)}
+    if "rewards.missing" in without_effect:
+        omitted |= {*missing(plan), *component_missing(plan)}
+    if "alone.result" in without_effect:
+        omitted |= {*singletons(plan)}
+    if "groups.zero_variance" in without_effect:
+        omitted |= {*ZERO_VARIANCE.values()}
+    return [line for line in describe(plan) if line not in omitted]
+
+
 def parts(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]]:
     """The same by part; a part that changes nothing has no lines."""
     return [

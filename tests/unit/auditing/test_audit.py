@@ -792,3 +792,17 @@ def test_where_the_claim_is_the_nearest_formula_its_rows_are_listed_once(tmp_pat
     write(tmp_path / "a.jsonl", rows(GROUPS, logged).to_dicts())
     said = adv("audit", "a.jsonl", "--group", "prompt_id", "--preset", "trl-grpo", cwd=tmp_path).out
     assert (said.count("p7, a.jsonl:58"), "more group" in said) == (1, False)
+
+
+def test_only_rules_that_the_rows_decide_are_printed(tmp_path: Path) -> None:
+    said = adv("audit", str(write(tmp_path / "a.jsonl", rows(GROUPS, STANDARD).to_dicts()))).out
+    assert "matches trl-grpo" in said
+    assert all(word not in said for word in ("singletons", "finite reward", "zero-variance", "without effect"))
+    frame = rows([*GROUPS, [0.5]], [*STANDARD, [0.5]])
+    assert "singletons" in adv("audit", str(write(tmp_path / "b.jsonl", frame.to_dicts()))).out
+
+
+def test_formulas_without_a_divisor_are_tied_once_and_without_its_options() -> None:
+    groups = [[1.0] * ones + [0.0] * (8 - ones) for ones in (3, 5) for _ in range(6)]
+    ties = found(rows(groups, [[2 * value for value in centred(group)] for group in groups]))["ties"]
+    assert [name for name in ties if "--method rloo" in name] == ["1.75 x --method rloo"]
