@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -173,6 +174,15 @@ def test_only_the_block_with_an_odd_quote_is_read_exactly(monkeypatch: pytest.Mo
     assert found["k"].to_list() == [line.split(",")[0] for line in lines]
     assert [b'k"2000' in data for data in exact] == [True]
     assert len(exact[0]) < 1_024
+
+
+def test_what_the_scan_found_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, small = in_memory(b"a,b\n" + b"1,x\n" * 500), Csv("csv", block_size=100)
+    index = small.scan(source, [Field("a", "key")]).index
+    monkeypatch.setattr(Csv, "scan", lambda *_: pytest.fail("the file is scanned again"))
+    sink, added = io.BytesIO(), inserting(pl.DataFrame({"c": range(500)}))
+    small.weave(source, index, sink, added)
+    assert sink.getvalue() == b"a,b,c\n" + b"".join(b"1,x,%d\n" % at for at in range(500))
 
 
 def test_tabs_separate_as_commas_do() -> None:
