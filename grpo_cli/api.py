@@ -494,8 +494,7 @@ def export(
         try:
             records, facts = exports.records(replace(job, inputs=[str(copy)], binding=binding))
         except GrpoError as error:
-            error.args = tuple(text.replace(str(copy), "frame") for text in error.args)
-            error.place = error.place.replace(str(copy), "frame")
+            error.names = {str(copy): "frame"}
             raise
     return Selection(records, _facts_in_keywords({**facts, "inputs": ["frame"]}))
 

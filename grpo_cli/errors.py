@@ -58,17 +58,23 @@ class GrpoError(Exception):
         self.place = str(place)  # the file, and its line or row
         self.written = written  # what became of the outputs; None if they do not matter
         self.options: Callable[[str], str] = str  # rewrites flags as the reader spells options
+        self.names: Mapping[str, str] = {}  # how the reader calls files that are there for this run only
 
     @property
     def message(self) -> str:
         """What is wrong and where, and what was written."""
         where = f"{self.place}: " if self.place else ""
-        return self.options(f"{where}{self.args[0]}{'' if self.written is None else self.written}")
+        return self._said(f"{where}{self.args[0]}{'' if self.written is None else self.written}")
 
     @property
     def hint(self) -> str:
         """The way out."""
-        return self.options(self.args[1])
+        return self._said(self.args[1])
+
+    def _said(self, text: str) -> str:
+        for path, name in self.names.items():
+            text = text.replace(path, name)
+        return self.options(text)
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
