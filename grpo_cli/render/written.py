@@ -88,5 +88,5 @@ def _left_out(dropped: Dropped, width: int) -> list[str]:
     if "groups" not in dropped:
         return [f"{rows}: {reason}"]
     keys = labels_of(dropped["keys"][:KEYS], (width - LABEL) // KEYS - len(", "))
-    more = f", ... {number(dropped['groups'] - len(keys))} more" if dropped["groups"] > len(keys) else ""
-    return [f"{count(dropped['groups'], 'group')} ({rows}): {reason}", f"  {', '.join(keys)}{more}"]
+    more = f"; ... {number(dropped['groups'] - len(keys))} more" if dropped["groups"] > len(keys) else ""
+    return [f"{count(dropped['groups'], 'group')} ({rows}): {reason}", f"  {'; '.join(keys)}{more}"]
