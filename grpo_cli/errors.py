@@ -55,10 +55,15 @@ class GrpoError(Exception):
 
     def __init__(self, what: str, cure: str = "", *, place: object = "", written: Written | None = None) -> None:
         super().__init__(what, cure)
-        self.place = str(place)  # the file, and its line or row
+        self._place = str(place)
         self.written = written  # what became of the outputs; None if they do not matter
         self.options: Callable[[str], str] = str  # rewrites flags as the reader spells options
         self.names: Mapping[str, str] = {}  # how the reader calls files that are there for this run only
+
+    @property
+    def place(self) -> str:
+        """The file, and its line or row."""
+        return self._named(self._place)
 
     @property
     def message(self) -> str:
@@ -72,16 +77,19 @@ class GrpoError(Exception):
         return self._said(self.args[1])
 
     def _said(self, text: str) -> str:
+        return self.options(self._named(text))
+
+    def _named(self, text: str) -> str:
         for path, name in self.names.items():
             text = text.replace(path, name)
-        return self.options(text)
+        return text
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
     def inside(self, place: str) -> None:
         """Prefix the place: the code that raised the error knew only a part of it."""
-        self.place = f"{place}: {self.place}" if self.place else place
+        self._place = f"{place}: {self._place}" if self._place else place
 
 
 class UsageError(GrpoError, ValueError):

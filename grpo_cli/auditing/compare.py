@@ -127,7 +127,10 @@ def _largest(rows: Index, x: Vector, y: Vector, narrow: Narrow, base: Scored) ->
     change = np.abs(y - x)
     top = [at for at in np.argsort(-change, kind="stable")[:LARGEST].tolist() if change[at] > 0]
     changed, codes = rows[top].tolist(), narrow.table["group"]
-    rewards = base.rows[".reward"].fill_null(base.rows["reward.0"])  # only one row of a rollout has its reward
+    reward = pl.col(".reward")
+    if base.plan.unit.take != "each":  # only one row of a rollout has its reward
+        reward = reward.max().over("rollout")
+    rewards = base.rows.select(reward).to_series()
     return [
         {
             "key": narrow.label(int(codes[row])), "place": place,

@@ -25,7 +25,7 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.inspect import Job, scored
 from grpo_cli.runs.progress import Watching
-from grpo_cli.stats.facts import plain, reward_range
+from grpo_cli.stats.facts import plain, reward_range, rows_of
 from grpo_cli.stats.inspection import Inspection, never_stopping, score_groups
 from grpo_cli.stats.trends import trend
 
@@ -152,7 +152,7 @@ class Model:
 
     def rows_of(self, codes: Sequence[int]) -> list[Ints]:
         """The rows of each of these groups, in the order of the files."""
-        first, size = self.inspection.narrow.groups.first, self.inspection.groups["size"]
+        first, size = self.inspection.narrow.groups.first, rows_of(self.inspection.groups)
         if self.inspection.narrow.groups.together:
             return [np.arange(int(first[code]), int(first[code]) + int(size[code])) for code in codes]
         wanted = np.zeros(self.size, dtype=bool)

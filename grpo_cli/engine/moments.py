@@ -1,8 +1,7 @@
 """Sufficient statistics of a batch, and every spelling of a standard deviation.
 
-A batch-wide mean or spread is never computed in one go. It is `of` a part and `merge` of two parts, as a stream needs
-it. `of` itself works on fixed chunks of rows merged in row order: the same input gives the same bits for any thread
-count.
+The rows of a batch are summed in chunks of fixed size, merged in row order: a batch gets the same bits for any number of
+threads, and whichever other batches are in the file.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ NEAREST: Final = 1e-150  # a smaller spread has squares with few digits, or none
 Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
 Index = np.ndarray[tuple[int], np.dtype[np.int64]]
 Codes = np.ndarray[tuple[int], np.dtype[np.uint32]]
+Table = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,23 @@ class Moments:
     m2: Vector
 
     @classmethod
-    def empty(cls, batches: int) -> Moments:
-        """The moments of no rows at all."""
-        return cls(*(np.zeros(batches) for _ in range(4)))
-
-    @classmethod
     def of(cls, values: Vector, batch: Codes, batches: int, weights: Vector | None = None) -> Moments:
         """Collect the moments of `values`, row i belonging to batch `batch[i]`."""
-        weights = np.ones_like(values) if weights is None else weights
-        total = cls.empty(batches)
-        for start in range(0, len(values), CHUNK):
-            part = slice(start, start + CHUNK)
-            total = total.merge(_of_chunk(values[part], batch[part], batches, weights[part]))
+        if (batch[1:] < batch[:-1]).any():
+            order = np.argsort(batch.astype(np.min_scalar_type(batches)), kind="stable")
+            values, batch = values[order], batch[order]
+            weights = None if weights is None else weights[order]
+        ends = np.searchsorted(batch, np.arange(batches), side="right")
+        rows = np.diff(ends, prepend=0)
+        chunks = -(-rows // CHUNK)
+        first = np.cumsum(chunks) - chunks
+        owner = np.repeat(np.arange(batches), chunks)
+        starts = (ends - rows)[owner] + CHUNK * (np.arange(len(owner)) - first[owner])
+        parts = _of_chunks(values, starts, weights)
+        total = cls(*np.zeros((4, batches)))
+        for nth in range(int(chunks.max(initial=0))):
+            at = np.where(chunks > nth, first + nth, 0)
+            total = total.merge(cls(*np.where(chunks > nth, parts[:, at], 0.0)))
         return total
 
     def merge(self, other: Moments) -> Moments:
@@ -75,21 +80,34 @@ class Moments:
             return np.where(self.weight > ddof, self.m2 / (self.weight - ddof), np.nan)
 
 
-def _of_chunk(values: Vector, batch: Codes, batches: int, weights: Vector) -> Moments:
-    """Two passes over one chunk: what the first left of the mean is kept, so large offsets cost no digits."""
+def _of_chunks(values: Vector, starts: Index, weights: Vector | None) -> Table:
+    """Weight, mean, low and m2 of the chunks that begin at `starts`, a piece that fits the cache at a time."""
+    ends = np.append(starts[1:], len(values))
+    found, done = [np.zeros((4, 0))], 0
+    while done < len(starts):
+        begin = starts[done]
+        after = int(np.searchsorted(ends, begin + CHUNK, side="right"))
+        piece = slice(begin, ends[after - 1])
+        found.append(_of_piece(values[piece], starts[done:after] - begin, None if weights is None else weights[piece]))
+        done = after
+    return np.concatenate(found, axis=1)
+
+
+def _of_piece(values: Vector, starts: Index, weights: Vector | None) -> Table:
+    """Two passes over the rows: what the first left of the mean is kept, so large offsets cost no digits."""
+    lengths = np.diff(starts, append=len(values))
 
     def total(x: Vector) -> Vector:
-        if batches == 1:  # pairwise summation, and much faster than counting bins
-            return np.array([x.sum()])
-        return np.bincount(batch, weights=x, minlength=batches).astype(np.float64)
+        return np.add.reduceat(x if weights is None else weights * x, starts)
 
     # The squares of quantities that are squares themselves may overflow: their m2 is infinite then.
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        weight = total(weights)
+        weight = lengths.astype(np.float64) if weights is None else np.add.reduceat(weights, starts)
         safe = np.where(weight > 0, weight, 1.0)
-        mean = total(weights * values) / safe
-        low = total(weights * (values - mean[batch])) / safe
-        return Moments(weight, mean, low, total(weights * ((values - mean[batch]) - low[batch]) ** 2))
+        mean = total(values) / safe
+        away = values - np.repeat(mean, lengths)
+        low = total(away) / safe
+        return np.array([weight, mean, low, total((away - np.repeat(low, lengths)) ** 2)])
 
 
 def spread(variance: pl.Expr, *, inside: float = 0.0, floor: float = 0.0, epsilon: float = 0.0) -> pl.Expr:

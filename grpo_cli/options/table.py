@@ -266,7 +266,7 @@ _MORE: Final = (
     Option(name="by", type=str, metavar="COL", panel=LOOK, help="Trend: one line per value of a column, such as step.",
            brief="Trend over the values of a column: step"),
     Option(name="show", type=str, metavar="KEY", panel=LOOK,
-           help="Show the rows of one group: reward, advantage and the beginning of the text.",
+           help="Show the rows of one group: reward, advantage and the ends of the text.",
            brief="Rows of one group"),
     Option(name="top", type=int, metavar="N", panel=LOOK, help="How many groups to list at each end (default: 3).",
            brief="How many groups to list at each end"),

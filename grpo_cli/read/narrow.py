@@ -118,7 +118,8 @@ class Narrow(Located):
     @property
     def key_words(self) -> tuple[str, ...]:
         """The columns of the key as messages name them."""
-        return tuple(map(words, self.group_names))
+        names = self.group_names
+        return tuple(name if words(name) in names else words(name) for name in names)
 
     @property
     def batch_name(self) -> str:

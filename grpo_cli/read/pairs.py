@@ -126,7 +126,8 @@ def _pairs(rows: tuple[Rows, Rows], now: Narrow, before: Narrow, by: tuple[str, 
 
 def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
     """The key of every row as a number, the same in both inputs."""
-    mine, theirs = (side.key.drop(FILE, strict=False) for side in (now, before))  # files have other names
+    # Files of the two inputs have different names. Only a schema whose keys are numbered in each file needs them.
+    mine, theirs = (side.key.select(pl.exclude([FILE][: FILE not in side.rule.key])) for side in (now, before))
     if mine.columns != theirs.columns:
         both = " and ".join(", ".join(side.key_words) or "blocks" for side in (now, before))
         raise DataError(f"the two inputs have different group keys ({both})", "name one that both have with --group")

@@ -15,7 +15,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.apply_schema import Filled, apply_schema
 from grpo_cli.read.detect_schema import nearly
-from grpo_cli.read.hints import flags_of_likely, inside_of_record, log_of_steps, refuse_absent
+from grpo_cli.read.hints import flags_of_likely, inside_of_record, log_of_steps, refuse_absent, refuse_other_separator
 from grpo_cli.read.known_names import (
     GROUP_TIERS,
     LIKELY_GROUP,
@@ -265,6 +265,7 @@ def _named_or_found(filled: Filled, names: Sequence[str]) -> tuple[tuple[str, ..
     group, inside = tuple(dict.fromkeys(binding.group)), _within(binding)
     note = f"group = {', '.join(group)}{inside}"
     rewards = binding.rewards
+    refuse_other_separator(filled.tables, names)
     if not rewards and not any(re.search(LIKELY_REWARD, name, re.IGNORECASE) for name in names):
         keyed = group or binding.group_size is not None or {name for tier in GROUP_TIERS for name in tier} & {*names}
         more = "" if keyed else ", and the key with --group NAME"

@@ -134,7 +134,7 @@ def unequal_siblings(groups: Groups) -> None:
     if groups.rollouts is None or request.plan.unit.take == "each" or request.binding.rollouts != "once":
         return
     rewards = groups.columns.rewards()
-    several = np.flatnonzero(_vary(groups.rollouts, rewards))
+    several = np.flatnonzero(_vary(groups.rollouts, rewards) | _divided(groups.rollouts, rewards))
     if not len(several):
         return
     columns, codes = groups.columns, groups.rollouts.codes
@@ -234,3 +234,15 @@ def _vary(coded: Coded, rewards: Sequence[pl.Series]) -> Mask:
         low, high = group_extremes(codes.to_numpy(), values, coded.size)
         vary |= low < high
     return vary
+
+
+def _divided(rollouts: Coded, rewards: Sequence[pl.Series]) -> Mask:
+    """Which rollouts have some of several rewards only in rows that do not count: the last row with a reward counts."""
+    divided = np.zeros(rollouts.size, dtype=bool)
+    if len(rewards) > 1:
+        known = [reward.is_finite().fill_null(value=False).alias(f"{at}") for at, reward in enumerate(rewards)]
+        rows = pl.DataFrame([rollouts.codes.alias("rollout"), *known]).filter(pl.any_horizontal(pl.exclude("rollout")))
+        lost = pl.exclude("rollout").any() & ~pl.exclude("rollout").last()
+        found = rows.group_by("rollout").agg(lost).filter(pl.any_horizontal(pl.exclude("rollout")))
+        divided[found["rollout"].to_numpy()] = True
+    return divided

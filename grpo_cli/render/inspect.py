@@ -386,7 +386,7 @@ def _table_of_groups(inspection: Inspection, sort: str | None, top: int | None) 
     if sort is not None and sort not in names:
         raise UnknownName.among("fact of a group", sort, names)
     keys = texts_of_nested(pl.DataFrame(key_columns(narrow, names)))
-    heads = [key.alias(words(key.name)) for key in keys]
+    heads = [key if words(key.name) in keys.columns else key.alias(words(key.name)) for key in keys]
     if not heads:
         heads = [(narrow.groups.first + 1).alias("first_row")]
     frame = pl.DataFrame([*heads, *groups.select(names).with_columns(pl.selectors.float().fill_nan(None))])

@@ -122,7 +122,7 @@ def _counts(name: str, line: Facts) -> list[str]:
 
 
 def _largest(rows: Sequence[Facts], width: int | None) -> Table:
-    """The rows that disagree most; on a screen of some width the beginning of their texts."""
+    """The rows that disagree most; both ends of their texts if the screen is wide enough."""
     heads = ["largest", "row", "reward", "advantage"]
     keys = labels_of([row["key"] for row in rows], KEY)
     lines = [

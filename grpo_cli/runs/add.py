@@ -78,7 +78,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         frame = pl.DataFrame(map(_typed, frame))
     frame = pl.DataFrame([_addable(series, target) for series in frame])
 
-    warnings = _in_another_order(table, other, frame.columns)
+    warnings = _other_ids(table, other, frame.columns)
     weaving = Weaving(added=frame, take=None, replace=output.replace, metadata={})
     writing = Writing(table, target, scanned.index, weaving, 0, None)
     phase("writing", 0, None)
@@ -119,8 +119,8 @@ def _opened(source: Input, job: Job) -> FileTable:
         return records
 
 
-def _in_another_order(table: FileTable, other: FileTable | None, added: Sequence[str]) -> list[str]:
-    """A warning if both files have an id column with shared values that differ row by row."""
+def _other_ids(table: FileTable, other: FileTable | None, added: Sequence[str]) -> list[str]:
+    """A warning if both files have an id column and some rows differ; refused if one file is a reordering of the other."""
     if other is None:
         return []
     both = {*table.columns()} & {*other.columns()} - {*added}
@@ -129,9 +129,12 @@ def _in_another_order(table: FileTable, other: FileTable | None, added: Sequence
         if here.dtype.is_nested() or here.dtype != there.dtype or here.equals(there):
             continue
         if here.cast(pl.String).sort().equals(there.cast(pl.String).sort()):
-            return [
-                f"{name} has the same values in {other.name}, in a different order: rows are matched by position, so sort it like {table.name} first"
-            ]
+            cure = f"sort it like {table.name}, or leave {name} out of it"
+            raise DataError(
+                f"{name} has the same values in a different order, and rows are matched by position",
+                cure,
+                place=other.name,
+            )
         if here.is_in(there.unique().implode()).any():
             rows = f"{here.ne_missing(there).sum():,} of {len(here):,} rows"
             return [f"{name} has different values in {other.name}, in {rows}: rows are matched by position"]

@@ -20,6 +20,7 @@ import polars as pl
 from grpo_cli.errors import DataError
 from grpo_cli.read.known_names import STEPS
 from grpo_cli.read.pairs import key_texts
+from grpo_cli.read.request import Rule
 from grpo_cli.stats.difficulty import BANDS, DIGITS, bands
 from grpo_cli.stats.facts import reward_range
 from grpo_cli.stats.figures import count_by_kind
@@ -116,7 +117,7 @@ def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
         tuple(
             name
             for name in run.narrow.key.columns
-            if name not in {*STEPS, PARENT, run.narrow.rule.within} and not name.startswith("@")
+            if name not in {*STEPS, PARENT} and not name.startswith("@") and not _only_within(run.narrow.rule, name)
         )
         for run in (now, before)
     ]
@@ -127,6 +128,11 @@ def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
         cure = f"add --group {same}, the prompt in both" if same else "name the prompt with --group"
         raise DataError(f"the two runs have different group keys ({keys})", cure)
     return kept[0]
+
+
+def _only_within(rule: Rule, name: str) -> bool:
+    """Whether the column says where the key is unique, and is no part of the key itself."""
+    return name == rule.within and name not in rule.key
 
 
 @dataclass(frozen=True, slots=True)

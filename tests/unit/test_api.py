@@ -289,6 +289,10 @@ def test_an_error_of_an_export_names_the_frame_and_the_keywords() -> None:
     with pytest.raises(DataError) as error:
         grpo_cli.export(FRAME, "sft")
     assert str(error.value).startswith("frame: no column looks like the prompt; give prompt=NAME and response=NAME")
+    tokens = pl.DataFrame({"prompt_id": ["a", "a"], "reward": [0, 1], "tokens": [[1], [1]], "mask": [[1], [1, 0]]})
+    with pytest.raises(DataError) as raised:
+        grpo_cli.export(tokens, "tokens", tokens="tokens", mask="mask")
+    assert raised.value.place == "frame row 2" and raised.value.message.startswith("frame row 2: mask has 2 entries")
 
 
 def test_a_report_is_drawn_of_a_frame_and_replaced_when_it_may(tmp_path: Path) -> None:

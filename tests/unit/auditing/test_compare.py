@@ -194,3 +194,14 @@ def test_plans_are_compared_in_python() -> None:
     facts = grpo_cli.compare(pl.DataFrame(ROWS), plans)
     assert facts.scored["centred"].frame[".advantage"].to_list() == pytest.approx(centred())
     assert facts.facts["differences"][0]["sign_flips"] == 0
+
+
+def test_the_reward_that_is_shown_of_a_row_is_that_of_its_rollout(tmp_path: Path) -> None:
+    rows = [
+        {"prompt_id": "p", "trajectory_id": k, "reward": reward if last else None}
+        for k, reward in enumerate([0.0, 0.5, 1.0]) for last in (False, True)
+    ]  # fmt: skip
+    path = write(tmp_path / "a.jsonl", rows)
+    of_rollouts = ("--rollout", "trajectory_id", "--missing", "exclude")
+    largest = facts(path, "--method", "grpo", "--method", "rloo", *of_rollouts)["differences"][0]["largest"]
+    assert {(change["reward"], change["first"] > 0) for change in largest} <= {(0.0, False), (1.0, True)}

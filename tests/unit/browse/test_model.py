@@ -17,6 +17,7 @@ from grpo_cli.options.table import command_line
 from grpo_cli.read.excerpts import Labels
 from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import strip
+from grpo_cli.runs.inspect import Job
 from tests.unit.browse.files import REWARDS, model, rollouts, write
 
 KEYS = list(REWARDS)
@@ -158,3 +159,17 @@ def test_commands_say_what_is_seen_and_are_read_as_it_was_meant() -> None:
         "grpo-adv select 'a b.jsonl' --group x --where 'mean > 0' --output NEW_FILE",
     ]
     assert command_line("browse", {"inputs": ["a"], "show": "-1"}) == "grpo-adv browse a --show=-1"
+
+
+@pytest.mark.parametrize("order", ["together", "mixed"])
+def test_a_group_has_all_rows_of_its_rollouts(order: str, tmp_path: Path) -> None:
+    rows = [
+        {"prompt_id": key, "trajectory_id": f"{key}{k}", "turn": turn, "reward": float(k == 1), "response": f"{k} {turn}"}
+        for key in "ab" for k in range(3) for turn in range(2)
+    ]  # fmt: skip
+    if order == "mixed":
+        rows.sort(key=lambda row: str(row["turn"]))
+    path = write(tmp_path / "a.jsonl", rows)
+    made = Model.of(Job.of({"inputs": [str(path)], "rollout": "trajectory_id"}))
+    assert [len(of_group) for of_group in made.rows_of([0, 1])] == [6, 6]
+    assert len(made.rollouts(1)) == 6

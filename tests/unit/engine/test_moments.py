@@ -59,7 +59,7 @@ def test_a_weight_counts_a_value_that_many_times(rows: list[tuple[float, int]]) 
 
 @given(parts=st.lists(st.lists(st.floats(-1e3, 1e3), max_size=20), min_size=1, max_size=6))
 def test_merging_parts_is_computing_the_whole(parts: list[list[float]]) -> None:
-    merged = Moments.empty(1)
+    merged = of([], [], 1)
     for part in parts:
         merged = merged.merge(of(part))
     whole = [value for part in parts for value in part]
@@ -104,6 +104,22 @@ def test_chunks_are_cut_from_the_first_row() -> None:
     assert whole.mean.tobytes() == pieces.mean.tobytes() and whole.m2.tobytes() == pieces.m2.tobytes()
 
 
+@pytest.mark.parametrize("sizes", [(5, 1, 300, 8), (CHUNK + 7, 40, 2 * CHUNK, 3), (1, CHUNK, 1)])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_a_batch_has_the_same_bits_beside_any_other_batches(sizes: tuple[int, ...], interleaved: bool) -> None:  # noqa: FBT001 - a case
+    rng = np.random.default_rng(5)
+    codes = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
+    if interleaved:
+        rng.shuffle(codes)
+    values, weights = rng.normal(3.0, 10.0, len(codes)), rng.integers(0, 9, len(codes)).astype(np.float64)
+    together = Moments.of(values, codes, len(sizes), weights)
+    for batch in range(len(sizes)):
+        own = codes == batch
+        alone = Moments.of(values[own], np.zeros(own.sum(), dtype=np.uint32), 1, weights[own])
+        for name in ("weight", "mean", "low", "m2"):
+            assert getattr(together, name)[batch].tobytes() == getattr(alone, name)[0].tobytes()
+
+
 @pytest.mark.parametrize("offset", [1e6, 1e9, -1e12])
 @pytest.mark.parametrize("batches", [1, 2])
 def test_a_large_offset_costs_no_digits_of_the_variance(offset: float, batches: int) -> None:
@@ -128,14 +144,14 @@ def test_equal_values_have_a_spread_of_rounding_at_most(value: float, count: int
 
 
 def test_no_rows_have_no_weight_and_no_variance() -> None:
-    for found in (Moments.empty(2), of([], [], 2), Moments.empty(2).merge(of([], [], 2))):
+    for found in (of([], [], 2), of([], [], 2), of([], [], 2).merge(of([], [], 2))):
         assert found.weight.tolist() == [0, 0]
         assert np.isnan(found.variance(0)).all() and np.isnan(found.variance(1)).all()
 
 
 def test_merging_with_nothing_changes_no_bit() -> None:
     some = of([0.1, 0.7, 1e9])
-    for merged in (some.merge(Moments.empty(1)), Moments.empty(1).merge(some)):
+    for merged in (some.merge(of([], [], 1)), of([], [], 1).merge(some)):
         assert (merged.mean.tobytes(), merged.m2.tobytes()) == (some.mean.tobytes(), some.m2.tobytes())
 
 

@@ -214,6 +214,34 @@ def test_what_says_which_of_unequal_rewards_counts_is_enough(tmp_path: Path) -> 
         assert (found.facts["unit"], found.facts["warnings"]) == ("row", [])
 
 
+@pytest.mark.parametrize(
+    ("rows", "divided"),
+    [
+        ([(None, 1), (0, None)], True),
+        ([(1, 1), (None, 1)], True),
+        ([(None, 1), (0, 1)], False),
+        ([(None, 1), (None, 1)], False),
+        ([(0, 1), (None, None)], False),
+    ],
+)
+def test_rewards_in_different_rows_of_a_rollout_stop_the_run(
+    rows: list[tuple[float | None, float | None]],
+    divided: bool,  # noqa: FBT001 - a case
+    tmp_path: Path,
+) -> None:
+    fragments = [
+        {"prompt_id": "p", "trajectory_id": name, "acc": acc, "fmt": form} for name in "xy" for acc, form in rows
+    ]
+    path = write(tmp_path / "a.jsonl", fragments)
+    given = {"rollout": "trajectory_id", "reward": ["acc", "fmt"]}
+    if divided:
+        with pytest.raises(DataError, match=r"^2 rollouts have rows with unequal rewards"):
+            look(path, **given)
+    else:
+        known = [acc + form for acc, form in rows if acc is not None and form is not None] or [1]
+        assert look(path, **given).facts["reward"]["mean"] == known[0]
+
+
 def test_a_missing_reward_is_not_an_unequal_one(tmp_path: Path) -> None:
     rows = rows_of(slime_compact(tmp_path).path)
     for row in rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -387,3 +388,11 @@ def test_an_id_that_says_the_same_as_the_text_is_no_rival(tmp_path: Path) -> Non
 def test_no_id_beside_a_text_is_said_only_where_it_is_true(beside: str, note: str, tmp_path: Path) -> None:
     rows = [{"prompt": f"p {at // 2}", beside: at, "reward": at % 2} for at in range(8)]
     assert look(write(tmp_path / "a.jsonl", rows)).narrow.notes[0] == f"group = prompt (found by name{note})"
+
+
+@pytest.mark.parametrize(("suffix", "mark"), [("csv", ";"), ("csv", "\t"), ("tsv", ","), ("tsv", "|")])
+def test_a_table_with_another_separator_says_so(suffix: str, mark: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{suffix}"
+    path.write_text(f"prompt_id{mark}reward\na{mark}1\na{mark}0\n")
+    with pytest.raises(DataError, match=re.escape(f"its columns seem to be separated by {mark!r}")):
+        look(path)

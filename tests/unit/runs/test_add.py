@@ -363,16 +363,18 @@ def test_ids_of_other_rows_are_warned_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
-@pytest.mark.parametrize(("order", "warned"), [("sorted", False), ("reversed", True), ("others", False)])
-def test_ids_in_another_order_are_warned_of(suffix: str, order: str, warned: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case is a pair
+@pytest.mark.parametrize(("order", "refused"), [("sorted", False), ("reversed", True), ("others", False)])
+def test_ids_in_another_order_are_refused(suffix: str, order: str, refused: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case is a pair
     ids = [f"r{number}" for number in range(9)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": name, "reward": 1}) + "\n" for name in ids))
+    before = "".join(json.dumps({"id": name, "reward": 1}) + "\n" for name in ids)
+    (tmp_path / "a.jsonl").write_text(before)
     there = {"sorted": ids, "reversed": ids[::-1], "others": [f"x{name}" for name in ids]}[order]
     frame = pl.DataFrame({"id": there, "new": range(9)})
     path = tmp_path / f"b.{suffix}"
     getattr(frame, f"write_{'ndjson' if suffix == 'jsonl' else suffix}")(path)
     done = adv("add", "a.jsonl", "--from", path.name, "--column", "new", "--in-place", "--json", cwd=tmp_path)
-    said = [
-        f"id has the same values in {path.name}, in a different order: rows are matched by position, so sort it like a.jsonl first"
-    ]
-    assert (done.status, json.loads(done.out)["warnings"]) == (0, said if warned else [])
+    if refused:
+        said = f"error: {path.name}: id has the same values in a different order, and rows are matched by position; sort it like a.jsonl, or leave id out of it\n"
+        assert (done.status, done.err, (tmp_path / "a.jsonl").read_text()) == (1, said, before)
+    else:
+        assert (done.status, json.loads(done.out)["warnings"]) == (0, [])

@@ -695,3 +695,17 @@ def test_texts_inside_of_structs_pair_in_frames() -> None:
     frame = pl.DataFrame([{"prompt_id": k // 4, "r": {"text": f"t{k}"}, "reward": float(k % 2)} for k in range(8)])
     look = grpo_cli.inspect(frame, rescored=frame.reverse(), text_column="r.text")
     assert (look.facts["rescored"]["compared"], look.facts["rescored"]["reward"]["changed"]) == (8, 0)
+
+
+def test_lists_that_are_numbered_in_several_files_are_not_paired_by_their_numbers(tmp_path: Path) -> None:
+    for side, prompts in (("now", "ab"), ("then", "ba")):
+        (tmp_path / side).mkdir()
+        for at, prompt in enumerate(prompts):
+            record = {"prompt": prompt, "completions": ["yes", "no"], "rewards": [1, 0] if prompt == "a" else [0, 1]}
+            write(tmp_path / side / f"{at}.jsonl", [record])
+    line = ("inspect", "now", "--rescored", "then", "--text-column", "completions")
+    done = adv(*line, cwd=tmp_path)
+    said = "no group is in both inputs (file, record is now/0.jsonl, 0 and then/0.jsonl, 0)"
+    assert done.status == 1 and said in done.err
+    by_prompt = adv(*line, "--group", "prompt", "--json", cwd=tmp_path)
+    assert json.loads(by_prompt.out)["agreement"]["share"] == 1.0

@@ -13,10 +13,12 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.runs.compute_stream import run
 from tests.support.drawn import examples
@@ -53,6 +55,9 @@ def streamed(data: bytes, *, pieces: int = 1, **options: Any) -> tuple[bytes, di
     return sink.getvalue(), facts
 
 
+OF_BATCHES = [
+    name for name, row in ESTIMATORS.items() if row.batch and not row.spans_batches and not ESTIMATORS.origin(name)
+]
 GROUPS = st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.5, 0.25]), min_size=1, max_size=5), min_size=1, max_size=6).map(
     lambda groups: [(f"p{i}", rewards) for i, rewards in enumerate(groups)]
 )
@@ -122,6 +127,23 @@ def test_a_batch_leaves_when_its_value_changes() -> None:
     values = [json.loads(line)["advantage"] for line in got.splitlines()]
     assert values[:4] == values[4:] == pytest.approx([-0.999998, 0.999998, 0.0, 0.0])
     assert facts["batches"] == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"scale": "batch"}, {"method": "dr-grpo", "whiten": "sample"}, *({"method": name} for name in OF_BATCHES)],
+    ids=str,
+)
+def test_a_batch_of_a_stream_has_the_bytes_that_it_has_beside_others(options: dict[str, Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    data = b"".join(
+        lines(*((f"{step}-{k}", rng.normal(3, 2, 8).tolist()) for k in range(rng.integers(2, 40))), step=step)
+        for step in range(6)
+    )
+    (tmp_path / "in.jsonl").write_bytes(data)
+    compute(tmp_path / "in.jsonl", output=str(tmp_path / "out.jsonl"), batch_by="step", **options)
+    got, _ = streamed(data, batch_by="step", **options)
+    assert got == (tmp_path / "out.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("pieces", [1, 6, 200])

@@ -191,3 +191,16 @@ def test_the_command_shows_the_change_and_gives_it_as_json(tmp_path: Path) -> No
     assert found["inputs"] == ["now.jsonl"] and found["against"] == ["before.jsonl"] and found["prompts"] == 5
     refused = adv("inspect", "now.jsonl", "--against", "before.jsonl", "--format", "csv", cwd=tmp_path)
     assert refused.status == 2 and "--against and --format cannot be combined" in refused.err
+
+
+def test_a_column_of_the_key_in_which_it_is_unique_is_still_a_part_of_the_prompt(tmp_path: Path) -> None:
+    for name, better in (("now", 1.0), ("before", 0.0)):
+        rows = [
+            {"env": env, "task": task, "reward": better if env == "math" else k % 2}
+            for env in ("math", "code") for task in range(2) for k in range(2)
+        ]  # fmt: skip
+        write(tmp_path / f"{name}.jsonl", rows)
+    options = {"group": "env,task", "group_within": "env"}
+    facts = against(*(inspected(tmp_path / f"{name}.jsonl", **options) for name in ("now", "before")))
+    better = sum(change["count"] for change in facts["changes"] if change["kind"] == "better")
+    assert (facts["key"], facts["prompts"], better) == (["env", "task"], 4, 2)

@@ -488,6 +488,15 @@ def test_a_key_that_is_unique_within_something_is_shown_with_it(
     assert table.columns[:2] == group and not table.select(group).is_duplicated().any()
 
 
+def test_a_key_that_is_called_file_is_no_name_of_a_file(tmp_path: Path) -> None:
+    rows = [{"file": key, "reward": reward} for key in "ab" for reward in (0, 1)]
+    paths = [str(write(tmp_path / name, rows)) for name in ("1.jsonl", "2.jsonl")]
+    line = ["inspect", *paths, "--group", "file", "--group-within", "file"]
+    assert json.loads(adv(*line, "--json", cwd=tmp_path).out)["group_key"] == ["@file", "file"]
+    table = pl.read_csv(adv(*line, "--format", "csv", cwd=tmp_path).out.encode())
+    assert table.select("@file", "file").rows() == [(path, key) for path in paths for key in "ab"]
+
+
 ASKED = "<|im_start|>user\nWhat is {}\n  in words?<|im_end|>\n<|im_start|>assistant\n"
 
 
