@@ -214,9 +214,13 @@ def test_a_summary_can_be_shown_again_from_its_json() -> None:
 
 
 def test_bars_are_listed_when_few_and_drawn_on_one_line_when_many() -> None:
-    assert bars({"values": [0.0, 1.0], "counts": [1, 2]}) == ["0  1  " + "█" * 15, "1  2  " + "█" * 30]
-    assert bars({"edges": [0.0, 0.5, 1.0, 1.5], "counts": [8, 0, 1]}) == ["0 |█ ▁| 1.5"]
-    assert bars(None) == []
+    noise = 0.1 + 0.2 - 0.3
+    assert bars(facts.distribution(pl.Series([noise, 1.0, 1.0]))) == ["0  1  " + "█" * 15, "1  2  " + "█" * 30]
+    assert bars(facts.distribution(pl.Series([k / 7 for k in range(7)]))) == [
+        "0 |███████| 0.8571   one bar per value (7 values)"
+    ]
+    assert bars(facts.distribution(pl.Series([k / 30 for k in range(31)]))) == ["0 |███████████████▄| 1"]
+    assert bars(facts.distribution(pl.Series([], dtype=pl.Float64))) == []
 
 
 @pytest.mark.parametrize(
