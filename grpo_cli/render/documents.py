@@ -177,16 +177,12 @@ class Overridden(TypedDict):
     plan: Any
 
 
-Origin = TypedDict(
-    "Origin",
-    {
-        "name": str,
-        "source": dict[str, str],
-        "from": NotRequired[str],
-        "overridden": dict[str, Overridden],
-    },
-)
-"""The preset of a plan, where a file or a package has it, and what flags changed of it."""
+class Origin(TypedDict("PerhapsFrom", {"from": NotRequired[str]})):
+    """The preset of a plan, where a file or a package has it, and what flags changed of it."""
+
+    name: str
+    source: dict[str, str]
+    overridden: dict[str, Overridden]
 
 
 class OnTokens(TypedDict):
@@ -317,17 +313,13 @@ class Duplicates(TypedDict):
     all_the_same: int
 
 
-class GroupLine(TypedDict):
+class GroupLine(Moments):
     """A group; `number` is its place in the files, `length` is there where lengths are known."""
 
     key: str
     number: int
     size: int
     scored: int
-    mean: Number
-    std: Number
-    min: Number
-    max: Number
     solve_rate: Number
     length: NotRequired[Number]
 
@@ -477,17 +469,13 @@ class Chance(TypedDict):
     deals: int
 
 
-Change = TypedDict(
-    "Change",
-    {
-        "value": NotRequired[float],
-        "from": NotRequired[float],
-        "to": NotRequired[float],
-        "kind": Literal["better", "same", "worse"],
-        "count": int,
-    },
-)
-"""How many prompts or rows changed by this much: for a value, or for a bin if there are many values."""
+class Change(TypedDict("BinFrom", {"from": NotRequired[float]})):
+    """How many prompts or rows changed by this much: for a value, or for a bin if there are many values."""
+
+    value: NotRequired[float]
+    to: NotRequired[float]
+    kind: Literal["better", "same", "worse"]
+    count: int
 
 
 class Band(TypedDict):
@@ -554,11 +542,9 @@ class Sides(TypedDict):
     before: Number
 
 
-class Moved(TypedDict):
+class Moved(Sides):
     """The same with the relative change."""
 
-    now: Number
-    before: Number
     change: Number
 
 
@@ -702,11 +688,9 @@ class Pairing(TypedDict):
     only: NowAndBefore
 
 
-class RescoredDocument(TypedDict):
+class RescoredDocument(Run):
     """What `inspect --rescored` shows; nothing is paired where the other reward is a column of the same rows."""
 
-    version: Literal[1]
-    inputs: list[str]
     rescored: list[str]
     paired: Pairing | None
     rows: int
@@ -721,7 +705,6 @@ class RescoredDocument(TypedDict):
     largest: list[DisagreeingRow]
     verdict: str
     warnings: list[str]
-    config: NotRequired[str]
 
 
 # --- select and export -------------------------------------------------------------------------------------
@@ -969,11 +952,9 @@ class Difference(Changes):
     by_solve_rate: list[OfSolveRate] | None
 
 
-class CompareDocument(TypedDict):
+class CompareDocument(Run):
     """The result of `compare`; columns and outputs with --write."""
 
-    version: Literal[1]
-    inputs: list[str]
     rows: int
     groups: int
     notes: list[str]
@@ -983,7 +964,6 @@ class CompareDocument(TypedDict):
     columns: NotRequired[dict[str, str]]
     outputs: NotRequired[list[str]]
     warnings: list[str]
-    config: NotRequired[str]
 
 
 # --- verify, add, and the listings -------------------------------------------------------------------------
@@ -998,23 +978,16 @@ class VerifyDocument(TypedDict):
     compared_by: Literal["bytes", "values"]
 
 
-AddDocument = TypedDict(
-    "AddDocument",
-    {
-        "version": Literal[1],
-        "inputs": list[str],
-        "from": str,
-        "schema": str | None,
-        "rows": int,
-        "columns": dict[str, str],
-        "replaced": list[str],
-        "outputs": list[str],
-        "warnings": list[str],
-        "seconds": float,
-        "config": NotRequired[str],
-    },
-)
-"""The summary of `add`."""
+class AddDocument(Run, TypedDict("From", {"from": str})):
+    """The summary of `add`."""
+
+    schema: str | None
+    rows: int
+    columns: dict[str, str]
+    replaced: list[str]
+    outputs: list[str]
+    warnings: list[str]
+    seconds: float
 
 
 class Need(TypedDict):
@@ -1024,11 +997,9 @@ class Need(TypedDict):
     flag: str
 
 
-class NeedInWords(TypedDict):
+class NeedInWords(Need):
     """The same with what the column is."""
 
-    column: str
-    flag: str
     meaning: str
 
 
@@ -1092,28 +1063,23 @@ class Preset(TypedDict):
     plan: NotRequired[PlanFields]
 
 
-Schema = TypedDict(
-    "Schema",
-    {
-        "name": str,
-        "origin": str,
-        "title": str,
-        "tool": str,
-        "layout": str,
-        "written by": str,
-        "recognised": list[str],
-        "read as": str,
-        "batch": str,
-        "rollout": str,
-        "length": str,
-        "logged": str,
-        "no reward": list[str],
-        "passed over": list[str],
-        "note": str,
-        "source": str,
-    },
-)
-"""A schema; `origin` is `built in`, or the package that provides it."""
+class Schema(
+    TypedDict("Phrases", {"written by": str, "read as": str, "no reward": list[str], "passed over": list[str]})
+):
+    """A schema; `origin` is `built in`, or the package that provides it."""
+
+    name: str
+    origin: str
+    title: str
+    tool: str
+    layout: str
+    recognised: list[str]
+    batch: str
+    rollout: str
+    length: str
+    logged: str
+    note: str
+    source: str
 
 
 class Fit(TypedDict):
