@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from pyarrow import feather
 
 import grpo_cli
+from tests.nightly.test_readers import by_datafusion, by_fastparquet
 from tests.support.command import adv
 from tests.support.drawn import examples
 from tests.support.keys import FLAT, FORMS, JSON, wrapped
@@ -377,24 +378,10 @@ def test_every_format_gives_tokens_the_same_bits(table: Table, data: st.DataObje
 # --- woven Parquet -----------------------------------------------------------------------------------------------
 
 
-def by_duckdb(path: Path) -> dict[str, list[Any]]:
-    return duckdb.read_parquet(str(path)).to_arrow_table().to_pydict()  # type: ignore[no-any-return]
-
-
-def by_datafusion(path: Path) -> dict[str, list[Any]]:
-    context = pytest.importorskip("datafusion").SessionContext()
-    return context.read_parquet(str(path)).to_arrow_table().to_pydict()  # type: ignore[no-any-return]
-
-
-def by_fastparquet(path: Path) -> dict[str, list[Any]]:
-    frame = pytest.importorskip("fastparquet").ParquetFile(str(path)).to_pandas()
-    return {name: frame[name].tolist() for name in frame.columns}
-
-
 READERS: Final[dict[str, Callable[[Path], dict[str, list[Any]]]]] = {
     "polars": lambda path: pl.read_parquet(path).to_dict(as_series=False),
     "pyarrow": lambda path: pq.read_table(path).to_pydict(),
-    "duckdb": by_duckdb,
+    "duckdb": lambda path: duckdb.read_parquet(str(path)).to_arrow_table().to_pydict(),
     "datafusion": by_datafusion,
     "fastparquet": by_fastparquet,
 }
