@@ -39,15 +39,6 @@ def place(tmp_path: Path) -> Path:
 # --- inspect -----------------------------------------------------------------------------------------------
 
 
-def test_the_summary_has_its_sections_in_order(place: Path) -> None:
-    done = adv("inspect", "rewards.jsonl", cwd=place)
-    labels = [line[:15].strip() for line in done.out.splitlines() if line[:1].strip() and line[14:15] == " "]
-    wanted = ["input", "rows", "groups", "rewards", "solve rate", "zero variance", "other sizes", "spread", "sample size",
-              "length", "duplicates", "verdict"]  # fmt: skip
-    assert [label for label in labels if label in wanted] == wanted
-    assert (done.status, done.err) == (0, "")
-
-
 def test_the_command_that_shows_the_texts_opens_the_same_groups(place: Path) -> None:
     shutil.copy(place / "steps.jsonl", place / "our steps.jsonl")
     options = ("-g", "prompt_id,step", "--reward", "reward", "--by", "step", "--sort", "mean", "--top", "1")
