@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import polars as pl
@@ -16,7 +17,7 @@ from grpo_cli.engine.score import Scored
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import normalized
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.runs import inspect, select
+from grpo_cli.runs import compute_files, inspect, select
 from grpo_cli.runs.compute_files import Done, Job, run
 from grpo_cli.stats.inspection import Inspection
 
@@ -67,6 +68,19 @@ def inspected(path: Path, **options: Any) -> Inspection:
 def selected(path: Path, **options: Any) -> dict[str, Any]:
     """What `select` says of a file."""
     return select.run(select.Job.of(given(options), inputs=[str(path)]))
+
+
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], module: ModuleType = compute_files, step: str = "score"
+) -> None:
+    """Do something between the two readings of a run."""
+    before = module.__dict__[step]
+
+    def stepped(*args: Any, **more: Any) -> Any:
+        act()
+        return before(*args, **more)
+
+    monkeypatch.setattr(module, step, stepped)
 
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
