@@ -18,6 +18,7 @@ import pytest
 from grpo_cli.options.table import OPTIONS, Option
 from tests.support.command import adv, process, taken
 from tests.support.drawn import some
+from tests.support.jobs import rows_of, write
 from tests.support.samples import samples_in
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def test_every_format_comes_out_with_the_same_numbers(place: Path, suffix: str) 
     assert adv("compute", "rewards.parquet", "-q", "-o", f"out.{suffix}", cwd=place).status == 0
     assert adv("compute", f"out.{suffix}", "-q", "--replace", "-o", "again.jsonl", cwd=place).status == 0
     first = adv("compute", "rewards.jsonl", "-q", "-o", "-", cwd=place).rows
-    again = [json.loads(line) for line in (place / "again.jsonl").read_text().splitlines()]
+    again = rows_of(place / "again.jsonl")
     assert [row["advantage"] for row in again] == [row["advantage"] for row in first]
 
 
@@ -358,7 +359,7 @@ def test_what_texts_count_as_is_said_wherever_the_plan_is(tmp_path: Path) -> Non
 
 def test_a_text_of_the_map_that_no_row_has_is_a_warning(tmp_path: Path) -> None:
     rows = [{"prompt_id": k // 2, "result": text} for k, text in enumerate(["pass", "pass", "fail", "fail"])]
-    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    write(tmp_path / "a.jsonl", rows)
     words = ("--reward", "result", "--map", "pass=1,fail=0,pas=2")
     done = adv("select", "a.jsonl", *words, "--top", "1", "--json", "-o", "b.jsonl", cwd=tmp_path)
     assert "--map names 'pas', which no row has" in json.loads(done.out)["warnings"]

@@ -23,29 +23,11 @@ ROWS = [{"prompt_id": "a", "reward": float(reward), "text": "x"} for reward in (
 BEYOND = 10**9
 
 
-def written(name: str, place: Path) -> Path:
-    """Some rows in a file whose suffix tells the format."""
-    path, frame = place / name, pl.DataFrame(ROWS)
-    with path.open("wb") as handle:
-        match path.suffix:
-            case ".parquet":
-                frame.write_parquet(handle)
-            case ".arrow":
-                frame.write_ipc(handle)
-            case ".csv":
-                frame.write_csv(handle)
-            case ".json":
-                handle.write(json.dumps(ROWS).encode())
-            case _:
-                frame.write_ndjson(handle)
-    return path
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "csv", "parquet", "arrow"])
 def test_a_name_that_is_not_utf_8_is_a_name(suffix: str, tmp_path: Path) -> None:
     name = os.fsdecode(b"f\xe9\xff.") + suffix
-    written(name, tmp_path)
+    write(tmp_path / name, ROWS)
     for command in (
         ["compute", name, "-q"],
         ["compute", name, "--in-place", "-q", "--column", "other"],

@@ -18,6 +18,7 @@ import grpo_cli
 from grpo_cli.errors import UnknownName
 from grpo_cli.files.installation import install
 from tests.support.command import adv, process
+from tests.support.jobs import write
 from tests.support.samples import samples_in
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def test_the_command_that_shows_the_texts_opens_the_same_groups(place: Path) -> 
 
 def test_wide_characters_fit_beside_the_numbers_of_a_group(tmp_path: Path) -> None:
     rows = [{"prompt_id": "a", "reward": k, "completion": f"{k} " + "数学の問題" * 20} for k in range(3)]
-    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), "utf-8")
+    write(tmp_path / "in.jsonl", rows)
     shown = adv("inspect", "in.jsonl", "--show", "#1", cwd=tmp_path, COLUMNS="80").out.splitlines()
     of_rows = [line for line in shown if "数学" in line]
     assert len(of_rows) == 3 and all(70 < cell_len(line) <= 80 and "…" in line for line in of_rows)
@@ -170,7 +171,7 @@ def test_a_trend_as_markdown(place: Path) -> None:
 
 def test_a_trend_of_many_values_shows_some_and_says_so(place: Path) -> None:
     rows = [{"prompt_id": f"{step}", "step": step, "reward": k} for step in range(50) for k in range(2)]
-    (place / "long.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write(place / "long.jsonl", rows)
     done = adv("inspect", "long.jsonl", "--by", "step", cwd=place)
     assert "20 of 50 values; --format csv has all" in done.out
     assert len(adv("inspect", "long.jsonl", "--by", "step", "--format", "csv", cwd=place).out.splitlines()) == 51
@@ -447,7 +448,7 @@ def test_the_ends_of_the_rewards_have_shares_where_they_read_differently(
 def test_a_lower_bound_that_is_all_groups_is_no_bound(*, constant: bool, larger: str, tmp_path: Path) -> None:
     groups = [[0, 0.1, 0.1, 0.3]] * 3 + [[0.5] * 4 if constant else [0, 0.5, 0.5, 1]]
     rows = [{"prompt_id": k, "reward": reward} for k, group in enumerate(groups) for reward in group]
-    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write(tmp_path / "in.jsonl", rows)
     shown = adv("inspect", "in.jsonl", cwd=tmp_path, COLUMNS="100").out
     (line,) = re.findall(r"would vary (.+)", shown)
     assert line.split()[2:] == [larger] * 4  # sizes 8 to 64, of groups of 4 with graded rewards

@@ -17,7 +17,8 @@ from grpo_cli.options.table import command_line
 from grpo_cli.read.excerpts import Labels
 from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import strip
-from tests.unit.browse.files import REWARDS, model, rollouts, write
+from tests.support.jobs import write
+from tests.unit.browse.files import REWARDS, model, rollouts
 
 KEYS = list(REWARDS)
 

@@ -9,7 +9,8 @@ import pytest
 
 from grpo_cli.browse.model import Model
 from grpo_cli.runs.inspect import Job
-from tests.unit.browse.files import rollouts, write
+from tests.support.jobs import write
+from tests.unit.browse.files import rollouts
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
