@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import sys
@@ -27,7 +26,7 @@ from grpo_cli.runs.inspect import Job
 from tests.support import ray_runs
 from tests.support.command import adv
 from tests.support.hostile_server import Answer, Request, hostile, part
-from tests.support.jobs import meanwhile
+from tests.support.jobs import meanwhile, write
 from tests.support.s3_server import PAGE, Proxy, proxied, running
 from tests.support.weaving import inserting, woven
 
@@ -138,14 +137,7 @@ def test_the_text_of_a_parquet_object_never_travels(s3: Any, server: Proxy, tmp_
     "name", ["in.jsonl", "in.jsonl.gz", "in.jsonl.zst", "in.csv", "in.json", "in.parquet", "in.arrow"]
 )
 def test_an_object_gets_the_bytes_that_a_file_gets(s3: Any, tmp_path: Path, name: str) -> None:
-    frame, path = pl.DataFrame(ROWS), tmp_path / name
-    write: Any = {
-        ".csv": frame.write_csv, ".parquet": frame.write_parquet, ".arrow": frame.write_ipc,
-        ".json": lambda path: path.write_text(json.dumps(ROWS)), ".jsonl": lambda path: path.write_bytes(LINES),
-        ".gz": lambda path: path.write_bytes(gzip.compress(LINES)),
-        ".zst": lambda path: path.write_bytes(stores_zstd(LINES)),
-    }[path.suffix]  # fmt: skip
-    write(path)
+    path = write(tmp_path / name, ROWS)
     url = put(s3, name, path)
     more = ["-q", "--method", "rloo", "--facts"]
     assert adv("compute", name, "-o", f"local.{name}", *more, cwd=tmp_path).status == 0
@@ -154,12 +146,6 @@ def test_an_object_gets_the_bytes_that_a_file_gets(s3: Any, tmp_path: Path, name
         assert done.status == 0, done
     expected = (tmp_path / f"local.{name}").read_bytes()
     assert content(s3, f"out/{name}") == expected == (tmp_path / f"fetched.{name}").read_bytes()
-
-
-def stores_zstd(data: bytes) -> bytes:
-    import pyarrow as pa
-
-    return bytes(pa.Codec("zstd").compress(data, asbytes=True))
 
 
 def test_without_o_the_output_is_written_beside_the_object(s3: Any, tmp_path: Path) -> None:

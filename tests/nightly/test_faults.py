@@ -20,6 +20,7 @@ import polars as pl
 import pytest
 
 from tests.support.faults import HALVED, KINDS, Ended, Faults, serving
+from tests.support.jobs import write
 
 POSITIONS: Final = int(os.environ.get("FAULT_POSITIONS", "0")) or None
 TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
@@ -29,7 +30,7 @@ FRAME: Final = pl.DataFrame(ROWS)
 
 
 def jsonl(folder: Path, name: str = "in.jsonl") -> None:
-    (folder / name).write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    write(folder / name, ROWS)
 
 
 def packed(folder: Path) -> None:
@@ -53,9 +54,8 @@ def parquet_with_constant_groups(folder: Path) -> None:
 
 
 def others(folder: Path) -> None:
-    FRAME.write_csv(folder / "in.csv")
-    FRAME.write_ipc(folder / "in.arrow")
-    (folder / "in.json").write_text(json.dumps(ROWS))
+    for name in ("in.csv", "in.arrow", "in.json"):
+        write(folder / name, ROWS)
 
 
 def shards(folder: Path) -> None:
