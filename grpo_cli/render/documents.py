@@ -1,7 +1,7 @@
-"""What `--json` prints, as types: `docs/schemas/` is made of them, and renderers that ask for keys one by one read by them.
+"""The documents that `--json` prints, as types: `docs/schemas/` is generated from them, and mypy checks renderers with them.
 
 A part of a plan means the dictionary that `Plan.as_dict` makes of it. Numbers are finite; None means that there is no
-number. A key that is `NotRequired` is there only where it says something.
+number. A key that is `NotRequired` is present only if it says something.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PlanFields(TypedDict):
 
 
 class Moments(TypedDict):
-    """Of the finite values; all fields are null if there are none."""
+    """Statistics of the finite values; all are null if there are none."""
 
     mean: Number
     std: Number
@@ -92,7 +92,7 @@ class GroupSizes(TypedDict):
 
 
 class ZeroVariance(TypedDict):
-    """Groups with equal rewards; `share` is that of the groups with two rewards to compare."""
+    """Groups with equal rewards; `share` is among the groups with two rewards to compare."""
 
     groups: int
     rows: int
@@ -114,7 +114,7 @@ class Reading(TypedDict):
 
 
 class Counts(TypedDict):
-    """Rows and groups, of a run or of a part of its rows."""
+    """Rows and groups of a run or of one of its parts."""
 
     rows: int
     rollouts: int
@@ -130,7 +130,7 @@ class Counts(TypedDict):
 
 
 class Run(TypedDict):
-    """What there is of a run as a whole."""
+    """Facts of a whole run."""
 
     version: Literal[1]
     inputs: list[str]
@@ -138,7 +138,7 @@ class Run(TypedDict):
 
 
 class RunOfParts(Run):
-    """A run with --plan-by, whose `parts` are those of the values of a column."""
+    """A run with --plan-by; `parts` has an entry for each value of the column."""
 
     plan_by: str
 
@@ -162,7 +162,7 @@ class SkippedGroup(TypedDict):
 
 
 class Skipped(TypedDict):
-    """Such groups of one reason, the first of them by their keys."""
+    """The groups without an advantage for one reason, with the keys of the first."""
 
     reason: Literal["zero-variance", "singleton", "small-group", "unscorable"]
     groups: int
@@ -186,7 +186,7 @@ class Origin(TypedDict("PerhapsFrom", {"from": NotRequired[str]})):
 
 
 class OnTokens(TypedDict):
-    """Tokens of --per-token, by these columns."""
+    """The tokens of --per-token, and the columns they come from."""
 
     columns: dict[str, str]
     tokens: int
@@ -194,7 +194,7 @@ class OnTokens(TypedDict):
 
 
 class Computed(TypedDict):
-    """What was computed by a plan."""
+    """The result of a plan."""
 
     batches: int
     batch_key: str
@@ -211,7 +211,7 @@ class Computed(TypedDict):
 
 
 class Written(TypedDict):
-    """What `compute` wrote; `kept_outputs` and `seconds` are missing where a gate stopped it."""
+    """What `compute` wrote; `kept_outputs` and `seconds` are missing if a gate stopped it."""
 
     advantage_column: str
     more_columns: list[str]
@@ -221,11 +221,11 @@ class Written(TypedDict):
 
 
 class ComputeDocument(Run, Reading, Counts, Computed, Written):
-    """The summary of `compute`; `kept_outputs` and `seconds` are missing where a gate stopped it."""
+    """The summary of `compute`; `kept_outputs` and `seconds` are missing if a gate stopped it."""
 
 
 class ComputedPart(Reading, Counts, Computed):
-    """What was computed of the rows with a value of --plan-by."""
+    """The result for the rows with one value of --plan-by."""
 
     value: str
 
@@ -245,7 +245,7 @@ class ComputePartsDocument(RunOfParts, Written):
 
 
 class Components(TypedDict):
-    """How several reward columns go together within groups; `decides` goes with the advantage most closely."""
+    """Correlations of reward columns within groups; `decides` has the closest correlation with the advantage."""
 
     correlation: dict[str, dict[str, Number]]
     length: NotRequired[dict[str, Number]]
@@ -254,7 +254,7 @@ class Components(TypedDict):
 
 
 class Difficulty(TypedDict):
-    """How many groups are never solved, always solved, and how hard those between are."""
+    """How many groups are never or always solved, and the solve rates of the others."""
 
     worst: float
     best: float
@@ -292,7 +292,7 @@ class AtSize(TypedDict):
 
 
 class Lengths(TypedDict):
-    """How rewards go with lengths; `best` and `worst` are mean lengths."""
+    """How rewards correlate with lengths; `best` and `worst` are mean lengths."""
 
     column: str
     rows: int
@@ -314,7 +314,7 @@ class Duplicates(TypedDict):
 
 
 class GroupLine(Moments):
-    """A group; `number` is its place in the files, `length` is there where lengths are known."""
+    """A group; `number` is its position in the files, `length` is present if lengths are known."""
 
     key: str
     number: int
@@ -377,7 +377,7 @@ class ShownGroup(GroupLine):
 
 
 class Inspected(TypedDict):
-    """What rewards look like."""
+    """Statistics of rewards and groups."""
 
     reward: EndedDistribution
     advantage_column: str | None
@@ -399,20 +399,20 @@ class Inspected(TypedDict):
 
 
 class InspectDocument(Run, Reading, Counts, Inspected):
-    """What `inspect` shows; `show` is there with --show."""
+    """The result of `inspect`; `show` is present with --show."""
 
     show: NotRequired[ShownGroup]
 
 
 class InspectedPart(Reading, Counts, Inspected):
-    """What the rewards of the rows with a value of --plan-by look like."""
+    """The statistics of the rows with one value of --plan-by."""
 
     version: Literal[1]
     value: str
 
 
 class InspectPartsDocument(RunOfParts):
-    """What `inspect --plan-by` shows; `show` is there with --show."""
+    """The result of `inspect --plan-by`; `show` is present with --show."""
 
     rows: int
     rollouts: int
@@ -433,7 +433,7 @@ class Only(TypedDict):
 
 
 class NowAndBefore(TypedDict):
-    """A number of both runs."""
+    """A number for each run."""
 
     now: int
     before: int
@@ -502,7 +502,7 @@ class Prompt(TypedDict):
 
 
 class AgainstDocument(TypedDict):
-    """What `inspect --against` shows."""
+    """The result of `inspect --against`."""
 
     version: Literal[2]
     inputs: list[str]
@@ -584,7 +584,7 @@ class Flip(TypedDict):
 
 
 class Gradients(TypedDict):
-    """How many groups have a gradient under a reward and not under the other, and the first of them."""
+    """How many groups have a gradient under one reward only, and the keys of the first."""
 
     groups: int
     keys: list[str]
@@ -600,7 +600,7 @@ class GroupsOfTwo(TypedDict):
 
 
 class MovedAdvantages(TypedDict):
-    """What the other reward does to the advantages; `moved` is the sum of the differences."""
+    """How the other reward changes the advantages; `moved` is the sum of the differences."""
 
     rows: int
     sign_changes: int
@@ -628,14 +628,14 @@ class ChangesAt(SomeChanges):
 
 
 class ChangesBetween(SomeChanges):
-    """The same of lengths from `low` to `high`."""
+    """The same for lengths from `low` to `high`."""
 
     low: float
     high: float
 
 
 class ByLength(TypedDict):
-    """How changes go with the length."""
+    """How changes depend on the length."""
 
     column: str
     correlation: Number
@@ -643,14 +643,14 @@ class ByLength(TypedDict):
 
 
 class ByStep(TypedDict):
-    """How changes go with the step."""
+    """How changes depend on the step."""
 
     column: str
     lines: list[ChangesAt]
 
 
 class ByComponent(TypedDict):
-    """How changes go with a component; `differs` is the number of rows where it changed itself."""
+    """How changes depend on a component; `differs` is the number of rows where the component itself changed."""
 
     column: str
     differs: int | None
@@ -658,7 +658,7 @@ class ByComponent(TypedDict):
 
 
 class DependsOn(TypedDict):
-    """What changes go with."""
+    """What changes depend on."""
 
     length: ByLength | None
     by: ByStep | None
@@ -689,7 +689,7 @@ class Pairing(TypedDict):
 
 
 class RescoredDocument(Run):
-    """What `inspect --rescored` shows; nothing is paired where the other reward is a column of the same rows."""
+    """The result of `inspect --rescored`; `paired` is null if the other reward is a column of the same rows."""
 
     rescored: list[str]
     paired: Pairing | None
@@ -720,7 +720,7 @@ class Dropped(TypedDict):
 
 
 class Chosen(TypedDict):
-    """What a command wrote that chooses rows."""
+    """What a command that chooses rows has written."""
 
     where: str | None
     rows: int
@@ -732,7 +732,7 @@ class Chosen(TypedDict):
 
 
 class Kept(TypedDict):
-    """What is kept of the rows."""
+    """How many rows and groups are kept."""
 
     seed: int | None
     kept_rows: int
@@ -803,7 +803,7 @@ class Evidence(TypedDict):
 
 
 class Match(Ranked, Evidence):
-    """The best of them, and what it rests on.
+    """The best formula, and the evidence for it.
 
     `without_effect` are fields of its plan about rows and groups that the input has none of.
     """
@@ -812,7 +812,7 @@ class Match(Ranked, Evidence):
 
 
 class Disagreement(TypedDict):
-    """A group that differs from a formula (the nearest; below `claim` the claimed one), by the first of its rows that does.
+    """A group that differs from a formula (the nearest, or in `claim` the claimed one), with its first row that does.
 
     `expected` is what that formula computes.
     """
@@ -879,7 +879,7 @@ class AuditDocument(Audited):
 
 
 class AuditedPart(Audited):
-    """The same for the rows with a value of --plan-by."""
+    """The same for the rows with one value of --plan-by."""
 
     value: str
 
@@ -919,13 +919,13 @@ class Changes(TypedDict):
 
 
 class OfSize(Changes):
-    """The same in groups of a size."""
+    """The same for groups of one size."""
 
     size: int
 
 
 class OfSolveRate(Changes):
-    """The same in groups with such solve rates."""
+    """The same for groups with these solve rates."""
 
     solve_rate: str
 
@@ -998,7 +998,7 @@ class Need(TypedDict):
 
 
 class NeedInWords(Need):
-    """The same with what the column is."""
+    """The same with the meaning of the column."""
 
     meaning: str
 
