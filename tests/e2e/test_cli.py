@@ -122,7 +122,7 @@ def test_an_existing_output_is_kept_without_force(place: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("compute",), ("select", "--limit", "1"), ("export", "--to", "weights")])
-def test_a_wrong_reward_is_said_before_an_existing_output(words: tuple[str, ...], place: Path) -> None:
+def test_a_wrong_reward_column_is_reported_before_an_existing_output(words: tuple[str, ...], place: Path) -> None:
     (place / "out.jsonl").write_text("precious")
     done = adv(*words, "rewards.jsonl", "--reward", "rewrad", "-o", "out.jsonl", cwd=place)
     assert (done.status, (place / "out.jsonl").read_text()) == (1, "precious")
@@ -181,7 +181,7 @@ def catches(process: int, number: int) -> bool:
 def interrupted(
     number: int, *arguments: str, cwd: Path, when: Callable[[], bool] = lambda: True, sent: str = ""
 ) -> tuple[int, str]:
-    """The status of a command that got a signal it handles, as soon as `when` held and its input was read; what it said."""
+    """Signal a command once it handles the signal, `when` is true and its input is read; return its status and errors."""
     with subprocess.Popen(
         [sys.executable, "-m", "grpo_cli", "compute", *arguments],
         cwd=cwd, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -357,7 +357,7 @@ def test_what_texts_count_as_is_said_wherever_the_plan_is(tmp_path: Path) -> Non
     assert json.loads(done.out)["map"] == said == {"pass": 1.0, "fail": -0.5}
 
 
-def test_a_text_of_the_map_that_no_row_has_is_a_warning(tmp_path: Path) -> None:
+def test_a_text_of_the_map_that_occurs_in_no_row_is_a_warning(tmp_path: Path) -> None:
     rows = [{"prompt_id": k // 2, "result": text} for k, text in enumerate(["pass", "pass", "fail", "fail"])]
     write(tmp_path / "a.jsonl", rows)
     words = ("--reward", "result", "--map", "pass=1,fail=0,pas=2")

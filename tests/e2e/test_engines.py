@@ -1,4 +1,4 @@
-"""`--engine ray` without Ray: what is said before anything of it is needed."""
+"""`--engine ray` without Ray: what is refused, and tasks that run in this process."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_a_text_is_exported_once(tmp_path: Path) -> None:
 
 
 def test_the_mean_of_a_group_is_that_of_the_input(tmp_path: Path) -> None:
-    """Before duplicates and rows without a text are taken out of it: 0.3."""
+    """0.3, before duplicates and rows without a text are left out."""
     rows: list[Row] = [
         {"prompt_id": 1, "prompt": "p", "completion": c, "reward": r}
         for c, r in (("x", 0.0), ("x", 0.0), ("x", 0.0), (None, 0.0), ("b", 0.5), ("a", 0.6), ("c", 1.0))
@@ -124,7 +124,7 @@ def test_a_schema_knows_prompt_and_response_of_records_with_lists(name: str, tmp
     assert {row["prompt"] for row in found} <= {"a", "p"}
 
 
-def test_equal_rewards_are_said(rollouts: Path, tmp_path: Path) -> None:
+def test_ties_for_the_best_reward_are_reported(rollouts: Path, tmp_path: Path) -> None:
     done = adv("export", str(rollouts), "--to", "sft", "-o", str(tmp_path / "o.jsonl"), "--json")
     (dropped,) = json.loads(done.out)["dropped"]
     assert (
@@ -188,7 +188,7 @@ def test_more_pairs_than_memory_holds_are_refused_before_they_are_made(
     assert not (tmp_path / "o.jsonl").exists()
 
 
-def test_a_full_temporary_directory_is_told_by_its_name(
+def test_a_full_temporary_directory_is_named_in_the_error(
     rollouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(**_: object) -> BinaryIO:
@@ -212,7 +212,7 @@ def test_neighbours_are_each_reward_and_the_next_lower_one(rollouts: Path) -> No
     ]
 
 
-def test_at_most_so_many_pairs_of_a_group(rollouts: Path) -> None:
+def test_max_pairs_limits_the_pairs_of_each_group(rollouts: Path) -> None:
     widest = exported(rollouts, "--to", "pairs", "--pairs", "all", "--max-pairs", "1")
     assert [row["margin"] for row in widest] == [1, 1.75]
     drawn = [exported(rollouts, "--to", "pairs", "--pairs", "all", "--max-pairs", "2", "--seed", "3") for _ in range(2)]
@@ -279,7 +279,7 @@ def test_positive_weights_are_the_positive_advantages(rollouts: Path) -> None:
 def test_a_beta_that_is_very_small_leaves_no_group_without_weights(
     options: tuple[str, ...], beta: str, tmp_path: Path
 ) -> None:
-    """Of a group far below the others every exponential is 0."""
+    """Every exponential of a group far below the others is 0."""
     rows = [
         {"prompt_id": p, "prompt": p, "completion": f"{p}{k}", "reward": r}
         for p, rewards in {"low": (-5.0, -5.0), "high": (5.0, 4.0)}.items()
@@ -314,7 +314,7 @@ def test_a_prompt_without_a_finite_reward_has_no_rate(tmp_path: Path) -> None:
     assert [(row["n"], row["solve_rate"], row["best"], row["pass@1"]) for row in found] == [(0, None, None, None)] * 4
 
 
-def test_pass_at_k_is_the_share_of_draws_that_hold_a_solved_row(rollouts: Path) -> None:
+def test_pass_at_k_is_the_share_of_draws_with_a_solved_row(rollouts: Path) -> None:
     found = exported(rollouts, "--to", "prompts", "--pass-at", "1,2,3", "--solved-at", "0.5")
     for row, group in zip(found, groups_of(ROWS).values(), strict=True):
         solved = [one["reward"] >= 0.5 for one in group]
@@ -447,7 +447,7 @@ TOKENS: list[Row] = [
     ids=str,
 )
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_the_advantage_stands_on_every_token_of_the_response(
+def test_every_token_of_the_response_has_the_advantage(
     options: tuple[str, ...], *, zeros: bool, suffix: str, tmp_path: Path
 ) -> None:
     found = exported(write(tmp_path / f"in.{suffix}", TOKENS), "--to", "tokens", "--method", "dr-grpo", *options)
@@ -549,7 +549,7 @@ def calling(every: list[Any]) -> list[list[Row]]:
     ids=["one-type", "texts-and-objects", "empty", "inside"],
 )
 @pytest.mark.parametrize("kind", ["sft", "pairs"])
-def test_what_has_no_type_is_text_where_it_stands_and_not_its_whole_column(
+def test_only_the_field_without_a_type_becomes_text(
     arguments: list[Any], wanted: list[Any], kind: str, tmp_path: Path
 ) -> None:
     answers, typed = calling(arguments), calling(wanted)

@@ -59,7 +59,7 @@ def test_the_command_that_shows_the_texts_opens_the_same_groups(place: Path) -> 
     assert f"{words[-1]} " in done.out.partition("groups by mean")[2] and shown.out.startswith(
         f"group          {words[-1]} "
     )
-    # Which groups are left numbers them anew.
+    # Groups are numbered among those that are left.
     left = adv("inspect", "steps.jsonl", "-g", "prompt_id,step", "--where", "mean < 0.5", cwd=place, COLUMNS="120")
     assert left.out.count("browse steps.jsonl --group prompt_id,step --where 'mean < 0.5'\n") == 1
 
@@ -143,7 +143,7 @@ def test_json_shares_its_keys_with_compute(place: Path) -> None:
     assert not {"plan", "advantage", "skipped", "outputs"} & looked.keys()
 
 
-def test_an_advantage_that_is_there_already_is_named(place: Path) -> None:
+def test_an_existing_advantage_column_is_named(place: Path) -> None:
     adv("compute", "rewards.jsonl", "-o", "out.jsonl", cwd=place)
     assert json.loads(adv("inspect", "out.jsonl", "--json", cwd=place).out)["advantage_column"] == "advantage"
 
@@ -177,7 +177,7 @@ def test_a_trend_of_many_values_shows_some_and_says_so(place: Path) -> None:
     assert len(adv("inspect", "long.jsonl", "--by", "step", "--format", "csv", cwd=place).out.splitlines()) == 51
 
 
-def test_a_trend_by_a_column_with_the_name_of_a_fact_is_a_table_all_the_same(place: Path) -> None:
+def test_a_trend_by_a_column_named_like_a_fact_is_still_a_table(place: Path) -> None:
     (place / "named.jsonl").write_text("".join(f'{{"prompt_id": 1, "rows": {i}, "reward": {i}}}\n' for i in range(2)))
     lines = adv("inspect", "named.jsonl", "--by", "rows", "--format", "csv", cwd=place).out.splitlines()
     assert [line.split(",")[:3] for line in lines] == [["value", "groups", "rows"], ["0", "1", "1"], ["1", "0", "1"]]
@@ -240,7 +240,7 @@ def test_a_choice_is_shown_as_json_and_to_a_file(place: Path) -> None:
     assert (facts["kept_rows"], facts["dropped"][0]["reason"]) == (36, "std > 0 is false")
 
 
-def test_a_choice_can_stand_in_a_configuration(place: Path) -> None:
+def test_select_takes_its_columns_from_a_configuration(place: Path) -> None:
     (place / "grpo.toml").write_text('group = "prompt_id"\nreward = "reward"\n')
     assert adv("select", "rewards.jsonl", "--limit", "1", "--config", "grpo.toml", "--quiet", cwd=place).out == ""
     assert len((place / "rewards.selected.jsonl").read_text().splitlines()) == 8
@@ -272,7 +272,7 @@ def test_a_report_of_this_folder_has_its_name(place: Path) -> None:
     assert (done.status, done.out.split(":")[0]) == (0, "inner.report.html")
 
 
-def test_a_report_stands_beside_its_input(place: Path) -> None:
+def test_a_report_is_written_next_to_its_input(place: Path) -> None:
     pytest.importorskip("altair")
     done = adv("report", "rewards.jsonl", cwd=place)
     assert done.status == 0, done.err

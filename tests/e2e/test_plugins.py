@@ -284,7 +284,7 @@ LOW, HIGH, TOP = preset(0.25), preset(0.75), preset(1.0)
 
 
 def test_columns_that_a_method_names_are_kept_apart(site: Path, place: Path) -> None:
-    """Those of several plans that an audit computes, of which one may fail, and of several reward columns."""
+    """For the plans of an audit, one of which fails, and for several reward columns."""
     of_presets = {"low": "naming:LOW", "high": "naming:HIGH", "top": "naming:TOP"}
     install(
         site,

@@ -236,8 +236,8 @@ def test_two_keys_in_one_file_and_in_two_have_the_bits_of_their_groups(
 ) -> None:
     keys = keys_of(form)
     chosen = [data.draw(st.sampled_from(keys)) for _ in range(2)]
-    alike = [key for key in keys if key[0] == chosen[0][0]]  # of one type, and thus of one file
-    together = [chosen[0], data.draw(st.sampled_from(alike))]
+    of_one_file = [key for key in keys if key[0] == chosen[0][0]]  # they have one type
+    together = [chosen[0], data.draw(st.sampled_from(of_one_file))]
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         suffix = data.draw(st.sampled_from(["parquet", "arrow"]))

@@ -48,7 +48,7 @@ def test_the_command_gives_the_numbers_of_the_framework(run: Run, tmp_path: Path
     assert differences(run, computed_by_command(run, tmp_path)) == []
 
 
-def test_every_preset_stands_in_a_case_or_is_refused() -> None:
+def test_every_preset_is_in_a_case_or_is_refused() -> None:
     used = {
         value
         for one in commands()["case"].values()

@@ -216,7 +216,7 @@ def verifiers_traces(folder: Path) -> Written:
 def verifiers_episode(task: str, trace: str, score: float, *, ok: bool = True, episode: str = "e") -> dict[str, Any]:
     """An episode as `append_trace` of verifiers (a60a606ec, verifiers/v1/cli/output.py) writes it: one trace, no group.
 
-    Replay (verifiers/v1/cli/replay.py) gives it another id, keeps that of the trace, and sets its rewards anew.
+    Replay (verifiers/v1/cli/replay.py) gives it another id, keeps that of the trace, and sets new rewards.
     """
     kind = {"type": "GSM8KTask", "data": {"idx": 0, "prompt": task}, "key": task, "hash": task}
     rewards = {"correct": {"score": score, "weight": 1.0}}

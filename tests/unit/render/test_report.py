@@ -324,7 +324,7 @@ def test_a_picture_has_all_figures(found: Inspection, tmp_path: Path, suffix: st
             assert f">{one.title}<" in data.decode()
 
 
-def test_the_page_holds_everything_and_refers_to_nothing(found: Inspection) -> None:
+def test_the_page_contains_everything_and_loads_nothing(found: Inspection) -> None:
     text = page_of(found, METHODS)
     ours = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
     assert not re.search(r"""(src|href)\s*=|url\(|@import|https?://""", ours)

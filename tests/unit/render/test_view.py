@@ -193,7 +193,7 @@ def test_unscorable_rows_are_shown_with_their_fate() -> None:
     assert "2 rows without a finite reward: left out of their groups, advantage null" in text
 
 
-def test_rows_that_nobody_could_score_leave_a_summary_all_the_same() -> None:
+def test_there_is_a_summary_even_if_no_row_could_be_scored() -> None:
     text = summed({"rewards.missing": "exclude"}, frame(["a", "a"], [None, None]).cast({"reward": pl.Float64}))
     assert "no finite reward" in text
     assert "no finite advantage" in text
