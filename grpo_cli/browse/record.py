@@ -123,7 +123,7 @@ def _written(value: Any) -> str:
 
 
 def parts_of(value: Any, speaker: str) -> list[Part]:
-    """The parts of a value, which is a text, a message, or a list of these; `speaker` is whose it is if it does not say."""
+    """The parts of a text, a message, or a list of these; `speaker` is used where a part names none."""
     return list(_parts(value, speaker))
 
 
