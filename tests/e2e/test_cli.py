@@ -224,35 +224,6 @@ def test_a_wrong_value_of_any_option_is_one_line_and_no_file(option: Option, pla
     assert files(place) == before
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("empty.jsonl", b"", "no rows"),
-        ("cut.jsonl", ROWS.encode() + b'{"prompt_id": "a", "rew', "cut.jsonl:3"),
-        ("text.jsonl", b"hello\n", "text.jsonl:1"),
-        ("array.json", b'[{"prompt_id": 1, "reward": 1},', "array.json:1"),
-        ("bad.parquet", b"PAR1 but not really", "bad.parquet"),
-        ("short.parquet", b"PAR1", "short.parquet"),
-        ("parquet.jsonl", b"PAR1 of whatever length", "this is parquet, not text; name it .parquet"),
-        ("bad.arrow", b"ARROW1\0\0nonsense", "bad.arrow"),
-        ("ragged.csv", b"prompt_id,reward\na,1\nb\n", "ragged.csv"),
-        ("word.jsonl", b'{"prompt_id": 1, "reward": "good"}\n', "word.jsonl:1"),
-        ("nokey.jsonl", b'{"x": 1, "reward": 1}\n', "--group"),
-        ("nullkey.jsonl", ROWS.encode() + b'{"prompt_id": null, "reward": 1}\n', "nullkey.jsonl:3"),
-        ("null.jsonl", ROWS.encode() + b'{"prompt_id": "a", "reward": null}\n', "null.jsonl:3"),
-        ("notes.txt", b"hello", "unknown file format"),
-    ],
-)
-def test_a_broken_file_is_one_line_that_says_where(name: str, content: bytes, message: str, place: Path) -> None:
-    (place / name).write_bytes(content)
-    before = files(place)
-    done = adv("compute", name, cwd=place)
-    assert done.status in {1, 2}
-    assert message in done.err
-    assert len(done.err.strip().splitlines()) == 1
-    assert files(place) == before
-
-
 @pytest.mark.parametrize("name", ["rewards.jsonl", "rewards.parquet"])
 @pytest.mark.parametrize("keep", [0.3, 0.95, 0.999])
 def test_a_truncated_sample_never_gives_an_output(name: str, keep: float, place: Path) -> None:
