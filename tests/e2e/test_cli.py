@@ -224,17 +224,6 @@ def test_a_wrong_value_of_any_option_is_one_line_and_no_file(option: Option, pla
     assert files(place) == before
 
 
-@pytest.mark.parametrize("name", ["rewards.jsonl", "rewards.parquet"])
-@pytest.mark.parametrize("keep", [0.3, 0.95, 0.999])
-def test_a_truncated_sample_never_gives_an_output(name: str, keep: float, place: Path) -> None:
-    whole = (place / name).read_bytes()
-    (place / f"cut-{name}").write_bytes(whole[: int(len(whole) * keep)])
-    before = files(place)
-    done = adv("compute", f"cut-{name}", cwd=place)
-    assert done.status == 1, done
-    assert files(place) == before
-
-
 def test_debug_shows_the_traceback(place: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "grpo_cli", "compute", "none.jsonl", "--debug"],
