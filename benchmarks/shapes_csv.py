@@ -35,7 +35,7 @@ def texts(rows: int) -> Iterator[Cells]:
 
 
 def _writer(cells: Callable[[int], Iterator[Cells]]) -> Callable[[Path, int], None]:
-    """What writes a file of so many rows of cells, after the header."""
+    """A function that writes this many rows of cells, after the header."""
 
     def write(path: Path, rows: int) -> None:
         with path.open("w", newline="", encoding="utf-8") as handle:

@@ -26,7 +26,7 @@ _PROSE: Final = (
 
 
 def rows(count: int, size: int, *, metrics: bool = False) -> Iterator[dict[str, Any]]:
-    """Rollouts, eight a prompt, with a text of about so many bytes that needs escapes now and then."""
+    """Rollouts, eight a prompt, with a text of about this many bytes that needs escapes now and then."""
     rng, words = random.Random(SEED), _PROSE.split()
     for at in range(count):
         text = " ".join(rng.choices(words, k=size // 5))
@@ -42,7 +42,7 @@ def rows(count: int, size: int, *, metrics: bool = False) -> Iterator[dict[str, 
 
 
 def parts(rollouts: Iterator[dict[str, Any]], size: int) -> Iterator[pa.Table]:
-    """So many rows in a table each."""
+    """Tables of this many rows."""
     while part := list(islice(rollouts, size)):
         yield pa.Table.from_pylist(part)
 

@@ -42,7 +42,7 @@ class Shape:
     compact: bool = False
 
     def lines(self, rows: int) -> Iterator[str]:
-        """The text of so many rows."""
+        """The text of this many rows."""
         drawn = random.Random(7)
         separators = (",", ":") if self.compact else (", ", ": ")
         for number in range(rows):
@@ -50,7 +50,7 @@ class Shape:
             yield json.dumps(row, ensure_ascii=self.ascii_only, separators=separators) + self.newline
 
     def write(self, path: Path, rows: int) -> None:
-        """Write a file of so many rows."""
+        """Write a file of this many rows."""
         if self.suffix.endswith(".zst"):
             with pa.CompressedOutputStream(str(path), "zstd") as packed:
                 for line in self.lines(rows):
@@ -61,7 +61,7 @@ class Shape:
 
 
 def words(drawn: random.Random, count: int) -> str:
-    """So many words of prose."""
+    """Prose of this many words."""
     return " ".join(drawn.choices(_WORDS, k=count))
 
 

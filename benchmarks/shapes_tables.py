@@ -95,7 +95,7 @@ def pairs(rows: int) -> Iterator[pl.DataFrame]:
 
 
 def _writer(shape: Callable[[int], Iterator[pl.DataFrame]]) -> Callable[[Path, int], None]:
-    """What writes a file of so many rows."""
+    """A function that writes a file of this many rows."""
 
     def write(path: Path, rows: int) -> None:
         blocks = shape(rows)

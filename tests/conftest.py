@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Where this is set, each command that a test starts would compile the package anew, which is most of its time.
+# Where this is set, each command that a test starts would compile the package again, which is most of its time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # As in a process of the command, and for the same reason: thousands of tests are many objects to walk again and again.

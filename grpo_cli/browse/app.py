@@ -333,7 +333,7 @@ class Browser(App[list[str]]):
     # --- order and condition -----------------------------------------------------------------------------------
 
     def ask(self, prompt: str, value: str, then: Callable[[str], None]) -> None:
-        """A line to type in."""
+        """Ask for a line of text."""
         line = self.query_one("#line", Input)
         self.asked = then
         line.placeholder = prompt
@@ -343,7 +343,7 @@ class Browser(App[list[str]]):
         self.say(prompt)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """What was typed goes where it was asked for."""
+        """Give the typed line to its action."""
         self.query_one("#line", Input).display = False
         self.groups.focus()
         self.say("")

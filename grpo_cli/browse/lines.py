@@ -1,4 +1,4 @@
-"""The lines of the lists: a group or a rollout in so many cells, and the head above its columns."""
+"""The lines of the lists: a group or a rollout fitted to a width, and the head above its columns."""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -121,7 +123,7 @@ def _written(value: Any) -> str:
 
 
 def parts_of(value: Any, speaker: str) -> list[Part]:
-    """The parts of a value, which is a text, a message, or a list of these; `speaker` is whose it is if it does not say."""
+    """The parts of a text, a message, or a list of these; `speaker` is used where a part names none."""
     return list(_parts(value, speaker))
 
 
@@ -222,15 +224,8 @@ def _content(message: Mapping[str, Any], who: str) -> Iterator[Part]:
 
 def _joined(parts: Sequence[Part]) -> Iterator[Part]:
     """The parts, with texts of the same speaker after each other as one."""
-    speaker, texts = "", list[str]()
-    for part in parts:
-        if texts and part.speaker != speaker:
-            yield Part(speaker, "\n".join(texts))
-            texts = []
-        speaker = part.speaker
-        texts.append(part.text)
-    if texts:
-        yield Part(speaker, "\n".join(texts))
+    for speaker, same in groupby(parts, key=attrgetter("speaker")):
+        yield Part(speaker, "\n".join(part.text for part in same))
 
 
 def _call(call: Any, who: str) -> Part:

@@ -1,4 +1,4 @@
-"""Lists and pages that make only the lines on the screen, however many there are; and dialogs made of them."""
+"""Lists and pages that render only their visible lines, and dialogs made of them."""
 
 from __future__ import annotations
 

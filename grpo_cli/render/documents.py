@@ -1,7 +1,7 @@
-"""What `--json` prints, as types: `docs/schemas/` is made of them, and renderers that ask for keys one by one read by them.
+"""The documents that `--json` prints, as types: `docs/schemas/` is generated from them, and mypy checks renderers with them.
 
 A part of a plan means the dictionary that `Plan.as_dict` makes of it. Numbers are finite; None means that there is no
-number. A key that is `NotRequired` is there only where it says something.
+number. A key that is `NotRequired` is present only if it says something.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PlanFields(TypedDict):
 
 
 class Moments(TypedDict):
-    """Of the finite values; all fields are null if there are none."""
+    """Statistics of the finite values; all are null if there are none."""
 
     mean: Number
     std: Number
@@ -92,7 +92,7 @@ class GroupSizes(TypedDict):
 
 
 class ZeroVariance(TypedDict):
-    """Groups with equal rewards; `share` is that of the groups with two rewards to compare."""
+    """Groups with equal rewards; `share` is among the groups with two rewards to compare."""
 
     groups: int
     rows: int
@@ -114,7 +114,7 @@ class Reading(TypedDict):
 
 
 class Counts(TypedDict):
-    """Rows and groups, of a run or of a part of its rows."""
+    """Rows and groups of a run or of one of its parts."""
 
     rows: int
     rollouts: int
@@ -130,7 +130,7 @@ class Counts(TypedDict):
 
 
 class Run(TypedDict):
-    """What there is of a run as a whole."""
+    """Facts of a whole run."""
 
     version: Literal[1]
     inputs: list[str]
@@ -138,7 +138,7 @@ class Run(TypedDict):
 
 
 class RunOfParts(Run):
-    """A run with --plan-by, whose `parts` are those of the values of a column."""
+    """A run with --plan-by; `parts` has an entry for each value of the column."""
 
     plan_by: str
 
@@ -162,7 +162,7 @@ class SkippedGroup(TypedDict):
 
 
 class Skipped(TypedDict):
-    """Such groups of one reason, the first of them by their keys."""
+    """The groups without an advantage for one reason, with the keys of the first."""
 
     reason: Literal["zero-variance", "singleton", "small-group", "unscorable"]
     groups: int
@@ -177,20 +177,16 @@ class Overridden(TypedDict):
     plan: Any
 
 
-Origin = TypedDict(
-    "Origin",
-    {
-        "name": str,
-        "source": dict[str, str],
-        "from": NotRequired[str],
-        "overridden": dict[str, Overridden],
-    },
-)
-"""The preset of a plan, where a file or a package has it, and what flags changed of it."""
+class Origin(TypedDict("PerhapsFrom", {"from": NotRequired[str]})):
+    """The preset of a plan, where a file or a package has it, and what flags changed of it."""
+
+    name: str
+    source: dict[str, str]
+    overridden: dict[str, Overridden]
 
 
 class OnTokens(TypedDict):
-    """Tokens of --per-token, by these columns."""
+    """The tokens of --per-token, and the columns they come from."""
 
     columns: dict[str, str]
     tokens: int
@@ -198,7 +194,7 @@ class OnTokens(TypedDict):
 
 
 class Computed(TypedDict):
-    """What was computed by a plan."""
+    """The result of a plan."""
 
     batches: int
     batch_key: str
@@ -215,7 +211,7 @@ class Computed(TypedDict):
 
 
 class Written(TypedDict):
-    """What `compute` wrote; `kept_outputs` and `seconds` are missing where a gate stopped it."""
+    """What `compute` wrote; `kept_outputs` and `seconds` are missing if a gate stopped it."""
 
     advantage_column: str
     more_columns: list[str]
@@ -225,11 +221,11 @@ class Written(TypedDict):
 
 
 class ComputeDocument(Run, Reading, Counts, Computed, Written):
-    """The summary of `compute`; `kept_outputs` and `seconds` are missing where a gate stopped it."""
+    """The summary of `compute`; `kept_outputs` and `seconds` are missing if a gate stopped it."""
 
 
 class ComputedPart(Reading, Counts, Computed):
-    """What was computed of the rows with a value of --plan-by."""
+    """The result for the rows with one value of --plan-by."""
 
     value: str
 
@@ -249,7 +245,7 @@ class ComputePartsDocument(RunOfParts, Written):
 
 
 class Components(TypedDict):
-    """How several reward columns go together within groups; `decides` goes with the advantage most closely."""
+    """Correlations of reward columns within groups; `decides` has the closest correlation with the advantage."""
 
     correlation: dict[str, dict[str, Number]]
     length: NotRequired[dict[str, Number]]
@@ -258,7 +254,7 @@ class Components(TypedDict):
 
 
 class Difficulty(TypedDict):
-    """How many groups are never solved, always solved, and how hard those between are."""
+    """How many groups are never or always solved, and the solve rates of the others."""
 
     worst: float
     best: float
@@ -296,7 +292,7 @@ class AtSize(TypedDict):
 
 
 class Lengths(TypedDict):
-    """How rewards go with lengths; `best` and `worst` are mean lengths."""
+    """How rewards correlate with lengths; `best` and `worst` are mean lengths."""
 
     column: str
     rows: int
@@ -317,17 +313,13 @@ class Duplicates(TypedDict):
     all_the_same: int
 
 
-class GroupLine(TypedDict):
-    """A group; `number` is its place in the files, `length` is there where lengths are known."""
+class GroupLine(Moments):
+    """A group; `number` is its position in the files, `length` is present if lengths are known."""
 
     key: str
     number: int
     size: int
     scored: int
-    mean: Number
-    std: Number
-    min: Number
-    max: Number
     solve_rate: Number
     length: NotRequired[Number]
 
@@ -385,7 +377,7 @@ class ShownGroup(GroupLine):
 
 
 class Inspected(TypedDict):
-    """What rewards look like."""
+    """Statistics of rewards and groups."""
 
     reward: EndedDistribution
     advantage_column: str | None
@@ -407,20 +399,20 @@ class Inspected(TypedDict):
 
 
 class InspectDocument(Run, Reading, Counts, Inspected):
-    """What `inspect` shows; `show` is there with --show."""
+    """The result of `inspect`; `show` is present with --show."""
 
     show: NotRequired[ShownGroup]
 
 
 class InspectedPart(Reading, Counts, Inspected):
-    """What the rewards of the rows with a value of --plan-by look like."""
+    """The statistics of the rows with one value of --plan-by."""
 
     version: Literal[1]
     value: str
 
 
 class InspectPartsDocument(RunOfParts):
-    """What `inspect --plan-by` shows; `show` is there with --show."""
+    """The result of `inspect --plan-by`; `show` is present with --show."""
 
     rows: int
     rollouts: int
@@ -441,7 +433,7 @@ class Only(TypedDict):
 
 
 class NowAndBefore(TypedDict):
-    """A number of both runs."""
+    """A number for each run."""
 
     now: int
     before: int
@@ -477,17 +469,13 @@ class Chance(TypedDict):
     deals: int
 
 
-Change = TypedDict(
-    "Change",
-    {
-        "value": NotRequired[float],
-        "from": NotRequired[float],
-        "to": NotRequired[float],
-        "kind": Literal["better", "same", "worse"],
-        "count": int,
-    },
-)
-"""How many prompts or rows changed by this much: for a value, or for a bin if there are many values."""
+class Change(TypedDict("BinFrom", {"from": NotRequired[float]})):
+    """How many prompts or rows changed by this much: for a value, or for a bin if there are many values."""
+
+    value: NotRequired[float]
+    to: NotRequired[float]
+    kind: Literal["better", "same", "worse"]
+    count: int
 
 
 class Band(TypedDict):
@@ -514,7 +502,7 @@ class Prompt(TypedDict):
 
 
 class AgainstDocument(TypedDict):
-    """What `inspect --against` shows."""
+    """The result of `inspect --against`."""
 
     version: Literal[2]
     inputs: list[str]
@@ -554,11 +542,9 @@ class Sides(TypedDict):
     before: Number
 
 
-class Moved(TypedDict):
+class Moved(Sides):
     """The same with the relative change."""
 
-    now: Number
-    before: Number
     change: Number
 
 
@@ -598,7 +584,7 @@ class Flip(TypedDict):
 
 
 class Gradients(TypedDict):
-    """How many groups have a gradient under a reward and not under the other, and the first of them."""
+    """How many groups have a gradient under one reward only, and the keys of the first."""
 
     groups: int
     keys: list[str]
@@ -614,7 +600,7 @@ class GroupsOfTwo(TypedDict):
 
 
 class MovedAdvantages(TypedDict):
-    """What the other reward does to the advantages; `moved` is the sum of the differences."""
+    """How the other reward changes the advantages; `moved` is the sum of the differences."""
 
     rows: int
     sign_changes: int
@@ -642,14 +628,14 @@ class ChangesAt(SomeChanges):
 
 
 class ChangesBetween(SomeChanges):
-    """The same of lengths from `low` to `high`."""
+    """The same for lengths from `low` to `high`."""
 
     low: float
     high: float
 
 
 class ByLength(TypedDict):
-    """How changes go with the length."""
+    """How changes depend on the length."""
 
     column: str
     correlation: Number
@@ -657,14 +643,14 @@ class ByLength(TypedDict):
 
 
 class ByStep(TypedDict):
-    """How changes go with the step."""
+    """How changes depend on the step."""
 
     column: str
     lines: list[ChangesAt]
 
 
 class ByComponent(TypedDict):
-    """How changes go with a component; `differs` is the number of rows where it changed itself."""
+    """How changes depend on a component; `differs` is the number of rows where the component itself changed."""
 
     column: str
     differs: int | None
@@ -672,7 +658,7 @@ class ByComponent(TypedDict):
 
 
 class DependsOn(TypedDict):
-    """What changes go with."""
+    """What changes depend on."""
 
     length: ByLength | None
     by: ByStep | None
@@ -702,11 +688,9 @@ class Pairing(TypedDict):
     only: NowAndBefore
 
 
-class RescoredDocument(TypedDict):
-    """What `inspect --rescored` shows; nothing is paired where the other reward is a column of the same rows."""
+class RescoredDocument(Run):
+    """The result of `inspect --rescored`; `paired` is null if the other reward is a column of the same rows."""
 
-    version: Literal[1]
-    inputs: list[str]
     rescored: list[str]
     paired: Pairing | None
     rows: int
@@ -721,7 +705,6 @@ class RescoredDocument(TypedDict):
     largest: list[DisagreeingRow]
     verdict: str
     warnings: list[str]
-    config: NotRequired[str]
 
 
 # --- select and export -------------------------------------------------------------------------------------
@@ -737,7 +720,7 @@ class Dropped(TypedDict):
 
 
 class Chosen(TypedDict):
-    """What a command wrote that chooses rows."""
+    """What a command that chooses rows has written."""
 
     where: str | None
     rows: int
@@ -749,7 +732,7 @@ class Chosen(TypedDict):
 
 
 class Kept(TypedDict):
-    """What is kept of the rows."""
+    """How many rows and groups are kept."""
 
     seed: int | None
     kept_rows: int
@@ -820,7 +803,7 @@ class Evidence(TypedDict):
 
 
 class Match(Ranked, Evidence):
-    """The best of them, and what it rests on.
+    """The best formula, and the evidence for it.
 
     `without_effect` are fields of its plan about rows and groups that the input has none of.
     """
@@ -829,7 +812,7 @@ class Match(Ranked, Evidence):
 
 
 class Disagreement(TypedDict):
-    """A group that differs from a formula (the nearest; below `claim` the claimed one), by the first of its rows that does.
+    """A group that differs from a formula (the nearest, or in `claim` the claimed one), with its first row that does.
 
     `expected` is what that formula computes.
     """
@@ -896,7 +879,7 @@ class AuditDocument(Audited):
 
 
 class AuditedPart(Audited):
-    """The same for the rows with a value of --plan-by."""
+    """The same for the rows with one value of --plan-by."""
 
     value: str
 
@@ -936,13 +919,13 @@ class Changes(TypedDict):
 
 
 class OfSize(Changes):
-    """The same in groups of a size."""
+    """The same for groups of one size."""
 
     size: int
 
 
 class OfSolveRate(Changes):
-    """The same in groups with such solve rates."""
+    """The same for groups with these solve rates."""
 
     solve_rate: str
 
@@ -969,11 +952,9 @@ class Difference(Changes):
     by_solve_rate: list[OfSolveRate] | None
 
 
-class CompareDocument(TypedDict):
+class CompareDocument(Run):
     """The result of `compare`; columns and outputs with --write."""
 
-    version: Literal[1]
-    inputs: list[str]
     rows: int
     groups: int
     notes: list[str]
@@ -983,7 +964,6 @@ class CompareDocument(TypedDict):
     columns: NotRequired[dict[str, str]]
     outputs: NotRequired[list[str]]
     warnings: list[str]
-    config: NotRequired[str]
 
 
 # --- verify, add, and the listings -------------------------------------------------------------------------
@@ -998,23 +978,16 @@ class VerifyDocument(TypedDict):
     compared_by: Literal["bytes", "values"]
 
 
-AddDocument = TypedDict(
-    "AddDocument",
-    {
-        "version": Literal[1],
-        "inputs": list[str],
-        "from": str,
-        "schema": str | None,
-        "rows": int,
-        "columns": dict[str, str],
-        "replaced": list[str],
-        "outputs": list[str],
-        "warnings": list[str],
-        "seconds": float,
-        "config": NotRequired[str],
-    },
-)
-"""The summary of `add`."""
+class AddDocument(Run, TypedDict("From", {"from": str})):
+    """The summary of `add`."""
+
+    schema: str | None
+    rows: int
+    columns: dict[str, str]
+    replaced: list[str]
+    outputs: list[str]
+    warnings: list[str]
+    seconds: float
 
 
 class Need(TypedDict):
@@ -1024,11 +997,9 @@ class Need(TypedDict):
     flag: str
 
 
-class NeedInWords(TypedDict):
-    """The same with what the column is."""
+class NeedInWords(Need):
+    """The same with the meaning of the column."""
 
-    column: str
-    flag: str
     meaning: str
 
 
@@ -1092,28 +1063,23 @@ class Preset(TypedDict):
     plan: NotRequired[PlanFields]
 
 
-Schema = TypedDict(
-    "Schema",
-    {
-        "name": str,
-        "origin": str,
-        "title": str,
-        "tool": str,
-        "layout": str,
-        "written by": str,
-        "recognised": list[str],
-        "read as": str,
-        "batch": str,
-        "rollout": str,
-        "length": str,
-        "logged": str,
-        "no reward": list[str],
-        "passed over": list[str],
-        "note": str,
-        "source": str,
-    },
-)
-"""A schema; `origin` is `built in`, or the package that provides it."""
+class Schema(
+    TypedDict("Phrases", {"written by": str, "read as": str, "no reward": list[str], "passed over": list[str]})
+):
+    """A schema; `origin` is `built in`, or the package that provides it."""
+
+    name: str
+    origin: str
+    title: str
+    tool: str
+    layout: str
+    recognised: list[str]
+    batch: str
+    rollout: str
+    length: str
+    logged: str
+    note: str
+    source: str
 
 
 class Fit(TypedDict):

@@ -124,7 +124,7 @@ def _lines(columns: Sequence[tuple[str, list[str]]]) -> list[str]:
 
 
 def _trend(by: Mapping[str, Any], sheet: Sheet) -> None:
-    """One line for each value of a column, under the course of its most telling numbers."""
+    """One line for each value of a column, below sparklines of its main numbers."""
     name, lines = clean(by["column"]), by["lines"]
     keys = [key for key in lines[0] if key in {"value", "mean"} or any(line[key] not in {None, 0} for line in lines)]
     for key in SPARKED:
@@ -221,7 +221,7 @@ def _rewards(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _components(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """A line for each of several reward columns: how it goes with the others; of many the heads are numbers."""
+    """The correlations of several reward columns; if there are many, their heads are numbers."""
     coefficients = facts["components"]
     if coefficients is None:
         return
@@ -239,7 +239,7 @@ def _signed(correlation: float | None) -> str:
 
 
 def _distribution(reward: Mapping[str, Any]) -> list[str]:
-    """Mean, std, quartiles and histogram; and the shares of the two extremes where other values occur, too, if they read differently."""
+    """Mean, std, quartiles, histogram, and the shares of both extremes if these print differently and other values occur."""
     if not reward["count"]:
         return ["no finite reward"]
     shares = ""

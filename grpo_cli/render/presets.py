@@ -33,7 +33,7 @@ STOPS: Final = "stop the run (--missing changes that)"
 
 
 def named_like(word: str) -> list[str]:
-    """The presets whose names begin with this word; where none does, those that have it in their names or frameworks."""
+    """The presets whose names begin with this word, else those with it in their name or framework."""
     low = word.lower()
     every = known().items()
     begun = [name for name, _ in every if low and name.startswith(low)]

@@ -256,16 +256,20 @@ BARS: Final = 6  # up to this many values have a line each
 LONGEST: Final = 30
 
 
-def bars(histogram: Mapping[str, Any] | None) -> list[str]:
-    """The lines for a histogram of `facts.distribution`: a bar for each value where they are few, else one of blocks."""
+def bars(distribution: Mapping[str, Any]) -> list[str]:
+    """The lines for the histogram of a distribution: a bar for each value where they are few, else a block for each or for each bin.
+
+    The ends of the blocks are the least and the largest value: the edges of bins lie between values, as -0.01667.
+    """
+    histogram, scale = distribution["histogram"], largest(distribution)
     if histogram is None:
         return []
     counts, values = histogram["counts"], histogram.get("values")
     if values is not None and len(values) <= BARS:
-        return bar_lines([number(value) for value in values], counts)
-    ends = histogram["edges"] if values is None else values
+        return bar_lines([number(value, scale) for value in values], counts)
+    low, high = (number(distribution[name], scale) for name in ("min", "max"))
     note = "" if values is None else f"   one bar per value ({len(values)} values)"
-    return [f"{number(ends[0])} |{blocks(counts)}| {number(ends[-1])}{note}"]
+    return [f"{low} |{blocks(counts)}| {high}{note}"]
 
 
 def distribution_lines(distribution: Mapping[str, Any], shares: str = "") -> list[str]:
@@ -276,7 +280,7 @@ def distribution_lines(distribution: Mapping[str, Any], shares: str = "") -> lis
     return [
         f"mean {number(distribution['mean'], scale)}  std {number(distribution['std'], scale)}{shares}",
         "  ".join(f"{name} {number(value, scale)}" for name, value in named),
-        *bars(distribution["histogram"]),
+        *bars(distribution),
     ]
 
 

@@ -166,6 +166,16 @@ def sizes(counts: Mapping[int, int]) -> dict[str, Any]:
     }
 
 
+def at_ends(rewards: Any, extremes: RewardRange) -> tuple[Any, Any]:
+    """Which of these rewards are the worst and which are the best, up to rounding; none if these are equal or missing."""
+    worst, best = extremes
+    if worst is None or best is None or worst == best:
+        neither = np.zeros(len(rewards), np.bool_)
+        return neither, neither
+    near = NEARLY_CONSTANT * best - NEARLY_CONSTANT * worst
+    return rewards <= worst + near, rewards >= best - near
+
+
 SKIPPED: Final[Mapping[str, pl.Expr]] = {
     "zero-variance": pl.col("zero_variance"),
     "singleton": (pl.col("scored") == 1) & (pl.col("size") >= 1),
@@ -314,9 +324,10 @@ class Tally:
 
         Best and worst are 1 and 0 if all rewards lie in 0..1, else the extremes: of the rewards that enter the estimator.
         """
-        worst, best = worst_and_best(*self.extremes)
         groups, comparable = self.constants.total(), self.counts["comparable"]
-        all_best, all_worst = (self.constants[end] if best != worst else 0 for end in (best, worst))
+        rewards, times = np.array([*self.constants], np.float64), np.array([*self.constants.values()], np.int64)
+        ends = at_ends(rewards, worst_and_best(*self.extremes))
+        all_worst, all_best = (int(times[at_end].sum()) for at_end in ends)
         return {
             "groups": groups,
             "rows": self.counts["constant_rows"],

@@ -17,7 +17,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.stats.facts import even_bins, reward_range
+from grpo_cli.stats.facts import at_ends, even_bins, reward_range
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.trends import thinned
 from grpo_cli.values.key_text import labels_of
@@ -89,12 +89,9 @@ def advantages_by_method(inspection: Inspection, methods: Sequence[str] = METHOD
 def _group_outcomes(inspection: Inspection) -> np.ndarray[Any, np.dtype[np.int8]]:
     """The place in OUTCOMES of every group."""
     groups = inspection.groups
-    worst, best = reward_range(groups)
-    constant, highest = groups["constant"].to_numpy(), groups["max"].to_numpy()
-    outcome = np.where(constant, 3, 0)
-    if worst != best:
-        outcome = np.where(constant & (highest == best), 1, np.where(constant & (highest == worst), 2, outcome))
-    return np.where(groups["scored"].to_numpy() > 1, outcome, 4).astype(np.int8)
+    several, constant = (groups["scored"] > 1).to_numpy(), groups["constant"].to_numpy()
+    worst, best = at_ends(groups["max"].to_numpy(), reward_range(groups))
+    return np.select([~several, ~constant, best, worst], [4, 0, 1, 2], 3).astype(np.int8)
 
 
 def _row_outcomes(inspection: Inspection) -> np.ndarray[Any, np.dtype[np.int8]]:

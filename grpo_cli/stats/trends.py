@@ -11,7 +11,7 @@ import polars as pl
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.read.group_keys import encode
 from grpo_cli.stats.correlations import mean_by_code
-from grpo_cli.stats.facts import RewardRange, plain
+from grpo_cli.stats.facts import RewardRange, at_ends, plain
 from grpo_cli.values.cells import JSON_TEXT, canonical
 
 
@@ -31,17 +31,16 @@ def trend(
     mean = mean_by_code(codes, rows[".reward"], size)
     std = _std_by_code(codes, rows[".reward"], mean)
     lengths = mean_by_code(codes, rows["length"], size) if "length" in rows.columns else np.full(size, np.nan)
-    worst, best = extremes
     two = (groups["scored"] > 1).to_numpy()
-    constant, highest = groups["constant"].to_numpy(), groups["max"].to_numpy()
+    constant = groups["constant"].to_numpy()
+    worst, best = at_ends(groups["max"].to_numpy(), extremes)
     group_counts = np.bincount(value_of_group, minlength=size)
     comparable = np.bincount(value_of_group[two], minlength=size)
     std_sums = np.bincount(value_of_group[two], weights=groups["std"].to_numpy()[two], minlength=size)
-    varied = best != worst
     shares = {
         "zero_variance": np.bincount(value_of_group[constant], minlength=size),
-        "all_best": np.bincount(value_of_group[constant & (highest == best) & varied], minlength=size),
-        "all_worst": np.bincount(value_of_group[constant & (highest == worst) & varied], minlength=size),
+        "all_best": np.bincount(value_of_group[constant & best], minlength=size),
+        "all_worst": np.bincount(value_of_group[constant & worst], minlength=size),
     }
     return [
         {

@@ -1,6 +1,6 @@
-"""The type of a whole column of JSON values: worked out from all of them, or block by block from what each of them holds.
+"""The type of a whole column of JSON values: derived from all of them, or block by block from the contents of each.
 
-polars infers a struct from its first value and drops the fields that come later without a word, so the types are made here.
+polars infers a struct from its first value and silently drops fields that come later, so the types are made here.
 pyarrow builds the columns (a list of mixed numbers inside a struct is refused by polars 2.1), and is imported only here and
 where blocks are converted: nothing else of a text format needs it.
 """

@@ -70,7 +70,7 @@ def filled(data: Buffer, gaps: Sequence[Gap], texts: Sequence[Text], few: int = 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """An array by Arrow's own protocol alone: for one of pyarrow itself polars would load pyarrow.compute, which is slow."""
+    """An array with Arrow's protocol only: for one of pyarrow's own, polars would load pyarrow.compute, which is slow."""
 
     array: pa.Array
 

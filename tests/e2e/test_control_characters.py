@@ -1,16 +1,15 @@
-"""Data never speaks to the terminal: no command prints a control character out of a key, a column, a text or a name."""
+"""Data never speaks to the terminal: no command prints a control character from a key, a column, a text or a name."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Final
 
-import polars as pl
 import pytest
 
 from tests.support.command import adv
 from tests.support.drawn import paired
+from tests.support.jobs import write
 
 # Clear the screen, ring, C1's CSI, turn the direction of writing, end the line, return, half a surrogate pair's place.
 HOSTILE: Final = "k\x1b[2J\x07\x9b31m\u202e\u2066\nz\r\x00|"
@@ -71,23 +70,7 @@ def written(kind: str, folder: Path) -> str:
         {"prompt_id": f"{HOSTILE}{at // 2}", "reward": at % 3, COLUMN: HOSTILE, "text": HOSTILE, "logged": at % 2 - 0.5}
         for at in range(8)
     ]
-    path = folder / f"f{NAME}.{kind}"
-    match kind:
-        case "jsonl":
-            path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        case "csv":
-            pl.DataFrame(rows).write_csv(path)
-        case _:
-            path.write_bytes(_parquet(rows))
-    return path.name
-
-
-def _parquet(rows: list[dict[str, object]]) -> bytes:
-    import io
-
-    sink = io.BytesIO()
-    pl.DataFrame(rows).write_parquet(sink)
-    return sink.getvalue()
+    return write(folder / f"f{NAME}.{kind}", rows).name
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ GUARANTEES = TEXTS["docs/guarantees.md"]
 
 
 @pytest.mark.parametrize("named", sorted(set(re.findall(r"`(tests/[\w./]+\.py(?:::\w+)?)`", GUARANTEES))))
-def test_a_test_that_holds_a_promise_is_there(named: str) -> None:
+def test_a_test_that_guards_a_promise_exists(named: str) -> None:
     path, _, name = named.partition("::")
     assert f"def {name}" in (ROOT / path).read_text(encoding="utf-8")
 
@@ -74,7 +74,7 @@ def test_every_generated_table_is_on_a_page() -> None:
 def test_the_blocks_of_a_page_run_twice_in_a_row_in_a_folder(
     name: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second time those that have written something, which is all that they could meet again."""
+    """Only steps that wrote a file run a second time: the others have nothing to overwrite."""
     monkeypatch.chdir(place)
     monkeypatch.setattr(subprocess, "run", partial(in_process, subprocess.run))
     steps = [(kind, step) for kind, body in BLOCKS[name] for step in (commands_of(body) if kind == "sh" else [body])]
@@ -84,7 +84,7 @@ def test_the_blocks_of_a_page_run_twice_in_a_row_in_a_folder(
 
 
 def writes(kind: str, step: str, place: Path) -> bool:
-    """Take a step of a page: whether it wrote a file."""
+    """Run a step of a page; return whether it wrote a file."""
     before = files_of(place)
     if kind == "python":
         exec(compile(step, kind, "exec"), {"__name__": "block"})  # noqa: S102 - that it runs is the point
@@ -101,7 +101,7 @@ def files_of(place: Path) -> dict[Path, tuple[int, int]]:
 
 
 def in_process(start: Callable[..., Any], words: list[str], **options: Any) -> Any:
-    """What a page does with `subprocess.run`: the tool without a process, anything else as ever."""
+    """`subprocess.run` for a page: the tool runs in this process, anything else as usual."""
     if words[:3] != [sys.executable, "-m", "grpo_cli"]:
         return start(words, **options)
     assert options == {"check": True}
@@ -133,7 +133,7 @@ def test_the_configuration_of_the_documentation_is_read(place: Path) -> None:
     assert '"method": "gdpo"' in done.out
 
 
-def test_both_installing_commands_stand_in_the_readme_as_agreed() -> None:
+def test_both_installing_commands_are_in_the_readme_as_agreed() -> None:
     install = "python3 -m venv .venv && .venv/bin/pip install"
     main = ". && .venv/bin/grpo-adv compute sample_data/rewards.jsonl --method rloo --scale batch"
     assert f"```sh\n{install} {main} --force\n```" in README  # it runs a second time, too

@@ -1,8 +1,7 @@
-"""`--engine ray` without Ray: what is said before anything of it is needed."""
+"""`--engine ray` without Ray: what is refused, and tasks that run in this process."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 from grpo_cli.files.installation import install
 from tests.support import ray_runs
 from tests.support.command import adv, process
+from tests.support.jobs import write
 
 ROWS = '{"prompt_id": 1, "reward": 0}\n{"prompt_id": 1, "reward": 1}\n'
 
@@ -114,7 +114,7 @@ def test_both_engines_show_the_same(words: list[str], folder: Path, monkeypatch:
 def test_tokens_and_copies_are_written_as_by_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray_runs.without_ray(monkeypatch)
     rows = ({"prompt_id": at // 4, "reward": at % 3, "mask": [1] * (at % 5 + 1), "n": at} for at in range(40))
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write(tmp_path / "rows.jsonl", [*rows])
     for words in (("--per-token", "--mask", "mask"), ("--zero-variance", "drop", "--duplicate")):
         for to, engine in (("one.jsonl", ()), ("other.jsonl", ("--engine", "ray"))):
             done = adv("compute", "rows.jsonl", "-q", "--force", *words, "-o", to, *engine, cwd=tmp_path)

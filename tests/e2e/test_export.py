@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from tests.support.command import adv
 from tests.support.drawn import examples
+from tests.support.jobs import rows_of, write
 from tests.support.schema_files import WRITERS
 
 Row = dict[str, Any]
@@ -27,11 +28,6 @@ ROWS: list[Row] = [
     for p, rewards in {"a": (0.0, 1.0, 1.0, 0.5), "b": (0.0, 0.0), "c": (1.0,), "d": (0.25, -1.0, 0.75)}.items()
     for k, r in enumerate(rewards)
 ]  # fmt: skip
-
-
-def lines(path: Path, rows: Sequence[Row]) -> Path:
-    path.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), encoding="utf-8")
-    return path
 
 
 def exported(path: Path, *options: str) -> list[Row]:
@@ -53,7 +49,7 @@ def texts_of(row: Row) -> Row:
 
 @pytest.fixture
 def rollouts(tmp_path: Path) -> Path:
-    return lines(tmp_path / "rollouts.jsonl", ROWS)
+    return write(tmp_path / "rollouts.jsonl", ROWS)
 
 
 # --- sft ---------------------------------------------------------------------------------------------------
@@ -86,7 +82,7 @@ def test_a_text_is_exported_once(tmp_path: Path) -> None:
         {"step": s, "prompt": "p", "completion": c, "reward": r}
         for s, c, r in ((1, "x", 0.0), (1, "x", 1.0), (1, "y", 0.5), (2, "x", 1.0), (2, "z", 0.0))
     ]
-    path = lines(tmp_path / "steps.jsonl", rows)
+    path = write(tmp_path / "steps.jsonl", rows)
     options = ("--to", "sft", "--per-group", "2", "--group", "prompt,step")
     assert [(row["completion"], row["reward"]) for row in exported(path, *options)] == [
         ("x", 1.0),
@@ -98,12 +94,12 @@ def test_a_text_is_exported_once(tmp_path: Path) -> None:
 
 
 def test_the_mean_of_a_group_is_that_of_the_input(tmp_path: Path) -> None:
-    """Before duplicates and rows without a text are taken out of it: 0.3."""
+    """0.3, before duplicates and rows without a text are left out."""
     rows: list[Row] = [
         {"prompt_id": 1, "prompt": "p", "completion": c, "reward": r}
         for c, r in (("x", 0.0), ("x", 0.0), ("x", 0.0), (None, 0.0), ("b", 0.5), ("a", 0.6), ("c", 1.0))
     ]
-    found = exported(lines(tmp_path / "in.jsonl", rows), "--to", "sft", "--pick", "all-above")
+    found = exported(write(tmp_path / "in.jsonl", rows), "--to", "sft", "--pick", "all-above")
     assert [row["completion"] for row in found] == ["b", "a", "c"]
 
 
@@ -112,10 +108,10 @@ def test_rows_without_text_or_reward_are_left_out_and_counted(tmp_path: Path) ->
         {"prompt_id": 1, "prompt": "p", "completion": c, "reward": r}
         for c, r in ((None, 1.0), ("", 0.9), ("a", None), ("b", float("nan")), ("c", 0.1), ("d", 0.0))
     ]
-    path = lines(tmp_path / "odd.jsonl", rows)
+    path = write(tmp_path / "odd.jsonl", rows)
     done = adv("export", str(path), "--to", "sft", "-o", str(tmp_path / "o.jsonl"), "--json")
     facts = json.loads(done.out)
-    assert [json.loads(line)["completion"] for line in (tmp_path / "o.jsonl").read_text().splitlines()] == ["c"]
+    assert [row["completion"] for row in rows_of(tmp_path / "o.jsonl")] == ["c"]
     assert {one["reason"]: one["rows"] for one in facts["dropped"]} == {
         "no finite reward": 2, "no prompt or completion": 2, "not among the best 1 of its group": 1,
     }  # fmt: skip
@@ -128,7 +124,7 @@ def test_a_schema_knows_prompt_and_response_of_records_with_lists(name: str, tmp
     assert {row["prompt"] for row in found} <= {"a", "p"}
 
 
-def test_equal_rewards_are_said(rollouts: Path, tmp_path: Path) -> None:
+def test_ties_for_the_best_reward_are_reported(rollouts: Path, tmp_path: Path) -> None:
     done = adv("export", str(rollouts), "--to", "sft", "-o", str(tmp_path / "o.jsonl"), "--json")
     (dropped,) = json.loads(done.out)["dropped"]
     assert (
@@ -192,7 +188,7 @@ def test_more_pairs_than_memory_holds_are_refused_before_they_are_made(
     assert not (tmp_path / "o.jsonl").exists()
 
 
-def test_a_full_temporary_directory_is_told_by_its_name(
+def test_a_full_temporary_directory_is_named_in_the_error(
     rollouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(**_: object) -> BinaryIO:
@@ -216,7 +212,7 @@ def test_neighbours_are_each_reward_and_the_next_lower_one(rollouts: Path) -> No
     ]
 
 
-def test_at_most_so_many_pairs_of_a_group(rollouts: Path) -> None:
+def test_max_pairs_limits_the_pairs_of_each_group(rollouts: Path) -> None:
     widest = exported(rollouts, "--to", "pairs", "--pairs", "all", "--max-pairs", "1")
     assert [row["margin"] for row in widest] == [1, 1.75]
     drawn = [exported(rollouts, "--to", "pairs", "--pairs", "all", "--max-pairs", "2", "--seed", "3") for _ in range(2)]
@@ -229,7 +225,7 @@ def test_rows_of_a_pair_may_be_far_apart(tmp_path: Path) -> None:
         {"prompt_id": p, "prompt": f"p{p}", "completion": f"{p}-{k} " * 200, "reward": float(k)}
         for k in range(3) for p in range(500)
     ]  # fmt: skip
-    found = exported(lines(tmp_path / "far.jsonl", rows), "--to", "pairs")
+    found = exported(write(tmp_path / "far.jsonl", rows), "--to", "pairs")
     assert pairs_in(found) == [(f"{p}-2 " * 200, f"{p}-0 " * 200) for p in range(500)]
 
 
@@ -238,7 +234,7 @@ def test_a_pair_answers_one_prompt(tmp_path: Path) -> None:
         {"uid": 1, "prompt": p, "completion": c, "reward": r}
         for p, c, r in (("turn one", "a", 0.0), ("turn two", "b", 1.0), ("turn two", "c", 0.0))
     ]
-    done = adv("export", str(lines(tmp_path / "turns.jsonl", rows)), "--to", "pairs", "-g", "uid", "-o", "-")
+    done = adv("export", str(write(tmp_path / "turns.jsonl", rows)), "--to", "pairs", "-g", "uid", "-o", "-")
     assert pairs_in(done.rows) == [("b", "c")]
     assert "1 more prompts than groups" in done.err
 
@@ -283,14 +279,14 @@ def test_positive_weights_are_the_positive_advantages(rollouts: Path) -> None:
 def test_a_beta_that_is_very_small_leaves_no_group_without_weights(
     options: tuple[str, ...], beta: str, tmp_path: Path
 ) -> None:
-    """Of a group far below the others every exponential is 0."""
+    """Every exponential of a group far below the others is 0."""
     rows = [
         {"prompt_id": p, "prompt": p, "completion": f"{p}{k}", "reward": r}
         for p, rewards in {"low": (-5.0, -5.0), "high": (5.0, 4.0)}.items()
         for k, r in enumerate(rewards)
     ]
     plan = ("--method", "reinforce", "--beta", beta)
-    found = exported(lines(tmp_path / "in.jsonl", rows), "--to", "weights", *plan, *options)
+    found = exported(write(tmp_path / "in.jsonl", rows), "--to", "weights", *plan, *options)
     share = 0.5 if "softmax" in options else 1.0
     assert [(row["completion"], row["weight"]) for row in found[:2]] == [("low0", share), ("low1", share)]
     assert sum(row["weight"] for row in found[2:]) == 2 * share
@@ -313,12 +309,12 @@ def test_a_prompt_has_its_solve_rate_and_its_band(rollouts: Path) -> None:
 
 
 def test_a_prompt_without_a_finite_reward_has_no_rate(tmp_path: Path) -> None:
-    path = lines(tmp_path / "nan.jsonl", [{**row, "reward": math.nan} for row in ROWS])
+    path = write(tmp_path / "nan.jsonl", [{**row, "reward": math.nan} for row in ROWS])
     found = exported(path, "--to", "prompts", "--pass-at", "1")
     assert [(row["n"], row["solve_rate"], row["best"], row["pass@1"]) for row in found] == [(0, None, None, None)] * 4
 
 
-def test_pass_at_k_is_the_share_of_draws_that_hold_a_solved_row(rollouts: Path) -> None:
+def test_pass_at_k_is_the_share_of_draws_with_a_solved_row(rollouts: Path) -> None:
     found = exported(rollouts, "--to", "prompts", "--pass-at", "1,2,3", "--solved-at", "0.5")
     for row, group in zip(found, groups_of(ROWS).values(), strict=True):
         solved = [one["reward"] >= 0.5 for one in group]
@@ -338,7 +334,7 @@ def test_runs_of_the_same_prompts_are_pooled(tmp_path: Path) -> None:
         {"step": s, "prompt": p, "completion": "c", "reward": float(r)}
         for s, p, r in ((1, "x", 1), (1, "x", 0), (1, "y", 0), (2, "y", 1), (2, "x", 1), (2, "x", 1))
     ]
-    path = lines(tmp_path / "steps.jsonl", rows)
+    path = write(tmp_path / "steps.jsonl", rows)
     apart = exported(path, "--to", "prompts", "-g", "prompt,step")
     assert [(row["prompt"], row["n"]) for row in apart] == [("x", 2), ("y", 1), ("y", 1), ("x", 2)]
     pooled = exported(path, "--to", "prompts", "-g", "prompt,step", "--pool")
@@ -366,7 +362,7 @@ def test_a_condition_changes_no_number_that_is_exported(
     pool: tuple[str, ...], scale: float, more: tuple[str, ...], tmp_path: Path
 ) -> None:
     rows = [{**row, "reward": scale * (float(row["reward"]) + (4 if scale < 1 else 0))} for row in WIDE]
-    path = lines(tmp_path / "in.jsonl", rows)
+    path = write(tmp_path / "in.jsonl", rows)
     options = ("--to", "prompts", "-g", "prompt,step", *pool, *more)
     everything = exported(path, *options)
     conditions: dict[str, Callable[[Row], bool]] = {
@@ -388,7 +384,7 @@ def test_always_solved_is_judged_of_all_runs_together(tmp_path: Path) -> None:
     rows = [
         {"step": s, "prompt": p, "reward": float(p == "a" or s == 1)} for s in (1, 2) for p in "abc" for _ in range(2)
     ]
-    path = lines(tmp_path / "steps.jsonl", rows)
+    path = write(tmp_path / "steps.jsonl", rows)
     options = ("--to", "prompts", "-g", "prompt,step", "--pool", "--where", "solve_rate == 1")
     assert [(row["prompt"], row["n"]) for row in exported(path, *options)] == [("a", 4)]
     done = adv("export", str(path), *options[:-1], "step == 1", "-o", str(tmp_path / "o.jsonl"))
@@ -399,14 +395,14 @@ def test_always_solved_is_judged_of_all_runs_together(tmp_path: Path) -> None:
 def test_the_scale_of_a_solve_rate_is_that_of_the_input_and_is_printed(rollouts: Path, tmp_path: Path) -> None:
     wide = adv("export", str(rollouts), "--to", "prompts", "-o", str(tmp_path / "o.jsonl"))
     assert "solve rate     scaled from -1 (0) to 1 (1)" in wide.err + wide.out
-    path = lines(tmp_path / "in.jsonl", [{"prompt": "a", "reward": r} for r in (0.4, 0.9)])
+    path = write(tmp_path / "in.jsonl", [{"prompt": "a", "reward": r} for r in (0.4, 0.9)])
     (row,) = exported(path, "--to", "prompts")
     assert row["solve_rate"] == 0.65
     narrow = adv("export", str(path), "--to", "prompts", "-o", str(tmp_path / "p.jsonl"))
     assert "way from" not in narrow.err + narrow.out
     shares = adv("export", str(rollouts), "--to", "prompts", "--solved-at", "1", "-o", str(tmp_path / "q.jsonl"))
     assert "way from" not in shares.err + shares.out
-    equal = lines(tmp_path / "equal.jsonl", [{"prompt": "a", "reward": 7.0}] * 2)
+    equal = write(tmp_path / "equal.jsonl", [{"prompt": "a", "reward": 7.0}] * 2)
     done = adv("export", str(equal), "--to", "prompts", "-o", str(tmp_path / "r.jsonl"))
     assert "unknown: all rewards are equal" in done.out + done.err
 
@@ -419,11 +415,8 @@ def test_a_number_of_draws_that_is_given_twice_is_one_column(rollouts: Path) -> 
 @pytest.mark.parametrize("pool", [(), ("--pool",)], ids=["apart", "pooled"])
 def test_a_prompt_without_text_is_no_prompt(pool: tuple[str, ...], tmp_path: Path) -> None:
     rows = [{"prompt_id": p, "prompt": text, "reward": 1.0} for p, text in (("a", "x"), ("b", None), ("c", ""))]
-    path = lines(tmp_path / "in.jsonl", rows)
+    path = write(tmp_path / "in.jsonl", rows)
     assert [row["prompt"] for row in exported(path, "--to", "prompts", *pool)] == ["x"]
-    done = adv("export", str(path), "--to", "prompts", "--prompt", "promt", "-o", str(tmp_path / "o.jsonl"), *pool)
-    assert (done.status, done.err.count("\n")) == (1, 1)
-    assert "no row has a text in the column 'promt'; the columns are prompt_id, prompt, reward" in done.err
 
 
 # --- tokens ------------------------------------------------------------------------------------------------
@@ -451,12 +444,10 @@ TOKENS: list[Row] = [
     ids=str,
 )
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_the_advantage_stands_on_every_token_of_the_response(
+def test_every_token_of_the_response_has_the_advantage(
     options: tuple[str, ...], *, zeros: bool, suffix: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / f"in.{suffix}"
-    FORMATS[suffix](path, TOKENS)
-    found = exported(path, "--to", "tokens", "--method", "dr-grpo", *options)
+    found = exported(write(tmp_path / f"in.{suffix}", TOKENS), "--to", "tokens", "--method", "dr-grpo", *options)
     assert len(found) == len(TOKENS)
     for row, written in zip(TOKENS, found, strict=True):
         group = [one["reward"] for one in TOKENS if one["prompt_id"] == row["prompt_id"]]
@@ -469,7 +460,7 @@ def test_the_advantage_stands_on_every_token_of_the_response(
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_a_prompt_of_no_tokens_adds_no_zeros(suffix: str, tmp_path: Path) -> None:
     rows = [{**row, "prompt_ids": [] if at % 2 else [5], "m": at % 2} for at, row in enumerate(TOKENS)]
-    FORMATS[suffix](tmp_path / f"in.{suffix}", rows)
+    write(tmp_path / f"in.{suffix}", rows)
     for column in ("prompt_ids", "m"):
         options = ("--tokens", "completion_ids", "--prompt-tokens", column, "--method", "dr-grpo")
         found = exported(tmp_path / f"in.{suffix}", "--to", "tokens", *options)
@@ -492,11 +483,11 @@ def test_a_prompt_of_no_tokens_adds_no_zeros(suffix: str, tmp_path: Path) -> Non
     ids=str,
 )
 def test_a_response_of_no_tokens_is_no_record(options: tuple[str, ...], change: Row, tmp_path: Path) -> None:
-    path = lines(tmp_path / "in.jsonl", [TOKENS[0], {**TOKENS[1], **change}, *TOKENS[2:]])
+    path = write(tmp_path / "in.jsonl", [TOKENS[0], {**TOKENS[1], **change}, *TOKENS[2:]])
     done = adv("export", str(path), "--to", "tokens", *options, "-o", str(tmp_path / "o.jsonl"), "--json")
     assert done.status == 0, done.err
     assert [one["rows"] for one in json.loads(done.out)["dropped"]] == [1]
-    written = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    written = rows_of(tmp_path / "o.jsonl")
     assert len(written) == len(TOKENS) - 1 and all(row["advantages"] for row in written)
 
 
@@ -508,9 +499,7 @@ def test_a_response_of_no_tokens_is_no_record(options: tuple[str, ...], change: 
         ({"n": -1}, ("--length-column", "n"), "rows.jsonl:2: n is -1, expected a number of tokens"),
         ({"completion_ids": [[1]]}, ("--tokens", "completion_ids"), "rows.jsonl:2: completion_ids is not a flat list"),
         ({"n": float("nan")}, ("--length-column", "n"), "rows.jsonl:2: n is NaN, expected a number of tokens"),
-        ({"n": 10**12}, ("--length-column", "n"), "rows.jsonl:2: n is 1000000000000, more than the 16,777,216 tokens"),
         ({"n": 10**400}, ("--length-column", "n"), "more than the 16,777,216 tokens that a row may have"),
-        ({"loss_mask": "x"}, ("--mask", "loss_mask"), 'rows.jsonl:2: loss_mask is "x", expected a list of numbers'),
         ({"loss_mask": [None, [1]]}, ("--mask", "loss_mask"), "rows.jsonl:2: loss_mask is [null, [1]], expected a list"),
         ({}, (), "give --tokens COL, --mask COL or --length-column COL; it could be prompt_ids, completion_ids"),
         ({}, ("--mask", "loss_mask", "--length-column", "n"), "leave one of them out"),
@@ -519,7 +508,7 @@ def test_a_response_of_no_tokens_is_no_record(options: tuple[str, ...], change: 
 def test_lengths_that_do_not_fit_are_an_error(
     change: Row, options: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
-    path = lines(tmp_path / "rows.jsonl", [TOKENS[0], {**TOKENS[1], **change}, *TOKENS[2:]])
+    path = write(tmp_path / "rows.jsonl", [TOKENS[0], {**TOKENS[1], **change}, *TOKENS[2:]])
     done = adv("export", str(path), "--to", "tokens", "-o", str(tmp_path / "out.jsonl"), *options)
     assert done.status in {1, 2}
     assert message in done.err
@@ -528,7 +517,7 @@ def test_lengths_that_do_not_fit_are_an_error(
 
 def test_advantages_on_tokens_are_a_list_column(tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
-    path = lines(tmp_path / "rows.jsonl", TOKENS)
+    path = write(tmp_path / "rows.jsonl", TOKENS)
     assert adv("export", str(path), "--to", "tokens", "--tokens", "completion_ids", "-o", str(out)).status == 0
     assert pl.read_parquet_schema(out)["advantages"] == pl.List(pl.Float64)
     written = [str(one.type) for one in pq.read_schema(out)]  # by no name that only some readers know
@@ -555,12 +544,12 @@ def calling(every: list[Any]) -> list[list[Row]]:
     ids=["one-type", "texts-and-objects", "empty", "inside"],
 )
 @pytest.mark.parametrize("kind", ["sft", "pairs"])
-def test_what_has_no_type_is_text_where_it_stands_and_not_its_whole_column(
+def test_only_the_field_without_a_type_becomes_text(
     arguments: list[Any], wanted: list[Any], kind: str, tmp_path: Path
 ) -> None:
     answers, typed = calling(arguments), calling(wanted)
     rows = [{"prompt_id": 1, "prompt": "p", "completion": one, "reward": -at} for at, one in enumerate(answers)]
-    path, out = lines(tmp_path / "in.jsonl", rows), tmp_path / "out.parquet"
+    path, out = write(tmp_path / "in.jsonl", rows), tmp_path / "out.parquet"
     options = ("--per-group", "3") if kind == "sft" else ("--pairs", "adjacent")
     assert adv("export", str(path), "--to", kind, *options, "-o", str(out)).status == 0
     frame, as_lines = pl.read_parquet(out), exported(path, "--to", kind, *options)
@@ -586,13 +575,13 @@ def test_conversations_stay_as_they_are(tmp_path: Path) -> None:
 def test_pairs_of_conversations_share_the_turns_that_are_equal(tmp_path: Path) -> None:
     good, bad = (chat("q", "a", "again", last) for last in ("good", "bad"))
     rows = [{"task_id": 1, "messages": one, "reward": reward} for one, reward in ((good, 1.0), (bad, 0.0))]
-    (pair,) = exported(lines(tmp_path / "chat.jsonl", rows), "--to", "pairs")
+    (pair,) = exported(write(tmp_path / "chat.jsonl", rows), "--to", "pairs")
     assert (pair["prompt"], pair["chosen"], pair["rejected"]) == (chat("q", "a", "again"), good[3:], bad[3:])
 
 
 def test_the_prompt_of_a_conversation_ends_before_the_response(tmp_path: Path) -> None:
     rows = [{"task_id": 1, "messages": chat("q", "a", "b", "c"), "reward": 1.0}]
-    (row,) = exported(lines(tmp_path / "chat.jsonl", rows), "--to", "prompts")
+    (row,) = exported(write(tmp_path / "chat.jsonl", rows), "--to", "prompts")
     assert row["prompt"] == chat("q")
 
 
@@ -602,46 +591,22 @@ def test_a_text_beside_messages_becomes_a_turn(tmp_path: Path) -> None:
         {"prompt_id": 2, "prompt": "q", "completion": {"role": "assistant", "content": "a"}, "reward": 1.0},
         {"prompt_id": 3, "prompt": "q", "completion": "a", "reward": 1.0},
     ]
-    found = exported(lines(tmp_path / "mixed.jsonl", rows), "--to", "sft")
+    found = exported(write(tmp_path / "mixed.jsonl", rows), "--to", "sft")
     assert [row["prompt"] for row in found] == [chat("q"), chat("q"), "q"]
     assert [row["completion"] for row in found] == [[{"role": "assistant", "content": "a"}]] * 2 + ["a"]
 
 
 def test_messages_that_are_kept_as_text_become_messages(tmp_path: Path) -> None:
     rows = [{"prompt_id": 1, "prompt": json.dumps(chat("q"), indent=1), "completion": "[{not json", "reward": 1.0}]
-    (row,) = exported(lines(tmp_path / "text.jsonl", rows), "--to", "sft")
+    (row,) = exported(write(tmp_path / "text.jsonl", rows), "--to", "sft")
     assert row["prompt"] == chat("q")
     assert row["completion"] == [{"role": "assistant", "content": "[{not json"}]
-
-
-def test_what_is_no_conversation_is_an_error(tmp_path: Path) -> None:
-    path = lines(tmp_path / "text.jsonl", [{"task_id": 1, "messages": "just text", "reward": 1.0}])
-    done = adv("export", str(path), "--to", "sft", "-o", "-")
-    assert (done.status, done.out) == (1, "")
-    assert 'a conversation is not a list of messages: "just text"; name --prompt and --response' in done.err
 
 
 # --- formats -----------------------------------------------------------------------------------------------
 
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8).map(lambda text: f"t{text}")
 drawn = st.lists(st.tuples(st.integers(0, 3), texts, st.sampled_from([0.0, 0.25, 1.0])), min_size=2, max_size=12)
-
-
-def write_jsonl(path: Path, rows: Sequence[Row]) -> None:
-    lines(path, rows)
-
-
-def write_document(path: Path, rows: Sequence[Row]) -> None:
-    path.write_text(json.dumps(rows, indent=2), encoding="utf-8")
-
-
-FORMATS: dict[str, Callable[[Path, list[Row]], Any]] = {
-    "jsonl": write_jsonl,
-    "json": write_document,
-    "parquet": lambda path, rows: pl.DataFrame(rows).write_parquet(path, row_group_size=3),
-    "arrow": lambda path, rows: pl.DataFrame(rows).write_ipc(path),
-    "csv": lambda path, rows: pl.DataFrame(rows).write_csv(path),
-}
 
 
 @pytest.mark.parametrize("kind", ["sft", "pairs", "weights", "prompts"])
@@ -653,10 +618,8 @@ def test_every_format_gives_the_same_records(
     folder = tmp_path_factory.mktemp("formats")
     table = [{"prompt_id": f"p{p}", "prompt": f"prompt {p}", "completion": c, "reward": r} for p, c, r in rows]
     found = {}
-    for suffix, write in FORMATS.items():
-        path = folder / f"in.{suffix}"
-        write(path, table)
-        found[suffix] = exported(path, "--to", kind, "--group", "prompt_id")
+    for suffix in ("jsonl", "json", "parquet", "arrow", "csv"):
+        found[suffix] = exported(write(folder / f"in.{suffix}", table), "--to", kind, "--group", "prompt_id")
     assert all(records == found["jsonl"] for records in found.values())
     if kind == "pairs":
         best = {p: max(r for q, _, r in rows if q == p) for p, _, _ in rows}
@@ -699,7 +662,7 @@ def test_an_export_of_nothing_has_its_columns(rollouts: Path, tmp_path: Path) ->
 
 def test_several_files_become_one(tmp_path: Path) -> None:
     for name, part in (("a", ROWS[:4]), ("b", ROWS[4:])):
-        lines(tmp_path / f"{name}.jsonl", part)
+        write(tmp_path / f"{name}.jsonl", part)
     pl.DataFrame(ROWS[4:]).write_parquet(tmp_path / "c.parquet")
     whole = exported(tmp_path / "*.jsonl", "--to", "sft")
     done = adv("export", str(tmp_path / "a.jsonl"), str(tmp_path / "c.parquet"), "--to", "sft", "-o", "-")
@@ -713,17 +676,12 @@ def test_several_files_become_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--to", "sft", "--beta", "2"), "--beta does not apply to --to sft; it is for --to weights"),
         (("--to", "prompts", "--response", "x"), "--response does not apply to --to prompts"),
         (("--to", "weights", "--beta", "0"), "--beta cannot be 0"),
         (("--to", "weights", "--weight", "positive", "--beta", "1"), "--weight positive has no --beta"),
         (("--to", "pairs", "--max-pairs", "0"), "--max-pairs cannot be 0; it takes 1 or more"),
-        (("--to", "prompts", "--pass-at", "0"), "--pass-at takes integers from 1"),
         (("--to", "prompts", "--pass-at", "x"), "--pass-at"),
-        (("--to", "dpo"), "--to"),
-        ((), "--to is missing"),
         (("--to", "sft", "--messages", "m", "--prompt", "p"), "leave out --prompt and --response"),
-        (("--to", "sft", "--prompt", "nothing"), "no row has a text in the column 'nothing'; the columns are prompt_id"),
     ],
 )  # fmt: skip
 def test_what_means_nothing_is_refused(options: tuple[str, ...], message: str, rollouts: Path, tmp_path: Path) -> None:
@@ -737,13 +695,13 @@ def test_an_output_is_a_file_of_its_own(rollouts: Path, tmp_path: Path) -> None:
     assert "-o is missing" in adv("export", str(rollouts), "--to", "sft").err
     assert "is a directory" in adv("export", str(rollouts), "--to", "sft", "-o", str(tmp_path)).err
     assert "is an input" in adv("export", str(rollouts), "--to", "sft", "-o", str(rollouts), "--force").err
-    out = lines(tmp_path / "out.jsonl", [])
+    out = write(tmp_path / "out.jsonl", [])
     assert "exists" in adv("export", str(rollouts), "--to", "sft", "-o", str(out)).err
     assert adv("export", str(rollouts), "--to", "sft", "-o", str(out), "--force").status == 0
 
 
 def test_columns_that_are_not_known_are_asked_for(tmp_path: Path) -> None:
-    path = lines(tmp_path / "odd.jsonl", [{"prompt_id": 1, "ask": "p", "my_output": "c", "reward": 1.0}])
+    path = write(tmp_path / "odd.jsonl", [{"prompt_id": 1, "ask": "p", "my_output": "c", "reward": 1.0}])
     done = adv("export", str(path), "--to", "sft", "-o", "-")
     assert done.status == 1
     assert "no column looks like the prompt; give --prompt NAME and --response NAME" in done.err
@@ -755,8 +713,7 @@ def test_texts_inside_of_records_are_named_by_their_full_path_as_the_reward_is(s
     records: list[Row] = [
         {"case": f"c{k}", "attempts": [{"answer": f"a{j}", "score": float(j)} for j in range(3)]} for k in range(2)
     ]
-    path = tmp_path / f"x.{suffix}"
-    lines(path, records) if suffix == "jsonl" else pl.DataFrame(records).write_parquet(path)
+    path = write(tmp_path / f"x.{suffix}", records)
     made = exported(
         path, "--to", "sft", "--reward", "attempts[].score", "--prompt", "case", "--response", "attempts[].answer"
     )
@@ -771,7 +728,7 @@ def test_a_conversation_that_is_none_is_refused_with_its_row(kind: str, tmp_path
     rows: list[Row] = [
         {"prompt_id": at // 2, "messages": turns(at) if at != 5 else "oops", "reward": float(at % 2)} for at in range(8)
     ]
-    path = lines(tmp_path / "x.jsonl", rows)
+    path = write(tmp_path / "x.jsonl", rows)
     done = adv("export", str(path), "--group", "prompt_id", "--to", kind, "-o", str(tmp_path / "out.jsonl"))
     assert done.status == 1
     assert f"{path}:6: a conversation is not a list of messages" in done.err

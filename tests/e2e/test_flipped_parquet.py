@@ -28,7 +28,7 @@ for name in sys.argv[1:]:
 
 
 def python(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """What a process says that may end."""
+    """Run Python in a process that may crash."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, *words]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
@@ -41,7 +41,7 @@ def test_no_wrong_bit_ends_a_process(tmp_path: Path) -> None:
 
 
 def test_sizes_in_a_column_chunk_that_cannot_be_end_no_process(tmp_path: Path) -> None:
-    """Asked about such a chunk, pyarrow ends the process: a length of a list in the statistics of sizes is one less."""
+    """pyarrow crashes on such a chunk: a list in its size statistics is one item too short."""
     data = bytearray(flips.written(0))
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     assert pq.read_metadata(io.BytesIO(bytes(data))).num_columns == 5

@@ -23,29 +23,11 @@ ROWS = [{"prompt_id": "a", "reward": float(reward), "text": "x"} for reward in (
 BEYOND = 10**9
 
 
-def written(name: str, place: Path) -> Path:
-    """Some rows in a file whose suffix tells the format."""
-    path, frame = place / name, pl.DataFrame(ROWS)
-    with path.open("wb") as handle:
-        match path.suffix:
-            case ".parquet":
-                frame.write_parquet(handle)
-            case ".arrow":
-                frame.write_ipc(handle)
-            case ".csv":
-                frame.write_csv(handle)
-            case ".json":
-                handle.write(json.dumps(ROWS).encode())
-            case _:
-                frame.write_ndjson(handle)
-    return path
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "csv", "parquet", "arrow"])
 def test_a_name_that_is_not_utf_8_is_a_name(suffix: str, tmp_path: Path) -> None:
     name = os.fsdecode(b"f\xe9\xff.") + suffix
-    written(name, tmp_path)
+    write(tmp_path / name, ROWS)
     for command in (
         ["compute", name, "-q"],
         ["compute", name, "--in-place", "-q", "--column", "other"],
@@ -67,7 +49,7 @@ def test_half_a_surrogate_pair_is_drawn_as_its_escape(tmp_path: Path) -> None:
     assert "\\udfffx" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
-def test_a_column_of_a_type_that_polars_does_not_know_is_none_of_our_business(tmp_path: Path) -> None:
+def test_a_column_of_a_type_unknown_to_polars_is_copied(tmp_path: Path) -> None:
     query = "select 'a' as prompt_id, r::double as reward, interval 3 day as i from range(2) t(r)"
     relation = duckdb.sql(query)
     assert relation is not None
@@ -81,7 +63,7 @@ def test_a_column_of_a_type_that_polars_does_not_know_is_none_of_our_business(tm
 
 @pytest.mark.parametrize("name", ["b.csv", "b.tsv", "b.parquet", "b.arrow"])
 @pytest.mark.parametrize("rows", [2, 50_000])
-def test_a_disk_that_fails_while_a_file_is_converted_is_told_as_such(
+def test_a_disk_that_fails_while_a_file_is_converted_is_named_in_the_error(
     name: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(_: object, __: object) -> int:
@@ -145,7 +127,7 @@ def test_advantages_whose_squares_are_no_numbers_are_summed_up_in_silence(
     assert facts["std"] is None or facts["std"] > 1e49
 
 
-def test_a_longer_line_is_read_when_it_is_said(tmp_path: Path) -> None:
+def test_max_line_allows_longer_lines(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", [{**row, "text": "x" * 5000} for row in ROWS] * 2000)
     refused = adv("compute", "a.jsonl", "-o", "b.jsonl", "--max-line", "4000", "-q", cwd=tmp_path)
     assert refused.status == 1
@@ -202,7 +184,7 @@ def test_of_several_outputs_those_that_were_written_before_a_disk_failed_are_cou
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.jsonl"]
 
 
-def test_notes_of_resume_that_are_there_are_not_denied_when_the_first_output_fails(
+def test_existing_notes_of_resume_are_not_denied_when_the_first_output_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "a.jsonl", ROWS)

@@ -255,7 +255,7 @@ def test_a_comparison_takes_groups_and_rewards_from_a_file_and_its_plans_from_th
     assert {"mine_grpo", "mine_trl_grpo"} <= {*json.loads((place / "both.jsonl").read_text().splitlines()[0])}
 
 
-def test_a_file_for_other_commands_is_named_all_the_same(place: Path) -> None:
+def test_a_file_for_other_commands_is_still_named(place: Path) -> None:
     as_file(place, 'where = "std > 0"\n')
     for words in (["--json"], ["--quiet"]):
         said = adv("compute", "in.jsonl", "-o", "o.jsonl", "--force", *words, cwd=place).err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from grpo_cli.errors import DataError
 from grpo_cli.files import stores
 from tests.support.command import Done, adv
-from tests.support.hostile_server import DRIPS, Answer, Request, hostile
+from tests.support.hostile_server import DRIPS, Answer, Request, hostile, part
 
 LINES = "".join(f'{{"prompt_id": "p{at // 4}", "reward": {float(at % 3 == 0)}}}\n' for at in range(24)).encode()
 TREE = "/api/datasets/owner/runs/tree/main/data?recursive=true"
@@ -38,24 +37,10 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         cached.cache_clear()
 
 
-def part(request: Request, data: bytes = LINES, **headers: str) -> Answer:
-    """What an honest server says of a file."""
-    about = {
-        "ETag": '"one"',
-        "Accept-Ranges": "bytes",
-        **{name.replace("_", "-"): one for name, one in headers.items()},
-    }
-    asked = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("range", ""))
-    if asked is None:
-        return Answer(200, about, data)
-    start, end = int(asked[1]), min(int(asked[2]), len(data) - 1)
-    return Answer(206, {"Content-Range": f"bytes {start}-{end}/{len(data)}", **about}, data[start : end + 1])
-
-
 def hub(request: Request) -> Answer:
     if request.path == TREE:
         return Answer(body=json.dumps(LISTED).encode())
-    return part(request) if request.path == FILE else Answer(404)
+    return part(request, LINES) if request.path == FILE else Answer(404)
 
 
 def listing(answer: Answer) -> Callable[[Request], Answer]:
@@ -102,7 +87,7 @@ def test_a_listing_that_leads_elsewhere_is_not_followed(by: str, scheme: str, tm
 
 
 def test_a_file_that_lies_elsewhere_is_read_without_the_token(tmp_path: Path) -> None:
-    with hostile(part) as other:
+    with hostile(lambda request: part(request, LINES)) as other:
 
         def rule(request: Request) -> Answer:
             return Answer(302, {"Location": f"{other.address}/cdn"}) if request.path == FILE else hub(request)
@@ -161,7 +146,7 @@ def test_a_hub_that_refuses_leaves_no_connection_open(tmp_path: Path) -> None:
 
 
 def wrong(request: Request, how: str) -> Answer:
-    honest = part(request)
+    honest = part(request, LINES)
     if request.method == "HEAD":
         return honest
     if how == "range":
@@ -193,6 +178,8 @@ def test_wrong_bytes_are_never_computed(scheme: str, how: str, tmp_path: Path, m
         monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         stores._boto3.cache_clear()
+        if how == "drip":
+            monkeypatch.setattr(stores, "_CLIENT", {"timeout": timedelta(seconds=0.5)})  # it is asked twice
         name = {"http": f"{server.address}/a.jsonl", "hf": "hf://datasets/owner/runs/data/a.jsonl", "s3": "s3://bucket/a.jsonl"}  # fmt: skip
         done = asked(server.address, tmp_path, name[scheme])
     stores._boto3.cache_clear()

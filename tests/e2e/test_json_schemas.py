@@ -114,7 +114,7 @@ def errors(name: str, document: Any) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sample data, what was computed of them, and files that have what they have not."""
+    """The sample data, their results, and files with what they lack."""
     place = tmp_path_factory.mktemp("documents")
     samples_in(place)
     for name in ("jsonl", "parquet"):
@@ -165,7 +165,7 @@ def test_a_document_with_a_key_less_or_more_is_not_valid(documents: dict[str, An
             assert errors(schema_of(line), [wrong] if isinstance(document, list) else wrong), line
 
 
-def test_every_key_of_a_schema_stands_in_a_document(documents: dict[str, Any]) -> None:
+def test_every_key_of_a_schema_occurs_in_a_document(documents: dict[str, Any]) -> None:
     known, seen = set[tuple[str, str]](), set[tuple[str, str]]()
     for line, document in documents.items():
         schema = json.loads(PUBLISHED[schema_of(line)])

@@ -18,6 +18,7 @@ import grpo_cli
 from grpo_cli.errors import UnknownName
 from grpo_cli.files.installation import install
 from tests.support.command import adv, process
+from tests.support.jobs import write
 from tests.support.samples import samples_in
 
 if TYPE_CHECKING:
@@ -39,15 +40,6 @@ def place(tmp_path: Path) -> Path:
 # --- inspect -----------------------------------------------------------------------------------------------
 
 
-def test_the_summary_has_its_sections_in_order(place: Path) -> None:
-    done = adv("inspect", "rewards.jsonl", cwd=place)
-    labels = [line[:15].strip() for line in done.out.splitlines() if line[:1].strip() and line[14:15] == " "]
-    wanted = ["input", "rows", "groups", "rewards", "solve rate", "zero variance", "other sizes", "spread", "sample size",
-              "length", "duplicates", "verdict"]  # fmt: skip
-    assert [label for label in labels if label in wanted] == wanted
-    assert (done.status, done.err) == (0, "")
-
-
 def test_the_command_that_shows_the_texts_opens_the_same_groups(place: Path) -> None:
     shutil.copy(place / "steps.jsonl", place / "our steps.jsonl")
     options = ("-g", "prompt_id,step", "--reward", "reward", "--by", "step", "--sort", "mean", "--top", "1")
@@ -67,14 +59,14 @@ def test_the_command_that_shows_the_texts_opens_the_same_groups(place: Path) -> 
     assert f"{words[-1]} " in done.out.partition("groups by mean")[2] and shown.out.startswith(
         f"group          {words[-1]} "
     )
-    # Which groups are left numbers them anew.
+    # Groups are numbered among those that are left.
     left = adv("inspect", "steps.jsonl", "-g", "prompt_id,step", "--where", "mean < 0.5", cwd=place, COLUMNS="120")
     assert left.out.count("browse steps.jsonl --group prompt_id,step --where 'mean < 0.5'\n") == 1
 
 
 def test_wide_characters_fit_beside_the_numbers_of_a_group(tmp_path: Path) -> None:
     rows = [{"prompt_id": "a", "reward": k, "completion": f"{k} " + "数学の問題" * 20} for k in range(3)]
-    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), "utf-8")
+    write(tmp_path / "in.jsonl", rows)
     shown = adv("inspect", "in.jsonl", "--show", "#1", cwd=tmp_path, COLUMNS="80").out.splitlines()
     of_rows = [line for line in shown if "数学" in line]
     assert len(of_rows) == 3 and all(70 < cell_len(line) <= 80 and "…" in line for line in of_rows)
@@ -151,7 +143,7 @@ def test_json_shares_its_keys_with_compute(place: Path) -> None:
     assert not {"plan", "advantage", "skipped", "outputs"} & looked.keys()
 
 
-def test_an_advantage_that_is_there_already_is_named(place: Path) -> None:
+def test_an_existing_advantage_column_is_named(place: Path) -> None:
     adv("compute", "rewards.jsonl", "-o", "out.jsonl", cwd=place)
     assert json.loads(adv("inspect", "out.jsonl", "--json", cwd=place).out)["advantage_column"] == "advantage"
 
@@ -179,13 +171,13 @@ def test_a_trend_as_markdown(place: Path) -> None:
 
 def test_a_trend_of_many_values_shows_some_and_says_so(place: Path) -> None:
     rows = [{"prompt_id": f"{step}", "step": step, "reward": k} for step in range(50) for k in range(2)]
-    (place / "long.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write(place / "long.jsonl", rows)
     done = adv("inspect", "long.jsonl", "--by", "step", cwd=place)
     assert "20 of 50 values; --format csv has all" in done.out
     assert len(adv("inspect", "long.jsonl", "--by", "step", "--format", "csv", cwd=place).out.splitlines()) == 51
 
 
-def test_a_trend_by_a_column_with_the_name_of_a_fact_is_a_table_all_the_same(place: Path) -> None:
+def test_a_trend_by_a_column_named_like_a_fact_is_still_a_table(place: Path) -> None:
     (place / "named.jsonl").write_text("".join(f'{{"prompt_id": 1, "rows": {i}, "reward": {i}}}\n' for i in range(2)))
     lines = adv("inspect", "named.jsonl", "--by", "rows", "--format", "csv", cwd=place).out.splitlines()
     assert [line.split(",")[:3] for line in lines] == [["value", "groups", "rows"], ["0", "1", "1"], ["1", "0", "1"]]
@@ -248,7 +240,7 @@ def test_a_choice_is_shown_as_json_and_to_a_file(place: Path) -> None:
     assert (facts["kept_rows"], facts["dropped"][0]["reason"]) == (36, "std > 0 is false")
 
 
-def test_a_choice_can_stand_in_a_configuration(place: Path) -> None:
+def test_select_takes_its_columns_from_a_configuration(place: Path) -> None:
     (place / "grpo.toml").write_text('group = "prompt_id"\nreward = "reward"\n')
     assert adv("select", "rewards.jsonl", "--limit", "1", "--config", "grpo.toml", "--quiet", cwd=place).out == ""
     assert len((place / "rewards.selected.jsonl").read_text().splitlines()) == 8
@@ -280,7 +272,7 @@ def test_a_report_of_this_folder_has_its_name(place: Path) -> None:
     assert (done.status, done.out.split(":")[0]) == (0, "inner.report.html")
 
 
-def test_a_report_stands_beside_its_input(place: Path) -> None:
+def test_a_report_is_written_next_to_its_input(place: Path) -> None:
     pytest.importorskip("altair")
     done = adv("report", "rewards.jsonl", cwd=place)
     assert done.status == 0, done.err
@@ -456,7 +448,7 @@ def test_the_ends_of_the_rewards_have_shares_where_they_read_differently(
 def test_a_lower_bound_that_is_all_groups_is_no_bound(*, constant: bool, larger: str, tmp_path: Path) -> None:
     groups = [[0, 0.1, 0.1, 0.3]] * 3 + [[0.5] * 4 if constant else [0, 0.5, 0.5, 1]]
     rows = [{"prompt_id": k, "reward": reward} for k, group in enumerate(groups) for reward in group]
-    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write(tmp_path / "in.jsonl", rows)
     shown = adv("inspect", "in.jsonl", cwd=tmp_path, COLUMNS="100").out
     (line,) = re.findall(r"would vary (.+)", shown)
     assert line.split()[2:] == [larger] * 4  # sizes 8 to 64, of groups of 4 with graded rewards

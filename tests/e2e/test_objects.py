@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import http.server
 import json
 import os
 import sys
-import threading
-from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib import request
 
 import boto3
@@ -25,17 +21,18 @@ from grpo_cli.files import stores
 from grpo_cli.files.installation import install
 from grpo_cli.formats.registry import FORMATS
 from grpo_cli.read.texts import TextColumns
-from grpo_cli.runs import compute_files, export
+from grpo_cli.runs import export
 from grpo_cli.runs.inspect import Job
 from tests.support import ray_runs
 from tests.support.command import adv
-from tests.support.s3_server import PAGE, Proxy, WebServer, proxied, running
+from tests.support.hostile_server import Answer, Request, hostile, part
+from tests.support.jobs import meanwhile, write
+from tests.support.s3_server import PAGE, Proxy, proxied, running
 from tests.support.weaving import inserting, woven
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
-    from types import ModuleType
 
 ROWS: Final = [
     {"prompt_id": f"p{group}", "reward": float((group + row) % 3 == 0), "text": "x" * row}
@@ -140,14 +137,7 @@ def test_the_text_of_a_parquet_object_never_travels(s3: Any, server: Proxy, tmp_
     "name", ["in.jsonl", "in.jsonl.gz", "in.jsonl.zst", "in.csv", "in.json", "in.parquet", "in.arrow"]
 )
 def test_an_object_gets_the_bytes_that_a_file_gets(s3: Any, tmp_path: Path, name: str) -> None:
-    frame, path = pl.DataFrame(ROWS), tmp_path / name
-    write: Any = {
-        ".csv": frame.write_csv, ".parquet": frame.write_parquet, ".arrow": frame.write_ipc,
-        ".json": lambda path: path.write_text(json.dumps(ROWS)), ".jsonl": lambda path: path.write_bytes(LINES),
-        ".gz": lambda path: path.write_bytes(gzip.compress(LINES)),
-        ".zst": lambda path: path.write_bytes(stores_zstd(LINES)),
-    }[path.suffix]  # fmt: skip
-    write(path)
+    path = write(tmp_path / name, ROWS)
     url = put(s3, name, path)
     more = ["-q", "--method", "rloo", "--facts"]
     assert adv("compute", name, "-o", f"local.{name}", *more, cwd=tmp_path).status == 0
@@ -156,12 +146,6 @@ def test_an_object_gets_the_bytes_that_a_file_gets(s3: Any, tmp_path: Path, name
         assert done.status == 0, done
     expected = (tmp_path / f"local.{name}").read_bytes()
     assert content(s3, f"out/{name}") == expected == (tmp_path / f"fetched.{name}").read_bytes()
-
-
-def stores_zstd(data: bytes) -> bytes:
-    import pyarrow as pa
-
-    return bytes(pa.Codec("zstd").compress(data, asbytes=True))
 
 
 def test_without_o_the_output_is_written_beside_the_object(s3: Any, tmp_path: Path) -> None:
@@ -251,19 +235,6 @@ def test_an_object_that_is_made_meanwhile_is_not_replaced(
     done = adv("compute", url, "-o", "s3://bucket/out.jsonl", cwd=tmp_path)
     assert (done.status, content(s3, "out.jsonl")) == (2, b"theirs")
     assert "s3://bucket/out.jsonl exists" in done.err
-
-
-def meanwhile(
-    monkeypatch: pytest.MonkeyPatch, act: Any, module: ModuleType = compute_files, step: str = "score"
-) -> None:
-    """Do something between the two readings."""
-    before = module.__dict__[step]
-
-    def score(*args: Any, **more: Any) -> Any:
-        act()
-        return before(*args, **more)
-
-    monkeypatch.setattr(module, step, score)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
@@ -520,96 +491,46 @@ def test_what_only_a_file_can_be_is_refused(s3: Any, tmp_path: Path) -> None:
 # --- web servers ---------------------------------------------------------------------------------------------
 
 
-class Web(http.server.BaseHTTPRequestHandler):
-    """A web server that gives parts of files, and knows their ETags; `files` are its content."""
+def web(files: Mapping[str, bytes]) -> Callable[[Request], Answer]:
+    """The rule of a web server that gives parts of these files, and knows their ETags."""
 
-    protocol_version = "HTTP/1.1"
-    files: ClassVar[dict[str, bytes]] = {}
-    parts = True
-    seen: ClassVar[list[str]] = []
-    pages: ClassVar[dict[str, tuple[Any, str]]] = {}  # address of a listing -> entries and the address of the next page
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def _answer(self) -> None:
-        self.seen.append(f"{self.path} {self.headers.get('Authorization', '')}".strip())
-        if self.path in self.pages:
-            entries, following = self.pages[self.path]
-            link = {"Link": f'<{following}>; rel="next"'} if following else {}
-            self._send(200, json.dumps(entries).encode(), link)
-            return
-        data = self.files.get(self.path)
-        if data is None:
-            self._send(404, b"")
-            return
+    def rule(request: Request) -> Answer:
+        data = files.get(request.path)
         tag = f'"{hash(data)}"'
-        if self.headers.get("If-Match", tag) != tag:
-            self._send(412, b"")
-            return
-        part = self.headers.get("Range") if self.parts else None
-        if part is None:
-            self._send(200, data, {"ETag": tag})
-            return
-        start, end = (int(at) for at in part.removeprefix("bytes=").split("-"))
-        self._send(206, data[start : end + 1], {"ETag": tag, "Content-Range": f"bytes {start}-{end}/{len(data)}"})
+        if data is None or request.headers.get("if-match", tag) != tag:
+            return Answer(404 if data is None else 412)
+        return part(request, data, ETag=tag)
 
-    def _send(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in {"Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT", **(headers or {})}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(data)
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing on the terminal."""
-
-
-@contextmanager
-def web(files: dict[str, bytes], **more: Any) -> Iterator[tuple[str, type[Web]]]:
-    """The address of a web server on loopback, and its class."""
-    handler = type("Handler", (Web,), {"files": files, "seen": [], **more})
-    with WebServer(("127.0.0.1", 0), handler) as serving:
-        thread = threading.Thread(target=serving.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{serving.server_port}", handler
-        finally:
-            serving.shutdown()
-            thread.join()
+    return rule
 
 
 def test_a_file_on_a_web_server_is_read_by_parts(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_bytes(LINES)
     assert adv("compute", "in.jsonl", "-o", "local.jsonl", "-q", cwd=tmp_path).status == 0
-    with web({"/a%20b/in.jsonl": LINES, "/signed.jsonl?Signature=secret%2F1": LINES}) as (address, _):
-        for url in (f"{address}/a%20b/in.jsonl", f"{address}/signed.jsonl?Signature=secret%2F1"):
+    names = ("/a%20b/in.jsonl", "/signed.jsonl?Signature=secret%2F1")
+    with hostile(web(dict.fromkeys(names, LINES))) as server:
+        for url in (f"{server.address}{name}" for name in names):
             done = adv("compute", url, "-o", "out.jsonl", "--force", cwd=tmp_path)
             assert done.status == 0, done
             assert "secret" not in done.out + done.err
             assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()
-        done = adv("compute", f"{address}/a%20b/in.jsonl", cwd=tmp_path)
+        done = adv("compute", f"{server.address}{names[0]}", cwd=tmp_path)
         assert (done.status, "is read-only" in done.err) == (2, True)
-        assert "no such object" in adv("compute", f"{address}/other.jsonl", "-o", "x.jsonl", cwd=tmp_path).err
+        assert "no such object" in adv("compute", f"{server.address}/other.jsonl", "-o", "x.jsonl", cwd=tmp_path).err
 
 
 def test_a_web_server_that_gives_no_parts_is_refused(tmp_path: Path) -> None:
-    with web({"/in.jsonl": LINES}, parts=False) as (address, _):
-        done = adv("compute", f"{address}/in.jsonl", "-o", "out.jsonl", cwd=tmp_path)
+    with hostile(lambda _: Answer(headers={"ETag": '"one"'}, body=LINES)) as server:
+        done = adv("compute", f"{server.address}/in.jsonl", "-o", "out.jsonl", cwd=tmp_path)
     assert done.status == 1
     assert "does not support range requests; download it first" in done.err
 
 
 def test_a_file_on_a_web_server_that_changes_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"/in.jsonl": LINES}
-    with web(files) as (address, _):
+    with hostile(web(files)) as server:
         meanwhile(monkeypatch, lambda: files.update({"/in.jsonl": LINES.replace(b"1.0", b"0.0", 1)}))
-        done = adv("compute", f"{address}/in.jsonl", "-o", "out.jsonl", cwd=tmp_path)
+        done = adv("compute", f"{server.address}/in.jsonl", "-o", "out.jsonl", cwd=tmp_path)
     assert done.status == 1
     assert "the file changed while it was being read" in done.err
     assert not (tmp_path / "out.jsonl").exists()
@@ -636,24 +557,30 @@ def test_a_data_set_of_the_hub_is_listed_and_read_with_a_token(tmp_path: Path, m
     tree, resolve = "/api/datasets/owner/runs/tree", "/datasets/owner/runs/resolve"
     entry = {"type": "file", "size": len(LINES)}
     pages = {
-        f"{tree}/main/data?recursive=true": (
-            [{**entry, "path": "data/b_10.jsonl"}, {"type": "directory", "path": "data/sub"}],
-            "/next",
-        ),
-        "/next": ([{**entry, "path": "data/b_2.jsonl"}, {**entry, "path": "data/README.md"}], ""),
+        f"{tree}/main/data?recursive=true": [
+            {**entry, "path": "data/b_10.jsonl"},
+            {"type": "directory", "path": "data/sub"},
+        ],
+        "/next": [{**entry, "path": "data/b_2.jsonl"}, {**entry, "path": "data/README.md"}],
     }
     files = {f"{resolve}/main/data/{name}": LINES for name in ("b_2.jsonl", "b_10.jsonl")}
     files[f"{resolve}/v1.0/data/b_2.jsonl"] = LINES[: LINES.index(b"\n", 900) + 1]
+
+    def rule(request: Request) -> Answer:
+        if request.path not in pages:
+            return web(files)(request)
+        link = {} if request.path == "/next" else {"Link": f'<{hub.address}/next>; rel="next"'}
+        return Answer(headers=link, body=json.dumps(pages[request.path]).encode())
+
     monkeypatch.setenv("HF_TOKEN", "hf-secret")
-    with web(files, pages=pages) as (address, handler):
-        pages[f"{tree}/main/data?recursive=true"] = (pages[f"{tree}/main/data?recursive=true"][0], f"{address}/next")
-        monkeypatch.setenv("HF_ENDPOINT", address)
+    with hostile(rule) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
         done = adv("inspect", "hf://datasets/owner/runs/data", "--group-within", "file", "--json", cwd=tmp_path)
         assert done.status == 0, done
         facts = json.loads(done.out)
         assert facts["inputs"] == [f"hf://datasets/owner/runs/data/{name}" for name in ("b_2.jsonl", "b_10.jsonl")]
         assert facts["rows"] == 2 * len(ROWS)
-        assert all(one.endswith(" Bearer hf-secret") for one in handler.seen)
+        assert all(one.headers["authorization"] == "Bearer hf-secret" for one in hub.seen)
         done = adv("inspect", "hf://datasets/owner/runs@v1.0/data/b_2.jsonl", "--json", cwd=tmp_path)
         assert json.loads(done.out)["rows"] < len(ROWS)
         assert "not the name of a data set" in adv("inspect", "hf://models/x", cwd=tmp_path).err

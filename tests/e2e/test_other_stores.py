@@ -6,14 +6,13 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
 from grpo_cli.files import stores
-from grpo_cli.runs import compute_files
 from tests.support.command import adv
+from tests.support.jobs import meanwhile
 from tests.support.other_stores import Azure, Google, Store, serving
 
 ROWS = [{"prompt_id": f"p{at // 4}", "reward": float(at % 3 == 0), "text": "x" * at} for at in range(24)]
@@ -39,17 +38,6 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
         found.url = f"{request.param}://box"
         yield found
     stores._store.cache_clear()
-
-
-def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
-    """Do something between the two readings."""
-    before = compute_files.__dict__["score"]
-
-    def score(*args: Any, **more: Any) -> Any:
-        act()
-        return before(*args, **more)
-
-    monkeypatch.setattr(compute_files, "score", score)
 
 
 def test_a_prefix_and_a_glob_are_read_page_by_page(store: Store, tmp_path: Path) -> None:

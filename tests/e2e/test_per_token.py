@@ -16,6 +16,7 @@ import pytest
 from grpo_cli.values import token_lists
 from grpo_cli.write.token_lists import TokenColumns, token_facts
 from tests.support.command import adv
+from tests.support.jobs import rows_of, write
 
 Row = dict[str, Any]
 ROWS: list[Row] = [
@@ -26,12 +27,7 @@ ROWS: list[Row] = [
     for at in range(6)
 ]  # fmt: skip
 MASK = ("--per-token", "--mask", "loss_mask", "--method", "dr-grpo")
-FORMATS: dict[str, Callable[[Path, list[Row]], Any]] = {
-    "jsonl": lambda path, rows: path.write_text("".join(f"{json.dumps(row)}\n" for row in rows)),
-    "json": lambda path, rows: path.write_text(json.dumps(rows)),
-    "parquet": lambda path, rows: pl.DataFrame(rows).write_parquet(path, row_group_size=4),
-    "arrow": lambda path, rows: pl.DataFrame(rows).write_ipc(path),
-}
+FORMATS = ("jsonl", "json", "parquet", "arrow")
 
 
 def advantage(row: Row) -> float:
@@ -42,14 +38,9 @@ def on_mask(row: Row) -> list[float]:
     return [advantage(row) if one else 0.0 for one in row["loss_mask"]]
 
 
-def written(path: Path, rows: list[Row] = ROWS) -> Path:
-    FORMATS[path.suffix[1:]](path, rows)
-    return path
-
-
 def lists_of(path: Path) -> list[Any]:
     if path.suffix == ".jsonl":
-        return [json.loads(line)["advantage"] for line in path.read_text().splitlines()]
+        return [row["advantage"] for row in rows_of(path)]
     if path.suffix == ".json":
         return [row["advantage"] for row in json.loads(path.read_text())]
     frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_ipc(path)
@@ -78,7 +69,7 @@ def computed(path: Path, out: Path, *options: str) -> list[Any]:
 def test_the_list_is_woven_in_and_the_rest_of_the_file_stays(
     options: tuple[str, ...], *, zeros: bool, suffix: str, tmp_path: Path
 ) -> None:
-    path, out = written(tmp_path / f"in.{suffix}"), tmp_path / f"out.{suffix}"
+    path, out = write(tmp_path / f"in.{suffix}", ROWS), tmp_path / f"out.{suffix}"
     found = computed(path, out, "--per-token", "--method", "dr-grpo", *options)
     assert found == [[0.0] * (zeros * len(row["prompt_ids"])) + [advantage(row)] * row["n"] for row in ROWS]
     assert adv("verify", str(out), "--against", str(path)).status == 0
@@ -88,7 +79,7 @@ def test_the_list_is_woven_in_and_the_rest_of_the_file_stays(
 def test_lists_of_few_rows_are_in_memory_at_a_time(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, out = written(tmp_path / f"in.{suffix}"), tmp_path / f"out.{suffix}"
+    path, out = write(tmp_path / f"in.{suffix}", ROWS), tmp_path / f"out.{suffix}"
     computed(path, out, *MASK)
     whole = out.read_bytes()
     heights: list[int] = []
@@ -106,12 +97,12 @@ def test_lists_of_few_rows_are_in_memory_at_a_time(
         monkeypatch.setattr(f"grpo_cli.{module}.AT_ONCE", 4)
     computed(path, out, *MASK)
     assert out.read_bytes() == whole
-    assert max(heights) == {"arrow": 6, "parquet": 4}.get(suffix, 2)  # a record batch, a row group, or a few tokens
+    assert max(heights) == {"arrow": 6, "parquet": 3}.get(suffix, 2)  # a record batch, a row group, or a few tokens
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_in_place_and_again_with_replace(suffix: str, tmp_path: Path) -> None:
-    path = written(tmp_path / f"in.{suffix}")
+    path = write(tmp_path / f"in.{suffix}", ROWS)
     assert adv("compute", str(path), *MASK, "--in-place", "-q").status == 0
     assert lists_of(path) == list(map(on_mask, ROWS))
     again = adv("compute", str(path), *MASK, "--in-place", "-q")
@@ -139,7 +130,7 @@ def test_many_rows_whose_list_is_replaced_keep_every_other_byte(tmp_path: Path) 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_a_row_without_advantage_has_no_list_and_needs_no_tokens(suffix: str, tmp_path: Path) -> None:
     rows = [*ROWS, {**ROWS[0], "reward": None, "loss_mask": None}]
-    path = written(tmp_path / f"in.{suffix}", rows)
+    path = write(tmp_path / f"in.{suffix}", rows)
     found = computed(path, tmp_path / f"out.{suffix}", *MASK, "--missing", "exclude")
     assert found == [*map(on_mask, ROWS), None]
 
@@ -148,7 +139,7 @@ def test_dropped_rows_and_other_formats(tmp_path: Path) -> None:
     rows = [{**row, "reward": row["reward"] if row["prompt_id"] != 1 else 1.0} for row in ROWS]
     kept = [row for row in ROWS if row["prompt_id"] != 1]
     for suffix in ("jsonl", "parquet"):
-        path = written(tmp_path / f"in.{suffix}", rows)
+        path = write(tmp_path / f"in.{suffix}", rows)
         for to in ("jsonl", "parquet"):
             found = computed(path, tmp_path / f"out.{to}", *MASK, "--zero-variance", "drop")
             assert found == list(map(on_mask, kept))
@@ -178,7 +169,7 @@ def test_a_stream_gets_its_lists_group_by_group() -> None:
 
 
 def test_the_summary_and_the_parquet_file_say_what_the_tokens_are(tmp_path: Path) -> None:
-    path, out = written(tmp_path / "in.parquet"), tmp_path / "out.parquet"
+    path, out = write(tmp_path / "in.parquet", ROWS), tmp_path / "out.parquet"
     facts = json.loads(adv("compute", str(path), *MASK, "-o", str(out), "--json").out)
     assert facts["per_token"] == {"columns": {"mask": "loss_mask"}, "tokens": 36, "response_tokens": 15}
     noted = json.loads(pq.read_metadata(out).metadata[b"grpo_adv"])
@@ -200,10 +191,10 @@ def test_the_summary_and_the_parquet_file_say_what_the_tokens_are(tmp_path: Path
         ({}, ("--mask", "loss_mask", "--column", "loss_mask", "--replace"), "'loss_mask' is read by this run"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_an_error_before_anything_is_written(
+def test_what_does_not_fit_is_an_error_before_anything_is_write(
     change: Row, options: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
-    path = written(tmp_path / "rows.jsonl", [ROWS[0], {**ROWS[1], **change}, *ROWS[2:]])
+    path = write(tmp_path / "rows.jsonl", [ROWS[0], {**ROWS[1], **change}, *ROWS[2:]])
     done = adv("compute", str(path), "--per-token", "-o", str(tmp_path / "out.jsonl"), *options)
     assert done.status in {1, 2}
     assert message in done.err
@@ -211,7 +202,7 @@ def test_what_does_not_fit_is_an_error_before_anything_is_written(
 
 
 def test_tokens_without_per_token_and_csv_are_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl")
+    path = write(tmp_path / "rows.jsonl", ROWS)
     alone = adv("compute", str(path), "--mask", "loss_mask", "-o", str(tmp_path / "out.jsonl"))
     assert (alone.status, "add --per-token" in alone.err) == (2, True)
     csv = adv("compute", str(path), *MASK, "-o", str(tmp_path / "out.csv"))
@@ -223,8 +214,7 @@ def test_a_prompt_with_as_many_tokens_as_rollouts_is_a_prompt(tmp_path: Path) ->
         {"id": "a", "prompt_ids": [7, 9], "responses": [[1, 2], [3]], "rewards": [1, 0]},
         {"id": "b", "prompt_ids": [7, 9, 5], "responses": [[1, 2], [3]], "rewards": [0, 1]},
     ]
-    path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path = write(tmp_path / "in.jsonl", lines)
     options = ("--group", "id", "--reward", "rewards", "--scale", "none", "--group-within", "input")
     per_token = ("--per-token", "--tokens", "responses", "--prompt-tokens", "prompt_ids")
     lists = computed(path, tmp_path / "out.jsonl", *options, *per_token)
@@ -232,7 +222,7 @@ def test_a_prompt_with_as_many_tokens_as_rollouts_is_a_prompt(tmp_path: Path) ->
 
 
 def test_a_length_that_the_plan_reads_says_nothing_of_the_tokens_beside_a_mask(tmp_path: Path) -> None:
-    path, out = written(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    path, out = write(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl"
     alone = adv("compute", str(path), "--method", "opo", "--length-column", "n", "-o", "-")
     lists = computed(path, out, *MASK[:3], "--method", "opo", "--length-column", "n")
     masked = zip(alone.rows, ROWS, strict=True)

@@ -21,6 +21,7 @@ from grpo_cli.plugins import PluginWarning
 from grpo_cli.schemas.table import schemas
 from tests.support.command import Done, adv, process
 from tests.support.drawn import is_nightly
+from tests.support.jobs import write
 from tests.support.json_schemas import schemas as json_schemas
 
 TEMPLATE = Path(__file__).resolve().parent.parent.parent / "examples" / "plugin"
@@ -79,7 +80,7 @@ def template(site: Path) -> Path:
 def many(place: Path) -> None:
     """Rows that tell most formulas apart."""
     rows = [{"prompt_id": k // 5, "reward": k * k % 17 / 4} for k in range(60)]
-    (place / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write(place / "in.jsonl", rows)
 
 
 def values(done: Done) -> list[float]:
@@ -283,7 +284,7 @@ LOW, HIGH, TOP = preset(0.25), preset(0.75), preset(1.0)
 
 
 def test_columns_that_a_method_names_are_kept_apart(site: Path, place: Path) -> None:
-    """Those of several plans that an audit computes, of which one may fail, and of several reward columns."""
+    """For the plans of an audit, one of which fails, and for several reward columns."""
     of_presets = {"low": "naming:LOW", "high": "naming:HIGH", "top": "naming:TOP"}
     install(
         site,
@@ -296,7 +297,7 @@ def test_columns_that_a_method_names_are_kept_apart(site: Path, place: Path) -> 
         assert adv("compute", "in.jsonl", "--preset", preset, "-o", "out.jsonl", "-q", "--force", cwd=place).status == 0
         assert f"matches {preset}" in adv("audit", "out.jsonl", cwd=place).out
     rows = [{"id": 0, "x": x, "y": y} for x, y in ((0.0, 1.0), (1.0, 3.0), (4.0, 2.0))]
-    (place / "two.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write(place / "two.jsonl", rows)
     words = ["two.jsonl", "-m", "point", "--group", "id", "--reward", "x", "--reward", "y", "--combine", "normalize"]
     assert values(adv("compute", *words, "-o", "-", cwd=place)) == [-3.0, 0.0, 2.0]
 

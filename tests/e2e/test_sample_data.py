@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections import defaultdict
@@ -13,6 +12,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+
+from tests.support.jobs import rows_of
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_data"
 SPEC = spec_from_file_location("sample_data_make", SAMPLES / "make.py")
@@ -25,10 +26,6 @@ SPEC.loader.exec_module(make)
 Row = dict[str, Any]
 
 
-def _lines(name: str) -> list[Row]:
-    return [json.loads(line) for line in (SAMPLES / name).read_text(encoding="utf-8").splitlines()]
-
-
 def _groups(rows: list[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
     groups = defaultdict(list)
     for row in rows:
@@ -39,7 +36,8 @@ def _groups(rows: list[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
 @pytest.fixture
 def rewards() -> dict[str, list[float]]:
     return {
-        key: [row["reward"] for row in rows] for (key,), rows in _groups(_lines("rewards.jsonl"), "prompt_id").items()
+        key: [row["reward"] for row in rows]
+        for (key,), rows in _groups(rows_of(SAMPLES / "rewards.jsonl"), "prompt_id").items()
     }
 
 
@@ -52,7 +50,7 @@ def test_the_files_are_the_bytes_that_the_script_makes(tmp_path: Path) -> None:
 def test_the_parquet_file_holds_the_same_rows_in_several_row_groups() -> None:
     # Its bytes name the pyarrow that wrote them, so only the rows are compared.
     frame = pl.read_parquet(SAMPLES / "rewards.parquet")
-    assert frame.to_dicts() == _lines("rewards.jsonl")
+    assert frame.to_dicts() == rows_of(SAMPLES / "rewards.jsonl")
     assert frame.columns == ["prompt_id", "sample", "reward", "length", "completion"]
 
 
@@ -65,7 +63,7 @@ def test_running_the_script_twice_gives_the_same_parquet_bytes(tmp_path: Path) -
 
 def test_a_completion_ends_with_the_answer_that_its_reward_is_for() -> None:
     tasks = {task.prompt_id: task for task in make.TASKS}
-    for row in _lines("rewards.jsonl"):
+    for row in rows_of(SAMPLES / "rewards.jsonl"):
         task = tasks[row["prompt_id"]]
         # The longest, for the answer "2 3 5 7" also ends the answer "1 2 3 5 7".
         answer = max((a for a in task.sampled if row["completion"].endswith(a)), key=len)
@@ -110,7 +108,7 @@ def test_some_groups_are_binary_and_some_are_graded(rewards: dict[str, list[floa
 
 
 def test_prompt_ids_return_in_every_step_and_the_reward_rises() -> None:
-    steps = _groups(_lines("steps.jsonl"), "step")
+    steps = _groups(rows_of(SAMPLES / "steps.jsonl"), "step")
     assert [*steps] == [(0,), (1,), (2,), (3,)]
     assert {frozenset(row["prompt_id"] for row in rows) for rows in steps.values()} == {frozenset(make.PROGRESS)}
     means = [fmean(row["reward"] for row in rows) for rows in steps.values()]
@@ -118,20 +116,20 @@ def test_prompt_ids_return_in_every_step_and_the_reward_rises() -> None:
 
 
 def test_every_step_has_groups_to_learn_from() -> None:
-    groups = _groups(_lines("steps.jsonl"), "step", "prompt_id")
+    groups = _groups(rows_of(SAMPLES / "steps.jsonl"), "step", "prompt_id")
     mixed = {step for (step, _), rows in groups.items() if len({row["reward"] for row in rows}) > 1}
     assert mixed == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("name", ["accuracy", "format"])
 def test_each_of_two_rewards_is_null_somewhere_and_absent_elsewhere(name: str) -> None:
-    rows = _lines("two_rewards.jsonl")
+    rows = rows_of(SAMPLES / "two_rewards.jsonl")
     assert any(name in row and row[name] is None for row in rows)
     assert any(name not in row for row in rows)
 
 
 def test_no_row_lacks_both_rewards_and_the_first_lacks_none() -> None:
-    rows = _lines("two_rewards.jsonl")
+    rows = rows_of(SAMPLES / "two_rewards.jsonl")
     assert all(row.get("accuracy") is not None or row.get("format") is not None for row in rows)
     assert {"accuracy", "format"} <= rows[0].keys()
 
@@ -139,4 +137,4 @@ def test_no_row_lacks_both_rewards_and_the_first_lacks_none() -> None:
 def test_the_readme_counts_the_rows() -> None:
     text = (SAMPLES / "README.md").read_text(encoding="utf-8")
     for name in ("rewards.jsonl", "steps.jsonl", "two_rewards.jsonl"):
-        assert f"| `{name}` | {len(_lines(name))} |" in text
+        assert f"| `{name}` | {len(rows_of(SAMPLES / name))} |" in text

@@ -32,30 +32,6 @@ def test_commands_inside_of_its_sentences_are_commands(command: str, tmp_path: P
     assert adv(*words, cwd=tmp_path).status == 0
 
 
-TASKS = {
-    "groups of equal rewards": "inspect rewards.jsonl --where 'std == 0' --json",
-    "how hard one prompt is": "inspect rewards.jsonl --show add-17-25 --json",
-    "advantages by a method": "compute rewards.jsonl --method rloo -o scored.jsonl",
-    "prompts that come back in every step": "compute steps.jsonl --group-within step -o scored.jsonl",
-    "texts as rewards": "compute chats.jsonl --map pass=1,fail=0 --method dr-grpo -o scored.jsonl",
-    "the formula behind logged advantages": "audit logged.jsonl --json",
-    "prompts neither too easy nor too hard": "select rewards.jsonl --where '0.1 <= mean <= 0.9' -o alive.jsonl",
-    "pairs for DPO": "export chats.jsonl --to pairs -o pairs.jsonl",
-    "solve rates of several draws": "export rewards.jsonl --to prompts --prompt prompt_id --pass-at 1,4 -o prompts.jsonl",
-    "a gate": "inspect rewards.jsonl --quiet --fail-on 'zero_variance_share > 0.2'",
-}
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_task_needs_no_command_or_option_that_the_skill_does_not_name(task: str, tmp_path: Path) -> None:
-    samples_in(tmp_path)
-    assert adv("compute", "rewards.jsonl", "-o", "logged.jsonl", cwd=tmp_path).status == 0
-    name, *words = shlex.split(TASKS[task])
-    assert f"grpo-adv {name}" in SKILL
-    assert {word for word in words if word.startswith("-")} <= {*re.findall(r"--[a-z-]+", SKILL), "-o"}
-    assert adv(name, *words, cwd=tmp_path).status == (3 if "--fail-on" in words else 0)
-
-
 def test_it_is_a_skill_with_a_name_and_a_description_that_fit() -> None:
     head = re.match(r"---\nname: ([a-z-]+)\ndescription: (.+)\n---\n", SKILL)
     assert head

@@ -167,7 +167,7 @@ def test_a_signal_while_the_interpreter_ends_is_no_traceback(place: Path) -> Non
     assert all("advantage" in row for row in rows_of(place / "a.jsonl"))
 
 
-def test_a_signal_where_python_cannot_raise_ends_the_run_all_the_same(place: Path) -> None:
+def test_a_signal_where_python_cannot_raise_still_ends_the_run(place: Path) -> None:
     script = """
 import grpo_cli.runs.compute_files
 
@@ -187,7 +187,7 @@ grpo_cli.runs.compute_files.run = run
     assert (place / "a.jsonl").read_bytes() == before
 
 
-def test_a_signal_that_a_library_swallows_is_told_by_the_status(place: Path) -> None:
+def test_a_signal_that_a_library_swallows_shows_in_the_exit_status(place: Path) -> None:
     script = """
 import grpo_cli.runs.compute_files as module
 inner = module.run
@@ -205,7 +205,7 @@ module.run = run
     assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
 
 
-def test_a_run_that_is_to_outlive_its_terminal_does(place: Path) -> None:
+def test_a_run_under_nohup_outlives_its_terminal(place: Path) -> None:
     with waiting(place, "nohup") as run:
         run.send_signal(signal.SIGHUP)
         run.communicate(timeout=30)

@@ -1,6 +1,6 @@
 """Of all logs of the corpus: no formula is named that did not make the numbers, and nearly all are named that did.
 
-The verdicts are kept in a small file, of which the table in the documents is made.
+The verdicts are kept in a small file; the table in the documentation is generated from it.
 """
 
 from __future__ import annotations

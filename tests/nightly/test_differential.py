@@ -25,8 +25,10 @@ from hypothesis import strategies as st
 from pyarrow import feather
 
 import grpo_cli
+from tests.nightly.test_readers import by_datafusion, by_fastparquet
 from tests.support.command import adv
 from tests.support.drawn import examples
+from tests.support.jobs import write
 from tests.support.keys import FLAT, FORMS, JSON, wrapped
 
 Row = dict[str, Any]
@@ -72,24 +74,7 @@ def zstd(data: bytes, *options: str) -> bytes:
     return subprocess.run(["zstd", "-q", "-c", *options], input=data, capture_output=True, check=True).stdout
 
 
-def delimited(table: Sequence[Row], separator: str) -> bytes:
-    return pl.DataFrame(table).write_csv(separator=separator).encode()
-
-
-def _parquet(path: Path, table: Table) -> None:
-    pl.DataFrame(table).write_parquet(path, row_group_size=3)
-
-
-WRITE: Final[dict[str, Callable[[Path, Table], Any]]] = {
-    "jsonl": lambda path, table: path.write_bytes(lines(table)),
-    "jsonl.gz": lambda path, table: path.write_bytes(gzip.compress(lines(table))),
-    "jsonl.zst": lambda path, table: path.write_bytes(zstd(lines(table))),
-    "json": lambda path, table: path.write_text(json.dumps(table)),
-    "csv": lambda path, table: path.write_bytes(delimited(table, ",")),
-    "tsv": lambda path, table: path.write_bytes(delimited(table, "\t")),
-    "parquet": _parquet,
-    "arrow": lambda path, table: pl.DataFrame(table).write_ipc(path),
-}
+KINDS: Final = ("jsonl", "jsonl.gz", "jsonl.zst", "json", "csv", "tsv", "parquet", "arrow")
 
 
 def _of_lines(data: bytes) -> list[float | None]:
@@ -141,7 +126,7 @@ def test_every_format_and_every_way_in_give_the_same_bits(
         order.shuffle(table)
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        for kind, write in WRITE.items():
+        for kind in KINDS:
             write(place / f"in.{kind}", table)
             run(place, f"in.{kind}", "-o", f"out.{kind}", *plan)
             found[kind] = bits(READ[kind](place / f"out.{kind}"))
@@ -187,7 +172,7 @@ def long(place: Path, table: Table, *plan: str) -> bytes:
         )
         record["completions"].append(row["text"])
         record["rewards"].append(row["reward"])
-    (place / "lists.jsonl").write_bytes(lines(list(records.values())))
+    write(place / "lists.jsonl", list(records.values()))
     run(place, "lists.jsonl", "--long", "-o", "long.jsonl", *plan)
     return (place / "long.jsonl").read_bytes()
 
@@ -212,8 +197,7 @@ def of_keys(path: Path, kind: pa.DataType | None, rows: Sequence[tuple[Any, floa
     """A file of keys of one type with their rewards; the suffix of a table depends on the path's own."""
     if kind is None:
         path = path.with_suffix(".jsonl")
-        path.write_bytes(lines([{"key": key, "reward": reward} for key, reward in rows]))
-        return path
+        return write(path, [{"key": key, "reward": reward} for key, reward in rows])
     table = pa.table({"key": pa.array([key for key, _ in rows], kind), "reward": [reward for _, reward in rows]})
     pq.write_table(table, path) if path.suffix == ".parquet" else feather.write_feather(table, path)
     return path
@@ -227,7 +211,7 @@ def of_equal_keys(place: Path, paths: Sequence[Path], rows: Sequence[tuple[Any, 
         if what not in known:
             known.append(what)
         plain.append({"prompt_id": f"g{known.index(what)}", "reward": reward})
-    (place / "plain.jsonl").write_bytes(lines(plain))
+    write(place / "plain.jsonl", plain)
     run(place, "plain.jsonl", "-o", "plain.out.jsonl", "--force")
     run(place, *[path.name for path in paths], "-g", "key", "-o", "keyed/")
     found = [value for path in paths for value in READ[path.suffix[1:]](place / "keyed" / path.name)]
@@ -252,8 +236,8 @@ def test_two_keys_in_one_file_and_in_two_have_the_bits_of_their_groups(
 ) -> None:
     keys = keys_of(form)
     chosen = [data.draw(st.sampled_from(keys)) for _ in range(2)]
-    alike = [key for key in keys if key[0] == chosen[0][0]]  # of one type, and thus of one file
-    together = [chosen[0], data.draw(st.sampled_from(alike))]
+    of_one_file = [key for key in keys if key[0] == chosen[0][0]]  # they have one type
+    together = [chosen[0], data.draw(st.sampled_from(of_one_file))]
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         suffix = data.draw(st.sampled_from(["parquet", "arrow"]))
@@ -281,11 +265,11 @@ def test_a_key_inside_of_another_column_gives_the_same_bits(table: Table, plan: 
     ]
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        WRITE["jsonl"](place / "flat.jsonl", table)
+        write(place / "flat.jsonl", table)
         run(place, "flat.jsonl", "-o", "flat.out.jsonl", *plan)
         wanted = bits(READ["jsonl"](place / "flat.out.jsonl"))
         for kind in NESTED:
-            WRITE[kind](place / f"in.{kind}", inside)
+            write(place / f"in.{kind}", inside)
             run(place, f"in.{kind}", "-g", "about.task.id", "-o", f"out.{kind}", *plan)
             assert bits(READ[kind](place / f"out.{kind}")) == wanted, kind
 
@@ -334,7 +318,7 @@ def test_the_same_rows_are_picked_from_every_format(table: Table, picking: tuple
     command, *options = picking
     with tempfile.TemporaryDirectory() as name:
         place, found = Path(name), dict[str, Any]()
-        for kind, write in WRITE.items():
+        for kind in KINDS:
             write(place / f"in.{kind}", rows)
             out = f"out.{kind}" if command == "select" and kind != "json" else f"out.{kind}.jsonl"
             done = adv(command, f"in.{kind}", *options, "--group-within", "input", "-o", out, "-q", cwd=place)
@@ -357,7 +341,7 @@ def test_every_format_gives_tokens_the_same_bits(table: Table, data: st.DataObje
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         for kind in NESTED:
-            WRITE[kind](place / f"in.{kind}", rows)
+            write(place / f"in.{kind}", rows)
         run(place, "in.jsonl", "-o", "rows.jsonl", *plan)
         each = READ["jsonl"](place / "rows.jsonl")
         lists = {
@@ -377,24 +361,10 @@ def test_every_format_gives_tokens_the_same_bits(table: Table, data: st.DataObje
 # --- woven Parquet -----------------------------------------------------------------------------------------------
 
 
-def by_duckdb(path: Path) -> dict[str, list[Any]]:
-    return duckdb.read_parquet(str(path)).to_arrow_table().to_pydict()  # type: ignore[no-any-return]
-
-
-def by_datafusion(path: Path) -> dict[str, list[Any]]:
-    context = pytest.importorskip("datafusion").SessionContext()
-    return context.read_parquet(str(path)).to_arrow_table().to_pydict()  # type: ignore[no-any-return]
-
-
-def by_fastparquet(path: Path) -> dict[str, list[Any]]:
-    frame = pytest.importorskip("fastparquet").ParquetFile(str(path)).to_pandas()
-    return {name: frame[name].tolist() for name in frame.columns}
-
-
 READERS: Final[dict[str, Callable[[Path], dict[str, list[Any]]]]] = {
     "polars": lambda path: pl.read_parquet(path).to_dict(as_series=False),
     "pyarrow": lambda path: pq.read_table(path).to_pydict(),
-    "duckdb": by_duckdb,
+    "duckdb": lambda path: duckdb.read_parquet(str(path)).to_arrow_table().to_pydict(),
     "datafusion": by_datafusion,
     "fastparquet": by_fastparquet,
 }
@@ -407,10 +377,10 @@ READERS: Final[dict[str, Callable[[Path], dict[str, list[Any]]]]] = {
 def test_woven_parquet_is_read_with_the_same_bits_by_every_reader(reader: str, table: Table) -> None:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        _parquet(place / "in.parquet", table)
+        write(place / "in.parquet", table)
         run(place, "in.parquet", "-o", "out.parquet")
         run(place, "in.parquet", "--in-place", "--facts")
-        WRITE["jsonl"](place / "in.jsonl", table)
+        write(place / "in.jsonl", table)
         run(place, "in.jsonl", "-o", "out.jsonl")
         wanted = bits(READ["jsonl"](place / "out.jsonl"))
         for path in (place / "out.parquet", place / "in.parquet"):

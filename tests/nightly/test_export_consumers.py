@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import adv
+from tests.support.jobs import rows_of, write
 from tests.support.samples import SAMPLES
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of other people's libraries
@@ -57,14 +57,14 @@ def exported(kind: str, out: Path, *options: str, source: Path = SAMPLES / "chat
 
 def source_of(form: str, folder: Path) -> Path:
     """The sample with a prompt and a completion as messages, as plain texts, or as one conversation."""
-    rows = [json.loads(line) for line in (SAMPLES / "chats.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = rows_of(SAMPLES / "chats.jsonl")
     for row in rows:
         if form == "texts":
             row |= {name: row[name][0]["content"] for name in ("prompt", "completion")}
         elif form == "conversation":
             row["messages"] = row.pop("prompt") + row.pop("completion")
     path = folder / f"{form}.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    write(path, rows)
     return path
 
 
@@ -158,7 +158,7 @@ def test_datasets_reads_the_types(suffix: str, tmp_path: Path) -> None:
     }  # fmt: skip
     lengths = tmp_path / "lengths.jsonl"
     rows = [{"prompt_id": at // 2, "reward": at % 2, "completion_ids": [1] * (at + 1)} for at in range(4)]
-    lengths.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    write(lengths, rows)
     tokens = exported("tokens", tmp_path / f"tokens.{suffix}", "--tokens", "completion_ids", source=lengths)
     assert (tokens.features["advantages"].feature.dtype, tokens.features["completion_ids"].feature.dtype) == (
         "float64",
@@ -180,7 +180,7 @@ def test_datasets_reads_tool_calls(suffix: str, tmp_path: Path) -> None:
         {"prompt_id": 1, "reward": reward, "messages": [*turns, {"role": "assistant", "content": answer}]}
         for reward, answer in enumerate(("three", "two"))
     ]
-    source.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    write(source, rows)
     (row,) = exported("sft", tmp_path / f"sft.{suffix}", source=source)
     without_nulls = [{name: value for name, value in turn.items() if value is not None} for turn in row["messages"]]
     assert without_nulls == [

@@ -6,7 +6,6 @@ of them the longer it runs. A failure names the seed of its file.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import random
@@ -19,10 +18,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import polars as pl
 import pytest
 
 from tests.support.command import Done, adv
+from tests.support.jobs import write
 
 FILES = 40  # that one process reads
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "60"))
@@ -109,27 +108,16 @@ def spoiled(right: bytes, draw: random.Random) -> bytes:
     return bytes(wrong)
 
 
-def good(suffix: str) -> bytes:
+def good(path: Path) -> bytes:
     """A file with some rows."""
     rows = [{"prompt_id": f"p{at // 4}", "reward": at % 3, "text": TEXTS[at % len(TEXTS)]} for at in range(40)]
-    frame, sink = pl.DataFrame(rows), io.BytesIO()
-    match suffix:
-        case "jsonl":
-            return "\n".join(map(json.dumps, rows)).encode()
-        case "json":
-            return json.dumps(rows).encode()
-        case "csv":
-            frame.write_csv(sink)
-        case "parquet":
-            frame.write_parquet(sink)
-        case _:
-            frame.write_ipc(sink)
-    return sink.getvalue()
+    return write(path, rows).read_bytes()
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "json"])
 def test_a_file_with_wrong_bytes_is_computed_or_refused_in_one_line(tmp_path: Path, suffix: str) -> None:
-    right, path = good(suffix), tmp_path / f"in.{suffix}"
+    path = tmp_path / f"in.{suffix}"
+    right = good(path)
     for draw in seeds():
         path.write_bytes(spoiled(right, draw))
         done = adv("compute", str(path), "-o", str(tmp_path / f"out.{suffix}"), "-q", "--force")
@@ -139,7 +127,7 @@ def test_a_file_with_wrong_bytes_is_computed_or_refused_in_one_line(tmp_path: Pa
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_a_binary_file_with_wrong_bytes_never_crashes_the_process(tmp_path: Path, suffix: str) -> None:
     """In processes of their own: what points out of its buffers would take pytest with it."""
-    right, draws = good(suffix), seeds()
+    right, draws = good(tmp_path / f"good.{suffix}"), seeds()
     while batch := list(islice(draws, FILES)):
         for number, draw in enumerate(batch):
             (tmp_path / f"{number}.{suffix}").write_bytes(spoiled(right, draw))

@@ -60,7 +60,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def signalled(words: Sequence[str], place: Path, number: int, seconds: float) -> Ended:
-    """Run the command, and send it a signal after so many seconds."""
+    """Run the command, and send it a signal after this many seconds."""
     with subprocess.Popen(
         [sys.executable, "-m", "grpo_cli", *words], cwd=place, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as running:  # fmt: skip

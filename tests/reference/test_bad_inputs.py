@@ -23,7 +23,7 @@ CASES: Final[list[dict[str, Any]]] = [
 ]
 SECONDS: Final = 10
 BYTES: Final = 1 << 30
-IN_A_PROCESS: Final = 60  # one of so many cases is run as a user does
+IN_A_PROCESS: Final = 60  # one case in this many runs in a process of its own
 # A process counts the memory of the one that it was made by as its own: it is made by a small one, which says its peak.
 LAUNCHER: Final = """
 import os, sys

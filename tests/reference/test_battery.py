@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import score
 from grpo_cli.testing import (
     REWARDS,
     Row,
@@ -31,7 +30,6 @@ from grpo_cli.testing import (
     ignores_order,
     keeps_to_batches,
     keeps_to_groups,
-    narrow,
     obeys_scale,
     obeys_shift,
     passes_over_missing,
@@ -329,30 +327,6 @@ def test_the_reference_vector_has_the_values_worked_out_by_hand(method: str, wan
     rows = [Row(group="a", reward=r) for r in (0, 1, 0, 1)] + [Row(group="b", reward=r) for r in (1, 0, 0, 0)]
     got = advantages(rows, {"estimator.name": method})
     assert got == pytest.approx(wanted, abs=6e-5 if method == "entropic" else 1e-6)
-
-
-@pytest.mark.parametrize(
-    "method",
-    [name for name in METHODS if ESTIMATORS[name].order_free and not Plan.of({"estimator.name": name}).uses_batch],
-)
-@given(data=st.data(), cut=st.integers(1, 4))
-@examples(3)
-def test_parts_that_share_no_group_give_the_numbers_of_the_whole(method: str, data: st.DataObject, cut: int) -> None:
-    rows = data.draw(drawn_for(method, REWARDS))
-    plan = Plan.of({"estimator.name": method})
-    table = narrow(rows).drop({"rollout", "role"} - set(plan.needs))
-    whole = score(plan, table).frame[".advantage"].to_list()
-    split = pl.col("group") < cut
-    parts = [part for part in (table.filter(split), table.filter(~split)) if len(part)]
-    frames = [score(plan, part).rows for part in parts]
-    groups = [code for part in parts for code in part["group"].to_list()]
-    pieced: dict[int, list[float | None]] = {}
-    for code, value in zip(groups, [v for f in frames for v in f[".advantage"].to_list()], strict=True):
-        pieced.setdefault(code, []).append(value)
-    for code, wanted in zip(table["group"].to_list(), whole, strict=True):
-        got = pieced[code].pop(0)
-        assert wanted is not None
-        assert close(got, wanted, 1e-9 if method != "entropic-adaptive" else 1e-3)
 
 
 @pytest.mark.parametrize("method", METHODS)

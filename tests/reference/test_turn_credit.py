@@ -29,7 +29,7 @@ def push(turn: int, length: int) -> float:
 
 
 def gradient(turn: int, earned: Callable[[int], float]) -> float:
-    """That of what a rollout of so many turns is expected to earn by the logit, among rollouts that reach the turn."""
+    """The derivative, by the logit, of the expected earnings of a rollout that reaches the turn."""
     there = [length for length in LENGTHS if length >= turn]
     total = sum(map(chance, there))
     return sum(chance(length) / total * push(turn, length) * earned(length) for length in there)

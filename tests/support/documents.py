@@ -391,7 +391,7 @@ def _is_called(node: Any, name: str) -> bool:
 
 
 def regenerated(text: str) -> str:
-    """A page with its generated parts made anew."""
+    """A page with its generated parts regenerated."""
 
     def fresh(found: re.Match[str]) -> str:
         indent, kind, what = found.groups()

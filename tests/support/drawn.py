@@ -29,12 +29,12 @@ def examples(count: int) -> settings:
 
 
 def some(cases: Iterable[T], every: int) -> list[T]:
-    """One of so many cases that are slow and much the same; the nightly run takes all of them."""
+    """One in `every` of cases that are slow and similar; the nightly run takes all of them."""
     return [*cases][:: 1 if is_nightly() else every]
 
 
 def paired(these: Iterable[T], those: Collection[U]) -> list[tuple[T, U]]:
-    """Each of these with the next of those, which begin anew at their end; the nightly run takes every pair."""
+    """Each of these with the next of those, in a cycle; the nightly run takes every pair."""
     return [*(product(these, those) if is_nightly() else zip(these, cycle(those), strict=False))]
 
 

@@ -1,7 +1,7 @@
 """Dumps in which one rollout has several rows, each built as its tool writes it.
 
 `FAN_OUTS` has a writer for each: it takes a folder, and returns the file, the groups (rewards of rollouts, by group) and
-which rollout each row is of. Six groups of four rollouts, of which some have up to three rows.
+the rollout of each row. Six groups of four rollouts; some rollouts have up to three rows.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,16 @@ class Request:
     method: str
     path: str
     headers: dict[str, str]
+
+
+def part(request: Request, data: bytes, **headers: str) -> Answer:
+    """What an honest server says of a file."""
+    about = {"ETag": '"one"', "Accept-Ranges": "bytes", **headers}
+    asked = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("range", ""))
+    if asked is None:
+        return Answer(200, about, data)
+    start, end = int(asked[1]), min(int(asked[2]), len(data) - 1)
+    return Answer(206, {"Content-Range": f"bytes {start}-{end}/{len(data)}", **about}, data[start : end + 1])
 
 
 @dataclass

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import polars as pl
@@ -16,9 +18,10 @@ from grpo_cli.engine.score import Scored
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import normalized
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.runs import inspect, select
+from grpo_cli.runs import compute_files, inspect, select
 from grpo_cli.runs.compute_files import Done, Job, run
 from grpo_cli.stats.inspection import Inspection
+from tests.support.bad_files import zst
 
 NAN = float("nan")
 
@@ -69,14 +72,40 @@ def selected(path: Path, **options: Any) -> dict[str, Any]:
     return select.run(select.Job.of(given(options), inputs=[str(path)]))
 
 
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], module: ModuleType = compute_files, step: str = "score"
+) -> None:
+    """Do something between the two readings of a run."""
+    before = module.__dict__[step]
+
+    def stepped(*args: Any, **more: Any) -> Any:
+        act()
+        return before(*args, **more)
+
+    monkeypatch.setattr(module, step, stepped)
+
+
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Write rows in the format of the suffix: Parquet in row groups of three, lines of JSON for any other suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with path.open("wb") as handle:  # polars knows no name that is not UTF-8
+        match path.suffix:
+            case ".json":
+                handle.write(json.dumps(rows).encode())
+            case ".csv" | ".tsv":
+                pl.DataFrame(rows).write_csv(handle, separator="," if path.suffix == ".csv" else "\t")
+            case ".parquet":
+                pl.DataFrame(rows).write_parquet(handle, row_group_size=3)
+            case ".arrow":
+                pl.DataFrame(rows).write_ipc(handle)
+            case suffix:
+                lines = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+                handle.write(gzip.compress(lines) if suffix == ".gz" else zst(lines) if suffix == ".zst" else lines)
     return path
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def frame(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **columns: Sequence[Any]) -> pl.DataFrame:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from inspect import getsource
-from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from grpo_cli.render import documents
 from grpo_cli.render.documents import DOCUMENTS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -25,18 +21,6 @@ def schemas() -> dict[str, str]:
         for command, kinds in DOCUMENTS.items()
         for name, kind in kinds.items()
     }
-
-
-def sentences() -> dict[Any, str]:
-    """What the line behind a row of `grpo_cli/render/documents.py` says of its type."""
-    return {
-        getattr(documents, ast.unparse(row.targets[0])): ast.literal_eval(said.value)
-        for row, said in pairwise(ast.parse(getsource(documents)).body)
-        if isinstance(row, ast.Assign) and isinstance(said, ast.Expr)
-    }
-
-
-SENTENCES = sentences()
 
 
 def schema_of(kind: Any, title: str) -> dict[str, Any]:
@@ -89,7 +73,7 @@ def _object(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
     else:
         raise TypeError(f"no schema for {kind}")
     return {
-        "description": SENTENCES.get(kind, kind.__doc__ or "").partition("\n")[0],
+        "description": (kind.__doc__ or "").partition("\n")[0],
         "type": "object",
         "properties": {
             name: _schema(get_args(hint)[0] if get_origin(hint) is NotRequired else hint, named)

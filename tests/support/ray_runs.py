@@ -105,7 +105,7 @@ def options_of(method: str) -> dict[str, Any]:
 
 
 def both(tmp_path: Path, source: Path, *, rows: int = ROWS, **options: Any) -> Mapping[str, Any]:
-    """Compute in one process and with tasks of so many rows; compare outputs and facts, and return the facts."""
+    """Compute in one process and with tasks of this many rows; compare outputs and facts, and return the facts."""
     local = compute_files.run(_job(source, tmp_path / "local", options)).facts
     with on_tasks(rows) as workers:
         by_tasks = compute_files.run(_job(source, tmp_path / "tasks", options), workers=workers).facts
@@ -152,7 +152,7 @@ def errors(tmp_path: Path, source: Path, *, rows: int = ROWS, **options: Any) ->
 
 @contextmanager
 def on_tasks(rows: int = ROWS) -> Iterator[OnRay]:
-    """Workers whose tasks have at least so many rows."""
+    """Workers whose tasks have at least this many rows."""
     with on_ray.on_ray(None) as workers:
         workers.rows = rows
         yield workers

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import polars as pl
+from tests.support.jobs import write
 
 TABLE = Path(__file__).resolve().parent.parent / "reference" / "readings.toml"
 OUTCOMES = {
@@ -65,12 +63,4 @@ def _written(path: Path, given: Mapping[str, Any]) -> Path:
     rows = [
         {**(given.get("same") or {}), **{name: values[at] for name, values in columns.items()}} for at in range(count)
     ]
-    if path.suffix == ".parquet":
-        pl.DataFrame(rows).write_parquet(path)
-    elif path.suffix == ".csv":
-        pl.DataFrame(rows).write_csv(path)
-    elif path.suffix == ".json":
-        path.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    else:
-        path.write_text("".join(chain.from_iterable((json.dumps(row), "\n") for row in rows)), encoding="utf-8")
-    return path
+    return write(path, rows)

@@ -69,7 +69,7 @@ class Proxy:
         default_factory=list
     )  # status lines that the next requests get instead, and their bodies
     pauses: list[float] = field(default_factory=list)  # seconds that the next requests wait
-    cut: int = 0  # so many answers end after their first bytes
+    cut: int = 0  # this many answers end after their first bytes
 
     @property
     def address(self) -> str:

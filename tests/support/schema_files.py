@@ -34,6 +34,11 @@ def lines(path: Path, rows: Iterable[Any]) -> Path:
     return path
 
 
+def document(path: Path, value: Any, indent: int | None = None) -> Path:
+    path.write_text(json.dumps(value, indent=indent), encoding="utf-8")
+    return path
+
+
 def chat(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
@@ -211,7 +216,7 @@ def verifiers_traces(folder: Path) -> Written:
 def verifiers_episode(task: str, trace: str, score: float, *, ok: bool = True, episode: str = "e") -> dict[str, Any]:
     """An episode as `append_trace` of verifiers (a60a606ec, verifiers/v1/cli/output.py) writes it: one trace, no group.
 
-    Replay (verifiers/v1/cli/replay.py) gives it another id, keeps that of the trace, and sets its rewards anew.
+    Replay (verifiers/v1/cli/replay.py) gives it another id, keeps that of the trace, and sets new rewards.
     """
     kind = {"type": "GSM8KTask", "data": {"idx": 0, "prompt": task}, "key": task, "hash": task}
     rewards = {"correct": {"score": score, "weight": 1.0}}
@@ -489,9 +494,7 @@ def tau_bench(folder: Path) -> Written:
         for k in range(2)
         for t in range(2)
     ]
-    path = folder / "gpt-4o-airline.json"
-    path.write_text(json.dumps(rows, indent=2), encoding="utf-8")
-    return Written(path, [2, 2], [1.0, 0.0, 0.0, 1.0])
+    return Written(document(folder / "gpt-4o-airline.json", rows, 2), [2, 2], [1.0, 0.0, 0.0, 1.0])
 
 
 def tau2(folder: Path) -> Written:
@@ -500,8 +503,7 @@ def tau2(folder: Path) -> Written:
         for trial, r in ((0, 1.0), (1, 0.0))
         for task in ("0", "1")
     ]
-    path = folder / "results.json"
-    path.write_text(json.dumps({"info": {}, "tasks": [{"id": "0"}], "simulations": simulations}, indent=2))
+    path = document(folder / "results.json", {"info": {}, "tasks": [{"id": "0"}], "simulations": simulations}, 2)
     return Written(path, [2, 2], [1.0, 1.0, 0.0, 0.0])
 
 
@@ -514,8 +516,7 @@ def reasoning_gym(folder: Path) -> Written:
         }
         for i in range(2)
     ]
-    path = folder / "time_intervals.json"
-    path.write_text(json.dumps({"name": "t", "results": results, "config": {"seed": 4}}, indent=2), encoding="utf-8")
+    path = document(folder / "time_intervals.json", {"name": "t", "results": results, "config": {"seed": 4}}, 2)
     return Written(path, [2, 2], [0.25, 1.0] * 2)
 
 
@@ -529,11 +530,6 @@ def math_rollouts(folder: Path) -> Written:
     path = folder / "rollouts.parquet"
     frame.write_parquet(path)
     return Written(path, [2, 2], [1.0, 0.0, 1.0, 1.0])
-
-
-def document(path: Path, value: Any, indent: int | None = None) -> Path:
-    path.write_text(json.dumps(value, indent=indent), encoding="utf-8")
-    return path
 
 
 def evalplus(folder: Path) -> Written:

@@ -21,7 +21,7 @@ from grpo_cli.stats.inspection import Inspection, Parted
 
 UNENCODED: Final = "backslashreplace"  # half a surrogate pair becomes its escape, as in a text of JSON
 MOST: Final = 3_000_000  # a page has at most about this many bytes
-OTHERS: Final = {"against": "against", "rescored": "re-scored from"}  # what there may be beside the inputs
+OTHERS: Final = {"against": "against", "rescored": "re-scored from"}  # another run or reward
 KINDS: Final = ("html", "png", "svg", "pdf")
 
 
@@ -84,7 +84,7 @@ def _title(inspection: Inspection | Parted) -> str:
 
 
 def _others(inspection: Inspection | Parted) -> list[str]:
-    """What there is beside the inputs."""
+    """The other run or reward, if any."""
     facts = inspection.facts
     return [f"{words} {listing(map(printable, facts[name][name]))}" for name, words in OTHERS.items() if name in facts]
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -42,15 +40,6 @@ def rollouts() -> list[dict[str, Any]]:
         for key, rewards in REWARDS.items()
         for at, reward in enumerate(rewards)
     ]
-
-
-def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    """The rows as JSON lines, or as Parquet by the suffix."""
-    if path.suffix == ".parquet":
-        pl.DataFrame(rows).write_parquet(path, row_group_size=3)
-    else:
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    return path
 
 
 def model(*inputs: Path | str, **more: Any) -> Model:

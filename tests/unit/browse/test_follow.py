@@ -10,7 +10,8 @@ import pytest
 from grpo_cli.browse.app import Browser
 from grpo_cli.browse.follow import Folder
 from grpo_cli.errors import DataError
-from tests.unit.browse.files import browser, driven, model, rollouts, screen, write
+from tests.support.jobs import write
+from tests.unit.browse.files import browser, driven, model, rollouts, screen
 
 LATER = [{**row, "prompt_id": f"later-{row['prompt_id']}"} for row in rollouts()]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.unit.browse.files import browser, driven, model, rollouts, walked, write
+from tests.support.jobs import write
+from tests.unit.browse.files import browser, driven, model, rollouts, walked
 
 SAID = "the file changed while it was being read"
 HOSTILE = [
@@ -45,9 +45,7 @@ def test_a_line_of_ten_megabytes_is_shown_from_both_ends(tmp_path: Path) -> None
 def test_rows_without_a_reward_are_listed_and_say_so(tmp_path: Path) -> None:
     rows = [{"prompt_id": "a", "prompt": "ask", "completion": "say", "reward": reward} for reward in (1.0, None)]
     rows += [{"prompt_id": "b", "prompt": "ask", "completion": "say", "reward": None}]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    text = driven(browser(model(path)), size=(200, 30))
+    text = driven(browser(model(write(tmp_path / "rows.jsonl", rows))), size=(200, 30))
     assert "singleton" in text
     assert "unscorable" in text
 

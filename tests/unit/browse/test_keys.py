@@ -20,8 +20,9 @@ from grpo_cli.cli.select import select
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.read.tables import Binding
+from tests.support.jobs import write
 from tests.support.pictures import PICTURE, browsed
-from tests.unit.browse.files import browser, driven, model, rollouts, walked, write
+from tests.unit.browse.files import browser, driven, model, rollouts, walked
 
 SCREENS = Path(__file__).parent / "screens"
 

@@ -18,7 +18,8 @@ from grpo_cli.read.excerpts import Labels
 from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import strip
 from grpo_cli.runs.inspect import Job
-from tests.unit.browse.files import REWARDS, model, rollouts, write
+from tests.support.jobs import write
+from tests.unit.browse.files import REWARDS, model, rollouts
 
 KEYS = list(REWARDS)
 
@@ -99,7 +100,7 @@ def test_jumps_go_through_equal_groups_in_their_order_however_many_there_are(tmp
     assert [made.jump("widest", made.shown(""), 0, turn)[0] for turn in (0, 1, 11_999, 12_000)] == [0, 1, 11_999, 0]
 
 
-def test_another_plan_is_computed_from_the_rows_that_are_there(made: Model) -> None:
+def test_another_plan_is_computed_from_the_rows_in_memory(made: Model) -> None:
     code = names(made, np.arange(made.size)).index("mixed")
     assert [line["advantage"] for line in made.under(Plan.of({"estimator.name": "dr-grpo"})).rollouts(code)] == [
         0.75, -0.25, -0.25, -0.25,

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from grpo_cli.browse.model import Model
 from grpo_cli.runs.inspect import Job
-from tests.unit.browse.files import rollouts, write
+from tests.support.jobs import write
+from tests.unit.browse.files import rollouts
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
 def test_it_ends_with_the_work_and_never_goes_back(tmp_path: Path, name: str) -> None:
     said: list[tuple[str, int, int]] = []
-    path = tmp_path / name
-    if name == "rows.csv":
-        path.write_text("prompt_id,reward\na,1\na,0\n", encoding="utf-8")
-    else:
-        write(path, rollouts())
+    flat = [{"prompt_id": "a", "reward": reward} for reward in (1, 0)]
+    path = write(tmp_path / name, flat if name == "rows.csv" else rollouts())
     Model.of(Job(inputs=[str(path)]), lambda *words: said.append(words))
     shares = [done for _, done, _ in said]
     assert shares == sorted(shares)
@@ -27,11 +24,8 @@ def test_it_ends_with_the_work_and_never_goes_back(tmp_path: Path, name: str) ->
 
 
 def test_a_large_file_of_lines_is_counted_by_its_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    row = {"completion": "x" * 4_000, "reward": 1.0}
-    path.write_text(
-        "".join(f"{json.dumps({'prompt_id': f'p{at // 2}', **row})}\n" for at in range(10_000)), encoding="utf-8"
-    )
+    rows = [{"prompt_id": f"p{at // 2}", "completion": "x" * 4_000, "reward": 1.0} for at in range(10_000)]
+    path = write(tmp_path / "rows.jsonl", rows)
     said: list[tuple[str, int, int]] = []
     made = Model.of(Job(inputs=[str(path)]), lambda *words: said.append(words))
     assert made.size == 5_000

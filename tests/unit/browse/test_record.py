@@ -10,7 +10,8 @@ import pytest
 
 from grpo_cli.browse.record import Part, Reader, parts_of
 from grpo_cli.read.texts import TextColumns
-from tests.unit.browse.files import model, write
+from tests.support.jobs import write
+from tests.unit.browse.files import model
 
 CALL = {"name": "look", "arguments": '{"at": 1}'}
 
@@ -87,31 +88,13 @@ def test_every_format_gives_the_text_of_a_row(tmp_path: Path, name: str) -> None
         }
         for at in range(20)
     ]
-    path = written(tmp_path, name, rows)
-    made = model(path)
+    made = model(write(tmp_path / name, rows))
     reader = Reader(made.inspection.narrow, TextColumns())
     for at in (0, 7, 19):
         assert reader.parts(at) == [Part("prompt", f"ask {at // 4}"), Part("response", f"say {at}\nmore")]
         fields = reader.fields(at)
         assert fields[0] == Part("answer", f"{at}!")
         assert Part("completion", f"say {at}\nmore") in fields
-
-
-def written(folder: Path, name: str, rows: list[dict[str, Any]]) -> Path:
-    import gzip
-
-    import polars as pl
-
-    path = folder / name
-    if name.endswith(".gz"):
-        path.write_bytes(gzip.compress("".join(f"{json.dumps(row)}\n" for row in rows).encode()))
-    elif name.endswith(".json"):
-        path.write_text(json.dumps(rows), encoding="utf-8")
-    elif name.endswith(".csv"):
-        pl.DataFrame(rows).write_csv(path)
-    else:
-        write(path, rows)
-    return path
 
 
 def test_a_response_without_a_prompt_is_shown(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,8 @@ from grpo_cli.browse.search import Search
 from grpo_cli.formats.jsonl.format import Jsonl
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.values.cells import Field
-from tests.unit.browse.files import model, write
+from tests.support.jobs import write
+from tests.unit.browse.files import model
 
 TEXTS = [
     "The quick brown fox", 'she said "Quick!" to C:\\dir/file', "über alles, ÜBER ALLES", "<b>bold</b> & more",
@@ -56,10 +56,6 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             path.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows()), encoding="utf-8")
         case ["escaped", _]:
             path.write_text("".join(f"{escaped(row)}\n" for row in rows()), encoding="utf-8")
-        case [_, "jsonl", "gz"]:
-            path.write_bytes(gzip.compress("".join(f"{json.dumps(row)}\n" for row in rows()).encode()))
-        case [_, "json"]:
-            path.write_text(json.dumps(rows()), encoding="utf-8")
         case _:
             write(path, rows())
     return model(path)

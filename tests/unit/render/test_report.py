@@ -80,6 +80,19 @@ def test_rewards_are_counted_by_what_became_of_their_group(found: Inspection) ->
     assert facts == dict(wanted)
 
 
+def test_groups_whose_reward_is_0_or_1_up_to_rounding_are_never_or_always_solved(tmp_path: Path) -> None:
+    rewards = [0.1 + 0.2 - 0.3, 0.0, 1 - 2**-53, 1.0, 0.5]
+    data = [{"prompt_id": at, "step": 1 + at // 4, "reward": r} for at, r in enumerate(rewards) for _ in range(2)]
+    found = inspected(write(tmp_path / "a.jsonl", data), by_steps=True)
+    kinds = Counter[str]()
+    for line in drawn(found)["rewards"].lines:
+        kinds[line["kind"]] += line["count"]
+    assert kinds == {OUTCOMES[1]: 4, OUTCOMES[2]: 4, OUTCOMES[3]: 2}
+    split = found.facts["zero_variance"]
+    assert [split[name] for name in ("all_best", "all_worst", "other")] == [2, 2, 1]
+    assert [(line["all_best"], line["all_worst"]) for line in found.facts["by"]["lines"]] == [(0.5, 0.5), (0, 0)]
+
+
 def test_groups_are_counted_by_size_where_sizes_differ(found: Inspection, tmp_path: Path) -> None:
     assert "sizes" not in drawn(found)
     assert drawn(found)["rewards"].caption.endswith("Every group has 4 rows.")
@@ -311,7 +324,7 @@ def test_a_picture_has_all_figures(found: Inspection, tmp_path: Path, suffix: st
             assert f">{one.title}<" in data.decode()
 
 
-def test_the_page_holds_everything_and_refers_to_nothing(found: Inspection) -> None:
+def test_the_page_contains_everything_and_loads_nothing(found: Inspection) -> None:
     text = page_of(found, METHODS)
     ours = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
     assert not re.search(r"""(src|href)\s*=|url\(|@import|https?://""", ours)

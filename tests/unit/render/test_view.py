@@ -193,7 +193,7 @@ def test_unscorable_rows_are_shown_with_their_fate() -> None:
     assert "2 rows without a finite reward: left out of their groups, advantage null" in text
 
 
-def test_rows_that_nobody_could_score_leave_a_summary_all_the_same() -> None:
+def test_there_is_a_summary_even_if_no_row_could_be_scored() -> None:
     text = summed({"rewards.missing": "exclude"}, frame(["a", "a"], [None, None]).cast({"reward": pl.Float64}))
     assert "no finite reward" in text
     assert "no finite advantage" in text
@@ -214,9 +214,13 @@ def test_a_summary_can_be_shown_again_from_its_json() -> None:
 
 
 def test_bars_are_listed_when_few_and_drawn_on_one_line_when_many() -> None:
-    assert bars({"values": [0.0, 1.0], "counts": [1, 2]}) == ["0  1  " + "█" * 15, "1  2  " + "█" * 30]
-    assert bars({"edges": [0.0, 0.5, 1.0, 1.5], "counts": [8, 0, 1]}) == ["0 |█ ▁| 1.5"]
-    assert bars(None) == []
+    noise = 0.1 + 0.2 - 0.3
+    assert bars(facts.distribution(pl.Series([noise, 1.0, 1.0]))) == ["0  1  " + "█" * 15, "1  2  " + "█" * 30]
+    assert bars(facts.distribution(pl.Series([k / 7 for k in range(7)]))) == [
+        "0 |███████| 0.8571   one bar per value (7 values)"
+    ]
+    assert bars(facts.distribution(pl.Series([k / 30 for k in range(31)]))) == ["0 |███████████████▄| 1"]
+    assert bars(facts.distribution(pl.Series([], dtype=pl.Float64))) == []
 
 
 @pytest.mark.parametrize(

@@ -15,19 +15,16 @@ from typing import Any
 import pytest
 
 from tests.support.command import Done, adv
+from tests.support.jobs import rows_of, write
 from tests.support.samples import samples_in
 
 SKILL = adv("skill").out
 Row = dict[str, Any]
 
 
-def rows(path: Path) -> list[Row]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def groups(path: Path, *keys: str) -> dict[Any, list[Row]]:
     found: dict[Any, list[Row]] = defaultdict(list)
-    for row in rows(path):
+    for row in rows_of(path):
         found[tuple(row[key] for key in keys)].append(row)
     return found
 
@@ -92,12 +89,12 @@ def rows_of_prompts_that_are_neither_too_easy_nor_too_hard(folder: Path, done: D
 
 def pairs_for_dpo(folder: Path, done: Done) -> None:
     varied = [group for group in groups(folder / "chats.jsonl", "prompt_id").values() if len({*rewards(group)}) > 1]
-    made = sorted((pair["chosen_reward"], pair["rejected_reward"]) for pair in rows(folder / "pairs.jsonl"))
+    made = sorted((pair["chosen_reward"], pair["rejected_reward"]) for pair in rows_of(folder / "pairs.jsonl"))
     assert made == sorted((max(rewards(group)), min(rewards(group))) for group in varied)
 
 
 def solve_rates_at_one_and_four_draws(folder: Path, done: Done) -> None:
-    made = {row["prompt"]: row for row in rows(folder / "prompts.jsonl")}
+    made = {row["prompt"]: row for row in rows_of(folder / "prompts.jsonl")}
     for (prompt,), group in groups(folder / "rewards.jsonl", "prompt_id").items():
         n, solved = len(group), sum(reward == 1 for reward in rewards(group))
         for k in (1, 4):
@@ -134,8 +131,8 @@ def folder(tmp_path: Path) -> Path:
     for k, row in enumerate(logged):
         start = k // 8 * 8
         row["advantage"] = row["reward"] - fmean(one["reward"] for one in logged[start : start + 8])
-    for name, made in (("texts", texts), ("logged", logged)):
-        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in made), encoding="utf-8")
+    write(tmp_path / "texts.jsonl", texts)
+    write(tmp_path / "logged.jsonl", logged)
     return tmp_path
 
 
@@ -152,7 +149,3 @@ def test_the_skill_names_the_command_and_its_options(task: Callable[[Path, Done]
     named = set(re.findall(r"--[a-z-]+", SKILL)) | {"-o"}
     assert f"grpo-adv {shlex.split(TASKS[task])[1]}" in SKILL
     assert {word for word in shlex.split(TASKS[task]) if re.fullmatch(r"--?[a-z-]+", word)} <= named
-
-
-def test_there_are_ten() -> None:
-    assert len(TASKS) == 10
