@@ -53,7 +53,9 @@ def weave_blocks(
             raise InputChanged.between_readings(source.name)
         if job.take is not None:
             starts, ends = spans(data, rows.marks)[job.take].T
-            data = b"".join(filled(memoryview(data)[: ends[-1]], [(np.append(0, ends[:-1]), starts)], [[]]))
+            before = np.append(0, ends[:-1])
+            apart = before < starts  # rows that follow each other are copied at once
+            data = b"".join(filled(memoryview(data)[: ends[-1]], [(before[apart], starts[apart])], [[]]))
             data += b"" if data.endswith(b"\n") else newline
             rows = _moved(rows, job.take, starts, ends - starts)
         return insert(data, rows, job.added)
