@@ -32,6 +32,7 @@ from grpo_cli.formats.jsonl.members import has_one_spelling
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field, Place
 from grpo_cli.values.json_text import ABSENT, SMALL, refuse_doubled, value_of
+from grpo_cli.values.paths import value_at
 from grpo_cli.values.slices import Ints
 
 Path = tuple[str, ...]
@@ -180,7 +181,7 @@ class _Route(NamedTuple):
         for row in sample:
             value = value_of(row, field.name)
             if value is not None and value is not ABSENT:
-                path = next(way for way in ways if _follow(row, way) is value)
+                path = next(way for way in ways if value_at(row, *way) is value)
                 return cls(field, path, _dtype(field, value, text))
         return cls(field, ways[-1], pl.Null() if field.kind == "key" else pl.Float64())
 
@@ -212,12 +213,6 @@ def _ways(name: str) -> Iterator[Path]:
     yield (name,)
     for at in reversed([at for at, letter in enumerate(name) if letter == "." and at]):
         yield from ((name[:at], *rest) for rest in _ways(name[at + 1 :]))
-
-
-def _follow(row: Any, way: Path) -> Any:
-    for name in way:
-        row = row.get(name) if isinstance(row, dict) else None
-    return row
 
 
 def _dtype(field: Field, value: Any, text: pl.Categorical) -> pl.DataType:
