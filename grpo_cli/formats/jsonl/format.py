@@ -84,6 +84,7 @@ class Jsonl(Format):
                 for column, part in zip(parts, piece.columns, strict=True):
                     column.append(part)
                 seen |= piece.late
+                reader = reader.without(piece.late)
             reasons += [part.why for part in found if part.why][:1]
         if reasons:
             said = "%s: %d of %d blocks took the exact reader, the first because: %s"

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -65,9 +65,10 @@ class Reader:
     watched: frozenset[str] = frozenset()
     piece: int = PIECE
     small: int = SMALL
-    seen: set[str] = field(
-        default_factory=set
-    )  # watched names that a block had: the next blocks need not look for them
+
+    def without(self, seen: frozenset[str]) -> Reader:
+        """The reader for the next block: it need not look for names that a block has had."""
+        return replace(self, watched=self.watched - seen) if seen else self
 
     def read(self, block: Block, place: Place) -> tuple[BlockRows, list[Piece]]:
         """Read a block, whole or in pieces. `place` names the line at an offset in the block."""
@@ -85,9 +86,12 @@ class Reader:
         if isinstance(whole, Piece):
             yield whole
             return
+        reader = self
         for start, piece in _cut(data, self.piece):
-            found = self._tried(piece, last_braces(piece)[0]) if len(piece) < len(data) else whole
-            yield found if isinstance(found, Piece) else self.exact(piece, place, start, found)
+            tried = reader._tried(piece, last_braces(piece)[0]) if len(piece) < len(data) else whole
+            found = tried if isinstance(tried, Piece) else reader.exact(piece, place, start, tried)
+            reader = reader.without(found.late)
+            yield found
 
     def _tried(self, data: bytes, braces: Ints) -> Piece | str:
         """The result of polars, or why it is doubtful."""
@@ -116,7 +120,6 @@ class Reader:
             for name, keep in wanted:
                 value = value_of(row, name)
                 keep(None if value is ABSENT else value)
-        self.seen.update(late)
         pairs = zip(self.fields, values, strict=True)
         columns = tuple(_typed(field, found, line) for field, found in pairs)
         return Piece(columns, frozenset(late), why)
@@ -126,7 +129,7 @@ class Reader:
         text = pl.Categorical(pl.Categories.random())  # the global categories would keep the keys of all blocks
         routes = [_Route.of(field, sample, text) for field in self.fields]
         watched = {path for route in routes for path in route.rivals()}
-        watched |= {(name,) for name in self.watched - self.seen - {route.path[0] for route in routes}}
+        watched |= {(name,) for name in self.watched - {route.path[0] for route in routes}}
         # A column missing from all lines costs polars as much as a column in all lines.
         there = watched if watched and _may_hold(data, watched) else ()
         frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, there))
