@@ -91,14 +91,14 @@ def _walk(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], 
     if text[at] != opening:
         _, end = _SCAN(text, at)  # null or another value instead of a list or an object: no rollouts
     else:
-        end = (_elements if opening == "[" else _members)(text, at, path, scopes, rows)
+        end = (_items if opening == "[" else _fields)(text, at, path, scopes, rows)
     if path == rows.inside_record:
         rows.empty += len(rows) == before
         rows.lists += rows.lists == lists
     return end
 
 
-def _elements(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: Rollouts) -> int:
+def _items(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: Rollouts) -> int:
     number, at = rows.lists, skip(text, at + 1)
     rows.lists += EACH not in path[1:]
     while text[at] != "]":
@@ -107,7 +107,7 @@ def _elements(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ..
     return at + 1
 
 
-def _members(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: Rollouts) -> int:
+def _fields(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: Rollouts) -> int:
     scope, entered = Doubled(), False
     at = skip(text, at + 1)
     while text[at] != "}":
@@ -161,9 +161,9 @@ def put(text: str, names: Sequence[str], values: Sequence[str], *, replace: bool
     last = len(text[:-1].rstrip(" \t\n\r"))
     colon = ": " if "\n" in lead else ":"
     separator = f",{lead}" if "\n" in lead else ","
-    members = separator.join(f"{json.dumps(name)}{colon}{value}" for name, value in fresh.items())
+    fields = separator.join(f"{json.dumps(name)}{colon}{value}" for name, value in fresh.items())
     head = text[:last] + ("" if first == len(text) - 1 else separator)
-    return f"{head}{members}{text[last:]}"
+    return f"{head}{fields}{text[last:]}"
 
 
 def woven(text: str, rows: Sequence[Rollout], kept: Collection[int], texts: Iterable[str]) -> Iterator[str]:

@@ -17,8 +17,8 @@ from grpo_cli.files.compression import is_packed
 from grpo_cli.files.inputs import Input, spooled
 from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, again, blocks, end_of_line, raw_lines
 from grpo_cli.formats.interface import Compared, Format, Scanned, Weaving
+from grpo_cli.formats.jsonl.fields import has_one_spelling
 from grpo_cli.formats.jsonl.lines import is_blank, line_numbers, number_at, parsed, row_starts, rows
-from grpo_cli.formats.jsonl.members import has_one_spelling
 from grpo_cli.formats.jsonl.reading import PIECE, ColumnPart, Piece, Reader
 from grpo_cli.formats.jsonl.verify import first_difference
 from grpo_cli.formats.jsonl.weaving import weave
