@@ -203,13 +203,10 @@ class Jsonl(Format):
 
     def without_broken(self, source: Input) -> tuple[Input, tuple[int, ...]]:
         """The input without lines that are not JSON objects, and the numbers of those lines."""
-        gone: list[int] = []
-        for _ in _good_lines(source, gone):
-            pass
+        gone = {number: None for number, line in enumerate(raw_lines(source), 1) if not _is_readable(line)}
         if not gone:
             return source, ()
-        gone.clear()
-        good = spooled(_good_lines(source, gone), source.name)
+        good = spooled((line for number, line in enumerate(raw_lines(source), 1) if number not in gone), source.name)
         source.check()
         if not good.pin.size:
             raise DataError(f"{source.name}: none of its lines can be read", "each line must be a JSON object")
@@ -298,13 +295,8 @@ def _rows_with(data: bytes, braces: Ints, word: bytes) -> np.ndarray:
     return np.array(sorted(found), np.int64)
 
 
-def _good_lines(source: Input, gone: list[int]) -> Iterator[bytes]:
-    """The lines that can be read; the numbers of the others are added to `gone`."""
-    for number, line in enumerate(raw_lines(source), 1):
-        try:
-            if not is_blank(line):
-                parsed(line.removeprefix(BOM), lambda _: "", 0)
-        except DataError:
-            gone.append(number)
-        else:
-            yield line
+def _is_readable(line: bytes) -> bool:
+    """Whether a line is blank or a JSON object."""
+    with suppress(DataError):
+        return is_blank(line) or parsed(line.removeprefix(BOM), lambda _: "", 0) is not None
+    return False
