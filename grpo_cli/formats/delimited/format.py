@@ -29,7 +29,7 @@ from grpo_cli.values.cells import Field, Place
 from grpo_cli.values.paths import absent
 from grpo_cli.values.slices import Buffer, Ints, filled
 
-Columns = Callable[[list[pl.Series], Place], list[pl.Series]]  # converts the texts of some cells
+Convert = Callable[[list[pl.Series], Place], list[pl.Series]]  # converts the texts of some columns
 
 _LF, _CR = b"\n\r"
 _BLANK_LINES: Final = re.compile(rb"(?:\r?\n)*")
@@ -89,17 +89,17 @@ class Delimited(Format):
                 for field, text in pairs
             ]
 
-        index: list[BlockRows] = []
-        parts = list(self._parts(source, [field.name for field in fields], typed, index))
         names = [field.name for field in fields]
-        columns = {name: pl.concat([part[at] for part in parts]) for at, name in enumerate(names)}
-        return Scanned(pl.DataFrame(columns or None, height=sum(block.height for block in index)), index)
+        header, *parts = self._parts(source, names, typed)
+        columns = {name: pl.concat([part.columns[at] for part in parts or [header]]) for at, name in enumerate(names)}
+        height = sum(part.rows.height for part in parts)
+        return Scanned(pl.DataFrame(columns or None, height=height), [part.rows for part in (header, *parts)])
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
         """Every cell as text, block by block: numbers keep their text."""
         names = self.columns(source)
-        for texts in self._parts(source, names, lambda texts, _: texts):
-            yield pl.DataFrame(texts, schema=names)
+        for part in self._parts(source, names, lambda texts, _: texts):
+            yield pl.DataFrame(part.columns, schema=names)
 
     def sample(self, source: Input) -> list[dict[str, str]]:
         rows = ([text_of(cell) for cell in raw] for _, raw in self._records(source) if raw)
@@ -112,17 +112,17 @@ class Delimited(Format):
         """The texts of some cells; nothing after the block of the last row is read."""
         at = 0
         with closing(self._parts(source, columns, lambda texts, _: texts)) as parts:
-            for texts in parts:
-                first, last = np.searchsorted(numbers, [at, at + len(texts[0])])
+            for part in parts:
+                first, last = np.searchsorted(numbers, [at, at + part.rows.height])
                 if first < last:
                     here = pl.Series(numbers[first:last] - at)
                     frame = pl.DataFrame(
-                        [text.gather(here).alias(name) for name, text in zip(columns, texts, strict=True)]
+                        [text.gather(here).alias(name) for name, text in zip(columns, part.columns, strict=True)]
                     )
                     yield pl.DataFrame(map(cells.canonical, frame)) if as_json else frame
                 if last == len(numbers):
                     return
-                at += len(texts[0])
+                at += part.rows.height
 
     def cheap_rows(self, source: Input, index: Index, height: int) -> range:
         """The rows in the first bytes; of a packed file, which does not say how many it has, the first ones."""
@@ -151,14 +151,8 @@ class Delimited(Format):
                 before += record
         raise DataError(f"{source.name}: no rows", "the file has no header")
 
-    def _parts(
-        self, source: Input, wanted: Sequence[str], columns: Columns, index: list[BlockRows] | None = None
-    ) -> Generator[list[pl.Series]]:
-        """Some columns of each block, converted from their texts; at least one part, without rows if the file has none.
-
-        The rows of the header and of each block are added to the index.
-        """
-        index = [] if index is None else index
+    def _parts(self, source: Input, wanted: Sequence[str], convert: Convert) -> Generator[_ReadBlock]:
+        """Some columns of each block, converted from their texts; the header is the first block, without rows."""
         with self._opened(source) as (header, handle):
             names = header.names
             at = [_position(source, names, name) for name in wanted]
@@ -166,22 +160,20 @@ class Delimited(Format):
             def read(block: Block) -> Block | _ReadBlock:
                 try:
                     found = positions(block.read(), self.separator, len(names))
-                    made = columns([found.texts(cell) for cell in at], str)
+                    made = convert([found.texts(cell) for cell in at], str)
                 except (Unsure, DataError, pl.exceptions.PolarsError):
                     return block
                 return _ReadBlock(BlockRows(block.size, found.ends.astype(np.min_scalar_type(block.size))), made)
 
-            index.append(BlockRows(header.size, np.zeros(0, np.int64)))
+            nothing = convert([pl.Series([], dtype=pl.String) for _ in at], str)
+            yield _ReadBlock(BlockRows(header.size, np.zeros(0, np.int64)), nothing)
             row = 0
             for found in ahead(read, blocks(source, handle, self.separator, header.size, self.block_size)):
-                part = found if isinstance(found, _ReadBlock) else self._exact_part(found, row, len(names), at, columns)
-                index.append(part.rows)
+                part = found if isinstance(found, _ReadBlock) else self._exact_part(found, row, len(names), at, convert)
                 row += part.rows.height
-                yield part.columns
-            if not row:
-                yield columns([pl.Series([], dtype=pl.String) for _ in at], str)
+                yield part
 
-    def _exact_part(self, block: Block, row: int, width: int, wanted: Sequence[int], columns: Columns) -> _ReadBlock:
+    def _exact_part(self, block: Block, row: int, width: int, wanted: Sequence[int], convert: Convert) -> _ReadBlock:
         """A block that is read record by record; a record with another width than the header is refused."""
         texts: list[list[str | None]] = [[] for _ in wanted]
         ends, at = list[int](), 0
@@ -199,7 +191,7 @@ class Delimited(Format):
             for column, found in zip(wanted, texts, strict=True):
                 found.append(text_of(raw[column]) if raw[column] else None)
         series = [pl.Series(found, dtype=pl.String) for found in texts]
-        made = columns(series, lambda at: f"{block.name} row {row + at + 1}")
+        made = convert(series, lambda at: f"{block.name} row {row + at + 1}")
         return _ReadBlock(BlockRows(block.size, np.array(ends, np.min_scalar_type(block.size))), made)
 
     # --- writing -----------------------------------------------------------------------------------------------
