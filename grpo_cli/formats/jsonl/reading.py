@@ -35,7 +35,7 @@ from grpo_cli.values.json_text import ABSENT, SMALL, refuse_doubled, value_of
 from grpo_cli.values.paths import value_at
 from grpo_cli.values.slices import Ints
 
-Path = tuple[str, ...]
+Way = tuple[str, ...]  # the steps to a field
 
 ColumnPart = pl.Series | DataError  # a value of another type is an error only if no later line turns out not to be JSON
 PIECE: Final = 256 << 10  # bytes for the exact reader, if polars refuses a block
@@ -153,7 +153,7 @@ class Reader:
         return sample
 
 
-def _may_hold(data: bytes, watched: Collection[Path]) -> bool:
+def _may_hold(data: bytes, watched: Collection[Way]) -> bool:
     """Whether a watched name is in a block, at any depth or inside of a text.
 
     A block where one is before a null, or written with escapes, is refused: polars does not see it there.
@@ -174,7 +174,7 @@ class _Route(NamedTuple):
     """The path to a field, and the dtype to request."""
 
     field: Field
-    path: Path
+    path: Way
     dtype: pl.DataType
 
     @classmethod
@@ -188,7 +188,7 @@ class _Route(NamedTuple):
                 return cls(field, path, _dtype(field, value, text))
         return cls(field, ways[-1], pl.Null() if field.kind == "key" else pl.Float64())
 
-    def rivals(self) -> Iterator[Path]:
+    def rivals(self) -> Iterator[Way]:
         """Other paths that lead to the same name."""
         for way in _ways(self.field.name):
             shared = next((at for at, (a, b) in enumerate(zip(self.path, way, strict=False)) if a != b), None)
@@ -209,7 +209,7 @@ class _Route(NamedTuple):
         return cells.typed(self.field, found, lambda _: "a line")
 
 
-def _ways(name: str) -> Iterator[Path]:
+def _ways(name: str) -> Iterator[Way]:
     """Every way to cut a dotted name into steps, the whole name first and all steps last."""
     if name.count(".") >= _MOST_STEPS:
         raise _Unsure(f"{name} has too many steps")
@@ -233,7 +233,7 @@ def _dtype(field: Field, value: Any, text: pl.Categorical) -> pl.DataType:
     raise _Unsure(f"{field.name} holds {type(value).__name__} values")
 
 
-def _schema(routes: Sequence[_Route], absent: Collection[Path]) -> dict[str, pl.DataType]:
+def _schema(routes: Sequence[_Route], absent: Collection[Way]) -> dict[str, pl.DataType]:
     """The fields to request, and as `pl.Null` those that must not be there."""
     tree: dict[str, Any] = {}
     for path, dtype in [*((route.path, route.dtype) for route in routes), *((path, pl.Null()) for path in absent)]:
