@@ -19,7 +19,7 @@ from grpo_cli.files.compression import is_packed, unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import SIZE, Block, BlockRows, again, ending, raw_lines, refuse_other_encodings
 from grpo_cli.formats.delimited.positions import Unsure, blocks, positions
-from grpo_cli.formats.delimited.records import QUOTE, records, text_of
+from grpo_cli.formats.delimited.records import QUOTE, bare, records, text_of
 from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.verify import Cell, Record, first_difference
 from grpo_cli.formats.weave_text import refuse_height, weave_blocks
@@ -252,8 +252,7 @@ class Delimited(Format):
 
     def _put(self, record: bytes, raw: Sequence[bytes], slots: Sequence[int | None], new: Sequence[bytes]) -> bytes:
         """A record with new cells: each in its slot, or after the last cell if it has none."""
-        close = ending(record)
-        body = record[: len(record) - len(close)]
+        body = bare(record)
         if any(slot is not None for slot in slots):
             rewritten = list(raw)
             for slot, text in zip(slots, new, strict=True):
@@ -261,7 +260,7 @@ class Delimited(Format):
                     rewritten[slot] = text
             body = self._mark(body, raw) + self.separator.join(rewritten)
         behind = [text for slot, text in zip(slots, new, strict=True) if slot is None]
-        return self.separator.join([body, *behind]) + close
+        return self.separator.join([body, *behind]) + ending(record)
 
     def _mark(self, body: bytes, raw: Sequence[bytes]) -> bytes:
         """What a record has before its cells: the byte order mark, at the very beginning of a file."""
@@ -337,9 +336,8 @@ class Delimited(Format):
                 return b"".join(filled(data, gaps, [[]] * len(gaps)))
 
             left_cells = self.separator.join(header.cells[at] for at in kept)
-            close = ending(header.record)
-            mark = self._mark(header.record.removesuffix(close), header.cells)
-            yield b"".join([header.before, mark, left_cells, close])
+            mark = self._mark(bare(header.record), header.cells)
+            yield b"".join([header.before, mark, left_cells, ending(header.record)])
             yield from ahead(left, blocks(source, handle, self.separator, header.size, self.block_size))
 
     def _compared_records(self, source: Input) -> Iterator[Record]:
@@ -349,7 +347,7 @@ class Delimited(Format):
         for record, raw in self._records(source):
             names = names or _once_each([text_of(cell) for cell in raw])
             row += bool(raw)
-            cells, at = list[Cell](), len(self._mark(record.removesuffix(ending(record)), raw))
+            cells, at = list[Cell](), len(self._mark(bare(record), raw))
             for name, cell in zip(names, raw, strict=False):
                 cells.append(Cell(name, at - bool(cells), at, at + len(cell)))
                 at += len(cell) + 1
