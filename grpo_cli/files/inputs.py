@@ -441,7 +441,7 @@ def _in_directory(top: Path, suffixes: Suffixes) -> Matched:
 
 
 def is_arrow_data(name: str) -> bool:
-    """Whether a file holds rows of a data set, and not what was computed of it."""
+    """Whether a file has rows of a data set, not results computed from them."""
     return name.endswith(".arrow") and not _BESIDE_ARROW.fullmatch(name)
 
 

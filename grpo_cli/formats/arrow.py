@@ -205,7 +205,7 @@ def _weave_taken(reader: Any, new: pl.DataFrame, writer: ipc.RecordBatchStreamWr
         writer.write_batch(_one_batch(joined(table, new, at)))
 
 
-# --- the compression of a file, which pyarrow does not tell: from the flatbuffers of its messages --------------
+# --- the compression of a file, from the flatbuffers of its messages: pyarrow does not report it --------------
 
 _TAIL: Final = 10  # length of the footer in 4 bytes, then ARROW1
 _CONTINUES: Final = 0xFFFFFFFF  # precedes the length of a message since format version 5

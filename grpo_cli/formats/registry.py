@@ -68,8 +68,8 @@ FORMATS: Final = _Formats(
     ),
 )  # fmt: skip
 _BY_SUFFIX: Final = {suffix: row for row in FORMATS.rows.values() for suffix in row.suffixes}
-# The suffixes that a directory is searched for, and whether such files may be compressed. The other containers hold rows
-# only now and then, so such a file has to be named.
+# The suffixes that a directory is searched for, and whether such files may be compressed. Few files of other containers
+# have rows, so such a file has to be named.
 SUFFIXES: Final = MappingProxyType({**{suffix: not row.magic for suffix, row in _BY_SUFFIX.items()}, ".eval": False})
 # Containers that are read as JSON: the function that converts them, and the suffix of their outputs.
 _CONTAINERS: Final = {
@@ -200,7 +200,9 @@ def sniff(source: Input) -> Format:
         return known
     name = _text_format(head)
     if not name:
-        raise DataError(f"{source.name}: the first bytes do not tell the format", "name a file instead of a pipe")
+        raise DataError(
+            f"{source.name}: the format cannot be recognised by the first bytes", "name a file instead of a pipe"
+        )
     return FORMATS[name]
 
 

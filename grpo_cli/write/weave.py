@@ -32,7 +32,7 @@ from grpo_cli.write.outputs import Output, Target, added, is_folder, metadata
 from grpo_cli.write.resume import Ledger
 
 Ready = Callable[[Path], None]  # is called with the complete file just before it is renamed
-Phase = Callable[..., None]  # is told what is being done, and how many of how many files are done
+Phase = Callable[..., None]  # called with what is being done, the number of finished files, and of all files
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def _outside(quotes: Ints, marks: Ints) -> Ints:
 
 
 def _is_usual(found: Bytes, quotes: Ints, separator: bytes) -> bool:
-    """Tell whether each opening quote is at the start of a cell, or right after a closing quote: a doubled quote."""
+    """Whether each opening quote is at the start of a cell, or right after a closing quote: a doubled quote."""
     opening = quotes[::2]
     opening = opening[opening > 0]
     before = found[opening - 1]

@@ -154,7 +154,7 @@ class Lists(Format):
     ) -> Iterator[pl.DataFrame]:
         """Some columns of single rollouts: lists with an item per rollout are split, all else is repeated.
 
-        A list of another length in a column that is split says nothing of its rollouts: they have no value.
+        A list of another length in such a column is not split: its rollouts have no value.
         """
         known = self._known(source, index)
         sizes = known.sizes
@@ -180,7 +180,7 @@ class Lists(Format):
             yield cells.frame_of_rows(list(zip(*found, strict=True)), columns, as_json=as_json)
 
     def _apart(self, source: Input, known: _Facts, columns: Sequence[str]) -> set[str]:
-        """The columns with an item per rollout in nine of ten records: in a few of them this may be chance."""
+        """The columns with an item per rollout in nine of ten records: in fewer, lengths may match by chance."""
         fitting, filled, done, sizes = Counter[str](), Counter[str](), 0, known.sizes
         for frame in self.base.rows(source, known.base, np.arange(len(sizes)), columns, as_json=True):
             here = sizes[done : done + len(frame)].tolist()

@@ -46,7 +46,7 @@ class Rollout(NamedTuple):
 
 
 class Rollouts(list[Rollout]):
-    """The rollouts of a document in order, the number of lists that could hold them, and of empty records."""
+    """The rollouts of a document in order, the number of lists that could have some, and of empty records."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
         super().__init__()

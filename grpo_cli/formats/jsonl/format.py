@@ -39,7 +39,7 @@ _FIRST: Final = 128  # rows at the beginning of a compressed file that are cheap
 
 @dataclass(frozen=True)
 class Jsonl(Format):
-    """JSON lines: read in blocks, woven line by line."""
+    """JSON lines, read and copied in blocks of lines."""
 
     inner_texts: bool = False  # in typed columns, only fields without a common type become text, not their whole column
     block_size: int = SIZE  # bytes that are read at a time

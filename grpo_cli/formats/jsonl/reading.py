@@ -99,7 +99,7 @@ class Reader:
             return self._fast(data, braces)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             return str(error).partition("\n")[0]
-        except (DataError, UnicodeEncodeError, _Unsure) as error:  # a name may hold half a surrogate pair
+        except (DataError, UnicodeEncodeError, _Unsure) as error:  # a name may have half a surrogate pair
             return str(error)
 
     def exact(self, data: bytes, place: Place, start: int = 0, why: str = "") -> Piece:
@@ -203,9 +203,9 @@ class _Route(NamedTuple):
         if isinstance(self.dtype, pl.Categorical):
             found = found.cast(pl.String)
             if found.str.contains("\x00", literal=True).any():
-                raise _Unsure(f"{self.field.name} holds the character NUL or half a surrogate pair")
+                raise _Unsure(f"{self.field.name} has the character NUL or half a surrogate pair")
             if found.str.starts_with("Static(").any():
-                raise _Unsure(f"{self.field.name} holds an integer beyond 64 bits")
+                raise _Unsure(f"{self.field.name} has an integer beyond 64 bits")
         return cells.typed(self.field, found, lambda _: "a line")
 
 
@@ -230,7 +230,7 @@ def _dtype(field: Field, value: Any, text: pl.Categorical) -> pl.DataType:
             return pl.Float64()
         case list() if field.kind == "numbers":
             return pl.List(pl.Float64)
-    raise _Unsure(f"{field.name} holds {type(value).__name__} values")
+    raise _Unsure(f"{field.name} has {type(value).__name__} values")
 
 
 def _schema(routes: Sequence[_Route], absent: Collection[Way]) -> dict[str, pl.DataType]:

@@ -79,7 +79,7 @@ def scanned(text: str) -> pl.DataFrame:
         ('{"k":1,"reward":1,"a":{"b":2}}', "unexpected value while building Series of type String"),
         ('{"k":"p","reward":1,"a.b":2}', "got non-null value for NULL-typed column"),
         ('{"k":"p","reward":1,"a.b":null}', "a watched name is null, or written with escapes"),
-        ('{"k":"\\ud800","reward":1,"a":{"b":2}}', "k holds the character NUL or half a surrogate pair"),
+        ('{"k":"\\ud800","reward":1,"a":{"b":2}}', "k has the character NUL or half a surrogate pair"),
     ],
 )
 def test_what_was_read_exactly_is_said_with_its_reason(
