@@ -142,7 +142,7 @@ class Format(ABC):
     ) -> Iterator[tuple[int, np.ndarray, pl.DataFrame]]:
         """`rows` as JSON texts, perhaps without rows that lack an ASCII word in any case and any escaping.
 
-        Part by part: how many of the rows are behind it, the rows that it has, and their texts.
+        Part by part: how many of the rows have been searched so far, the rows in the part, and their texts.
         """
         passed = 0
         for frame in self.rows(source, index, numbers, columns, as_json=True):

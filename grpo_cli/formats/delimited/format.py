@@ -206,7 +206,7 @@ class Delimited(Format):
         sink.write(self._put(header.record, header.cells, slots, [self._cell_text(name) for name in names]))
         known = self.scan(source, ()).index if index is None else index
         refuse_height(source, sum(rows.height for rows in known), weaving)
-        behind_header = islice(zip(again(source, [rows.size for rows in known]), known, strict=True), 1, None)
+        after_header = islice(zip(again(source, [rows.size for rows in known]), known, strict=True), 1, None)
 
         def insert(data: bytes, rows: BlockRows, added: pl.DataFrame) -> list[Buffer]:
             if not names:
@@ -216,7 +216,7 @@ class Delimited(Format):
             return filled(data, [(rows.marks, rows.marks)], [self._cells(added.get_columns())])
 
         newline = ending(header.record) or b"\n"
-        weave_blocks(source, behind_header, sink, weaving, marked=b"\r\n", newline=newline, spans=_spans, insert=insert)
+        weave_blocks(source, after_header, sink, weaving, marked=b"\r\n", newline=newline, spans=_spans, insert=insert)
         return ()
 
     def _cells(self, columns: Sequence[pl.Series]) -> list[str | pl.Series]:
@@ -238,10 +238,10 @@ class Delimited(Format):
         there = sorted((slot, at) for at, slot in enumerate(slots) if slot is not None)
         gaps = [found.cell(slot) for slot, _ in there]
         texts: list[list[str | pl.Series]] = [[self._cell_texts(added.to_series(at))] for _, at in there]
-        behind = [series for series, slot in zip(added, slots, strict=True) if slot is None]
-        if behind:
+        after = [series for series, slot in zip(added, slots, strict=True) if slot is None]
+        if after:
             gaps.append((found.ends, found.ends))
-            texts.append(self._cells(behind))
+            texts.append(self._cells(after))
         return filled(data, gaps, texts)
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
@@ -259,8 +259,8 @@ class Delimited(Format):
                 if slot is not None:
                     rewritten[slot] = text
             body = self._mark(body, raw) + self.separator.join(rewritten)
-        behind = [text for slot, text in zip(slots, new, strict=True) if slot is None]
-        return self.separator.join([body, *behind]) + ending(record)
+        after = [text for slot, text in zip(slots, new, strict=True) if slot is None]
+        return self.separator.join([body, *after]) + ending(record)
 
     def _mark(self, body: bytes, raw: Sequence[bytes]) -> bytes:
         """What a record has before its cells: the byte order mark, at the very beginning of a file."""

@@ -68,8 +68,8 @@ def rows_of(text: str, path: tuple[str, ...]) -> Rollouts:
         end = _walk(text, skip(text, 0), path, (), -1, rows)
     except (StopIteration, IndexError):
         raise _refused(text) from None
-    if (behind := skip(text, end)) != len(text):
-        raise json.JSONDecodeError("Extra data", text, behind)
+    if (after := skip(text, end)) != len(text):
+        raise json.JSONDecodeError("Extra data", text, after)
     return rows
 
 

@@ -35,7 +35,7 @@ WATCHED = ("advantage", "step")
 def outcome(
     data: bytes, fields: Sequence[Field] = FIELDS, watched: Sequence[str] = WATCHED, lines: Jsonl = LINES
 ) -> Any:
-    """Everything that a scan tells: types, values to the last bit, late names, or the error."""
+    """Everything that a scan returns: types, values to the last bit, late names, or the error."""
     source = in_memory(data)
     try:
         found = lines.scan(source, fields, watched)

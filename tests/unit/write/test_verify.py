@@ -1,4 +1,4 @@
-"""`verify`: the output without the added columns is the input, or the first difference is told."""
+"""`verify`: the output without the added columns is the input, or the first difference is reported."""
 
 from __future__ import annotations
 
