@@ -19,7 +19,7 @@ from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, again, blocks, 
 from grpo_cli.formats.interface import Compared, Format, Scanned, Weaving
 from grpo_cli.formats.jsonl.fields import has_one_spelling
 from grpo_cli.formats.jsonl.lines import is_blank, line_numbers, number_at, parsed, row_starts, rows
-from grpo_cli.formats.jsonl.reading import PIECE, ColumnPart, Piece, Reader
+from grpo_cli.formats.jsonl.reading import PIECE, ColumnPart, Reader, ReadPiece
 from grpo_cli.formats.jsonl.verify import first_difference
 from grpo_cli.formats.jsonl.weaving import weave
 from grpo_cli.parallel import ahead
@@ -71,7 +71,7 @@ class Jsonl(Format):
         """A column per field; no other field is kept. A watched name is found however late in the file it is."""
         reader = Reader(tuple(fields), frozenset(watched), self.piece_size, self.small)
 
-        def read(block: Block) -> tuple[BlockRows, list[Piece]]:
+        def read(block: Block) -> tuple[BlockRows, list[ReadPiece]]:
             return reader.read(block, lambda at: f"{source.name}:{number_at(source, block.start + at)}")
 
         parts: list[list[ColumnPart]] = [[] for _ in fields]

@@ -49,7 +49,7 @@ class _Unsure(Exception):
     """Why polars may read a block differently from Python's parser."""
 
 
-class Piece(NamedTuple):
+class ReadPiece(NamedTuple):
     """The content of a block or a piece: a part of each column, watched names, and why it was read exactly."""
 
     columns: tuple[ColumnPart, ...]
@@ -70,7 +70,7 @@ class Reader:
         """The reader for the next block: it need not look for names that a block has had."""
         return replace(self, watched=self.watched - seen) if seen else self
 
-    def read(self, block: Block, place: Place) -> tuple[BlockRows, list[Piece]]:
+    def read(self, block: Block, place: Place) -> tuple[BlockRows, list[ReadPiece]]:
         """Read a block, whole or in pieces. `place` names the line at an offset in the block."""
         data = block.read()
         braces, empty = last_braces(data)
@@ -78,22 +78,22 @@ class Reader:
         small = braces.astype(np.uint32) if len(data) < _FAR else braces
         return BlockRows(len(data), small, empty), found
 
-    def _found(self, data: bytes, braces: Ints, place: Place) -> Iterator[Piece]:
+    def _found(self, data: bytes, braces: Ints, place: Place) -> Iterator[ReadPiece]:
         if len(braces) <= self.small and len(data) <= self.piece:
             yield self.exact(data, place)
             return
         whole = self._tried(data, braces)
-        if isinstance(whole, Piece):
+        if isinstance(whole, ReadPiece):
             yield whole
             return
         reader = self
         for start, piece in _cut(data, self.piece):
             tried = reader._tried(piece, last_braces(piece)[0]) if len(piece) < len(data) else whole
-            found = tried if isinstance(tried, Piece) else reader.exact(piece, place, start, tried)
+            found = tried if isinstance(tried, ReadPiece) else reader.exact(piece, place, start, tried)
             reader = reader.without(found.late)
             yield found
 
-    def _tried(self, data: bytes, braces: Ints) -> Piece | str:
+    def _tried(self, data: bytes, braces: Ints) -> ReadPiece | str:
         """The result of polars, or why it is doubtful."""
         try:
             return self._fast(data, braces)
@@ -102,7 +102,7 @@ class Reader:
         except (DataError, UnicodeEncodeError, _Unsure) as error:  # a name may have half a surrogate pair
             return str(error)
 
-    def exact(self, data: bytes, place: Place, start: int = 0, why: str = "") -> Piece:
+    def exact(self, data: bytes, place: Place, start: int = 0, why: str = "") -> ReadPiece:
         """Read lines one by one with Python's parser; the first begins at `start` in the block."""
 
         def line(row: int) -> str:
@@ -122,9 +122,9 @@ class Reader:
                 keep(None if value is ABSENT else value)
         pairs = zip(self.fields, values, strict=True)
         columns = tuple(_typed(field, found, line) for field, found in pairs)
-        return Piece(columns, frozenset(late), why)
+        return ReadPiece(columns, frozenset(late), why)
 
-    def _fast(self, data: bytes, braces: Ints) -> Piece:
+    def _fast(self, data: bytes, braces: Ints) -> ReadPiece:
         sample = self._sample(data, braces)
         text = pl.Categorical(pl.Categories.random())  # the global categories would keep the keys of all blocks
         routes = [_Route.of(field, sample, text) for field in self.fields]
@@ -135,7 +135,7 @@ class Reader:
         frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, there))
         if frame.height != len(braces):
             raise _Unsure("there are more or fewer rows than lines")
-        return Piece(tuple(route.column(frame) for route in routes), frozenset())
+        return ReadPiece(tuple(route.column(frame) for route in routes), frozenset())
 
     def _sample(self, data: bytes, braces: Ints) -> list[Mapping[str, Any]]:
         """Some rows as Python's parser reads them: the first few, then every thousandth."""

@@ -19,7 +19,7 @@ from grpo_cli.files.compression import unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import registry
 from grpo_cli.formats.blocks import blocks
-from grpo_cli.formats.jsonl.reading import Piece, Reader
+from grpo_cli.formats.jsonl.reading import Reader, ReadPiece
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.values.cells import Field
 from tests.support.weaving import in_memory, inserting
@@ -150,7 +150,7 @@ def test_names_that_are_elsewhere_in_the_lines_are_no_reason_to_read_exactly(cap
 def test_a_step_that_begins_late_costs_no_more_than_the_block_where_it_begins() -> None:
     source = in_memory((PLAIN * 500 + PLAIN.replace("{", '{"step":1,', 1) * 500).encode())
     reader = Reader(tuple(FIELDS), frozenset({"step"}))
-    exact, height = list[Piece](), 0
+    exact, height = list[ReadPiece](), 0
     for block in blocks(source, 1000):
         rows, pieces = reader.read(block, str)
         height += rows.height
