@@ -27,8 +27,8 @@ def _synced(path: Path) -> None:
         os.fsync(written.fileno())
 
 
-def _member(name: str) -> pl.Expr:
-    """A column, or a member of nested ones."""
+def _field(name: str) -> pl.Expr:
+    """A column, or a field of nested ones."""
     import polars as pl
 
     first, *rest = name.split(".")
@@ -41,7 +41,7 @@ def _member(name: str) -> pl.Expr:
 def _polars(source: Path, target: Path, *, varied: bool = False, good: bool = False) -> None:
     import polars as pl
 
-    key, reward = [_member(name) for name in KEY.split(",")], _member(REWARD)
+    key, reward = [_field(name) for name in KEY.split(",")], _field(REWARD)
     scan = {"jsonl": pl.scan_ndjson, "csv": pl.scan_csv, "parquet": pl.scan_parquet}
     # The suffix of a packed file is that of what is in it: polars unpacks by the bytes.
     kind = source.name.split(".")[1]

@@ -192,7 +192,7 @@ class Bench:
             self._tool(case, Files(source, woven, woven, moved, again), "compute")
         if case.path == "replace-inside" and not moved.exists():
             with woven.open("rb") as lines, moved.open("wb") as sink:
-                for line in lines:  # the member as the first, where `compute` has written it as the last
+                for line in lines:  # the field as the first, where `compute` has written it as the last
                     head, _, last = line.rpartition(b',"advantage":')
                     sink.write(b'{"advantage":' + last.rstrip(b"}\r\n") + b"," + head[1:] + b"}\n")
         suffix = {"to-parquet": ".parquet", "shards": "", "folder": ""}.get(case.path, Shape.named(case.shape).suffix)

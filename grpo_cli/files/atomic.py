@@ -40,14 +40,14 @@ def replacing(
     force: bool,
     retried: bool = False,
     ready: Callable[[Path], None] | None = None,
-    unsynced: set[Path] | None = None,
+    sync_folder: bool = True,
 ) -> Iterator[BinaryIO]:
     """Give a file to write; it is renamed to `path` if the body succeeds, and removed if not.
 
     With `retried`, an existing file with the same bytes was written by an earlier attempt, and is not refused.
     `ready` is called with the complete temporary file just before it is renamed. A symlink stays, and the file
     that it points to is replaced. A device or a pipe (`/dev/null`) has no old content to protect, so it is
-    written directly. The directory is synced as well, or added to `unsynced` (see `directories_synced`).
+    written directly. Its directory is synced as well, unless the caller does that (see `folders_synced`).
     """
     named, target = Path(path), Path(os.path.realpath(path))
     # By name: a pipe of the shell has no real path.
@@ -76,10 +76,8 @@ def replacing(
             with suppress(OSError):
                 temporary.unlink()
             raise
-        if unsynced is None:
+        if sync_folder:
             _sync_directory(target.parent)
-        else:
-            unsynced.add(target.parent)
 
 
 def _refuse_existing(target: Path, *, force: bool) -> int | None:
@@ -212,13 +210,12 @@ class _SyncedFile(BufferedRandom):
 
 
 @contextmanager
-def directories_synced() -> Iterator[set[Path]]:
-    """Give a set for `replacing`, and sync its directories at the end, each once for all files."""
-    folders: set[Path] = set()
+def folders_synced(paths: Iterable[Path]) -> Iterator[None]:
+    """Sync the directories of these files at the end, each once for all of its files."""
     try:
-        yield folders
+        yield
     finally:
-        for folder in folders:
+        for folder in {Path(os.path.realpath(path)).parent for path in paths}:
             _sync_directory(folder)
 
 

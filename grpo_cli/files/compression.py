@@ -75,10 +75,10 @@ def packing(sink: BinaryIO, suffix: str, workers: int = _WORKERS) -> Iterator[Bi
     if not suffix:
         yield sink
         return
-    blocks: _Blocks = _Gzip(sink, workers) if suffix == ".gz" else _Zstandard(sink, workers)
-    with blocks.pool:  # waits for the few blocks that are being packed, also if the body fails
-        yield cast("BinaryIO", blocks)
-        blocks.finish()
+    packer: _Packer = _Gzip(sink, workers) if suffix == ".gz" else _Zstandard(sink, workers)
+    with packer.pool:  # waits for the few blocks that are being packed, also if the body fails
+        yield cast("BinaryIO", packer)
+        packer.finish()
 
 
 @contextmanager
@@ -150,8 +150,8 @@ def _broken(name: str, error: Exception) -> DataError:
     return DataError(f"the packed file is broken: {why}", place=name)
 
 
-class _Blocks(RawIOBase):
-    """Blocks of a fixed size, packed on all cores. How many there are, and how the text arrives, change no byte."""
+class _Packer(RawIOBase):
+    """Packs blocks of a fixed size on all cores. How many there are, and how the text arrives, change no byte."""
 
     size: int
 
@@ -187,7 +187,7 @@ class _Blocks(RawIOBase):
             self._sink.write(self._waiting.popleft().result())
 
 
-class _Gzip(_Blocks):
+class _Gzip(_Packer):
     """A single member, since some readers stop after the first: its blocks end at whole bytes and are joined."""
 
     size = 1 << 20
@@ -210,7 +210,7 @@ class _Gzip(_Blocks):
         self._sink.write(_END + struct.pack("<II", self._sum, self._length % 2**32))
 
 
-class _Zstandard(_Blocks):
+class _Zstandard(_Packer):
     """A frame for each block; single frames need no stream, which would close the sink."""
 
     size = 4 << 20  # the memory of writers and readers

@@ -105,7 +105,7 @@ class Input:
         if self.said is None:
             return handle
         with handle:
-            return BufferedReader(_Reading(os.dup(handle.fileno()), self.said))
+            return BufferedReader(_Reported(os.dup(handle.fileno()), self.said))
 
     def check(self) -> None:
         """Stop the run if this is no longer the file that was pinned."""
@@ -138,7 +138,7 @@ class Input:
         return Path(self.name).suffix.lower()
 
 
-class _Reading(FileIO):
+class _Reported(FileIO):
     def __init__(self, fd: int, said: Callable[[int], None]) -> None:
         super().__init__(fd)
         self._said = said
@@ -441,7 +441,7 @@ def _in_directory(top: Path, suffixes: Suffixes) -> Matched:
 
 
 def is_arrow_data(name: str) -> bool:
-    """Whether a file holds rows of a data set, and not what was computed of it."""
+    """Whether a file has rows of a data set, not results computed from them."""
     return name.endswith(".arrow") and not _BESIDE_ARROW.fullmatch(name)
 
 

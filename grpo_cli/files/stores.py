@@ -285,7 +285,7 @@ def _listed_on_hub(
             with opener.open(request.Request(page, headers=headers), timeout=60) as answer:  # noqa: S310 - http or https: `_origin`
                 text, link = _all_of(answer, name, until), answer.headers.get("Link", "")
         except error.HTTPError as answered:
-            answered.close()  # it is an answer, too, and holds its connection
+            answered.close()  # an error is an answer as well, with an open connection
             raise
         try:
             entries = [entry for entry in json.loads(text) if entry["type"] == "file"]
@@ -335,7 +335,7 @@ def _endless(name: str) -> DataError:
 
 
 def shown(url: str) -> str:
-    """A URL for messages, without parts that may hold a signature or a password."""
+    """A URL for messages, without parts that may have a signature or a password."""
     parts = urlsplit(url)
     place = parts.netloc.rpartition("@")[2] if parts.scheme in {"http", "https"} else parts.netloc
     path = url.partition(f"://{parts.netloc}")[2]

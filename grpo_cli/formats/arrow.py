@@ -164,9 +164,8 @@ def _weave_all(source: Input, reader: Any, new: pl.DataFrame, writer: ipc.Record
     at = 0
     for batch, notes in _batches(reader):
         InputChanged.unless_same(min(at + batch.num_rows, len(new)), at + batch.num_rows, source.name)
-        table = joined(pa.Table.from_batches([batch]), arrow_columns(new[at : at + batch.num_rows]))
+        writer.write_batch(_one_batch(joined(pa.Table.from_batches([batch]), new, at)), custom_metadata=notes)
         at += batch.num_rows
-        writer.write_batch(_one_batch(table), custom_metadata=notes)
     InputChanged.unless_same(at, len(new), source.name)
 
 
@@ -202,11 +201,11 @@ def _weave_taken(reader: Any, new: pl.DataFrame, writer: ipc.RecordBatchStreamWr
         tables = [_whole(batch) for batch in reader]
         block, sizes = tables.__getitem__, [table.num_rows for table in tables]
     starts = np.cumsum([0, *sizes])[:-1]
-    for table, at, count in fetch(take, starts, block, max([_MOST_AT_ONCE, *sizes])):
-        writer.write_batch(_one_batch(joined(table, arrow_columns(new[at : at + count]))))
+    for table, at in fetch(take, starts, block, max([_MOST_AT_ONCE, *sizes])):
+        writer.write_batch(_one_batch(joined(table, new, at)))
 
 
-# --- the compression of a file, which pyarrow does not tell: from the flatbuffers of its messages --------------
+# --- the compression of a file, from the flatbuffers of its messages: pyarrow does not report it --------------
 
 _TAIL: Final = 10  # length of the footer in 4 bytes, then ARROW1
 _CONTINUES: Final = 0xFFFFFFFF  # precedes the length of a message since format version 5

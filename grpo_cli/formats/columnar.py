@@ -154,8 +154,9 @@ def _plain(dtype: Any) -> Any:
     return pa.string() if pa.types.is_large_string(dtype) or pa.types.is_dictionary(dtype) else dtype
 
 
-def joined(table: pa.Table, new: pa.Table) -> pa.Table:
-    """The table with the new columns appended; a column with the same name is replaced where it is."""
+def joined(table: pa.Table, added: pl.DataFrame, at: int) -> pa.Table:
+    """The table with its rows of the added columns, from row `at` on; a column with the same name is replaced in place."""
+    new = arrow_columns(added[at : at + table.num_rows])
     for field, column in zip(new.schema, new.columns, strict=True):
         at = table.schema.get_field_index(field.name)
         table = table.append_column(field, column) if at < 0 else table.set_column(at, field, column)
@@ -173,8 +174,8 @@ def joined_schema(schema: pa.Schema, new: pa.Schema, metadata: Mapping[str, str]
 
 def fetch(
     take: np.ndarray, starts: np.ndarray, block: Callable[[int], pa.Table], most: int
-) -> Iterator[tuple[pa.Table, int, int]]:
-    """Source rows in output order: tables of at most `most` rows, each with its first output row and its height.
+) -> Iterator[tuple[pa.Table, int]]:
+    """Source rows in output order: tables of at most `most` rows, each with its first output row.
 
     `starts` are the first rows of the file's blocks; each block is read once for every such table.
     """
@@ -183,7 +184,7 @@ def fetch(
         where = np.searchsorted(starts, wanted, side="right") - 1
         parts = [rows_of(block(int(b)), wanted[where == b] - starts[b]) for b in np.unique(where)]
         order = np.argsort(np.argsort(where, kind="stable"), kind="stable")
-        yield rows_of(pa.concat_tables(parts), order), low, len(wanted)
+        yield rows_of(pa.concat_tables(parts), order), low
 
 
 def rows_of(table: pa.Table, rows: np.ndarray) -> pa.Table:

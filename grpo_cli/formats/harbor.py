@@ -26,6 +26,7 @@ from grpo_cli.formats.interface import Format, Index, Scanned, Weaving
 from grpo_cli.formats.jsonl.format import Jsonl, lines_of
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
+from grpo_cli.values.paths import value_at
 
 # Harbor's ErrorPolicy.reward_valid: the agent itself ended the trial, so what it left was measured.
 _MEASURED: Final = frozenset({
@@ -167,30 +168,23 @@ def _oddity(found: Any) -> str:
     steps = found.get("step_results")
     for each in (found, *(steps if isinstance(steps, list) else ())):
         for path, kinds in _KINDS.items():
-            value = _at(each, *path)
+            value = value_at(each, *path)
             if not isinstance(value, (*kinds, type(None))):
                 return f"{'.'.join(path)} is {json.dumps(value)[:40]}"
     return ""
 
 
-def _at(value: Any, *path: str) -> Any:
-    """The value at a path; None where there is none."""
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
 def _facts(folder: Path) -> tuple[Object, Object, Object]:
     """The row of a trial: the columns before its rewards, the rewards by name, and the columns after them."""
     result = _result(folder)
-    rewards, steps = _at(result, "verifier_result", "rewards") or {}, _at(result, "step_results") or ()
-    errors = [_at(each, "exception_info", "exception_type") for each in (result, *steps)]
+    rewards, steps = value_at(result, "verifier_result", "rewards") or {}, value_at(result, "step_results") or ()
+    errors = [value_at(each, "exception_info", "exception_type") for each in (result, *steps)]
     errors = [error for error in errors if error is not None]
-    agent, model = _at(result, "agent_info", "name"), _at(result, "agent_info", "model_info", "name")
+    agent, model = value_at(result, "agent_info", "name"), value_at(result, "agent_info", "model_info", "name")
     source = result.get("source") or "adhoc"
-    used = [_at(each, "agent_result") or {} for each in (result, *steps)]
+    used = [value_at(each, "agent_result") or {} for each in (result, *steps)]
     totals = {name: [each[name] for each in used if each.get(name) is not None] for name in _COUNTED}
-    parts = [folder / "steps" / str(_at(step, "step_name")) / "agent" for step in steps] or [folder / "agent"]
+    parts = [folder / "steps" / str(value_at(step, "step_name")) / "agent" for step in steps] or [folder / "agent"]
     keys = {
         "task": result["task_name"],
         "trial": result.get("trial_name"),
@@ -206,7 +200,9 @@ def _facts(folder: Path) -> tuple[Object, Object, Object]:
         "finished_at": result.get("finished_at"),
         **{name: sum(values) if values else None for name, values in totals.items()},
         "id": result.get("id"),
-        "source_trial_id": _at(result, "config", "source_trial", "trial_id"),  # the trial that a regrade scored again
+        "source_trial_id": value_at(
+            result, "config", "source_trial", "trial_id"
+        ),  # the trial that a regrade scored again
         _TEXTS: [os.path.join(os.getcwd(), path) for path in (folder, *parts)],  # noqa: PTH109, PTH118 - of 10,000 trials
     }
     return keys, rewards, facts
@@ -249,7 +245,7 @@ def _turns(step: Object) -> Iterator[dict[str, Any]]:
             for call in calls
         ]
     yield turn
-    for result in _at(step, "observation", "results") or ():
+    for result in value_at(step, "observation", "results") or ():
         call_id = result.get("source_call_id")
         by = {"role": "user"} if call_id is None else {"role": "tool", "tool_call_id": call_id}
         yield {**by, "content": result.get("content")}

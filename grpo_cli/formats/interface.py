@@ -51,7 +51,7 @@ class Scanned:
 
     frame: pl.DataFrame
     index: Index = None
-    late_names: frozenset[str] = frozenset()  # watched names that some row holds beyond those of `columns`
+    late_names: frozenset[str] = frozenset()  # watched names that some row has and `columns` does not list
     empty: int = 0  # records without rollouts
 
     def with_frame(self, frame: pl.DataFrame, *others: Scanned) -> Scanned:
@@ -69,7 +69,7 @@ class Format(ABC):
     name: str  # its name in messages
 
     holds_lists: ClassVar[bool] = True  # a record may be a prompt with the list of its rollouts' rewards
-    has_types: ClassVar[bool] = True  # 1 and the text 1 are two things
+    has_types: ClassVar[bool] = True  # 1 and the text 1 are different values
     holds_objects: ClassVar[bool] = False  # a record may have rollouts as objects somewhere inside
 
     @property
@@ -121,7 +121,7 @@ class Format(ABC):
         return self.places(source, [row])[0]
 
     def row_count(self, source: Input) -> int | None:
-        """The number of rows of the file; None if only a scan would tell."""
+        """The number of rows of the file; None if that takes a scan."""
         return None
 
     def sections(self, source: Input, size: int) -> Sequence[tuple[int, int]]:
@@ -140,9 +140,9 @@ class Format(ABC):
     def rows_perhaps_with(
         self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], word: bytes
     ) -> Iterator[tuple[int, np.ndarray, pl.DataFrame]]:
-        """`rows` as JSON texts, perhaps without rows that have an ASCII word nowhere, in any case and however it is escaped.
+        """`rows` as JSON texts, perhaps without rows that lack an ASCII word in any case and any escaping.
 
-        Part by part: how many of the rows are behind it, the rows that it has, and their texts.
+        Part by part: how many of the rows have been searched so far, the rows in the part, and their texts.
         """
         passed = 0
         for frame in self.rows(source, index, numbers, columns, as_json=True):
@@ -166,7 +166,7 @@ class Format(ABC):
 
     @property
     def nested(self) -> bool:
-        """Whether a record may hold several rollouts, so that `long` is not `read`."""
+        """Whether a record may have several rollouts, so that `long` is not `read`."""
         return False
 
     @property

@@ -68,8 +68,8 @@ FORMATS: Final = _Formats(
     ),
 )  # fmt: skip
 _BY_SUFFIX: Final = {suffix: row for row in FORMATS.rows.values() for suffix in row.suffixes}
-# The suffixes that a directory is searched for, and whether such files may be compressed. The other containers hold rows
-# only now and then, so such a file has to be named.
+# The suffixes that a directory is searched for, and whether such files may be compressed. Few files of other containers
+# have rows, so such a file has to be named.
 SUFFIXES: Final = MappingProxyType({**{suffix: not row.magic for suffix, row in _BY_SUFFIX.items()}, ".eval": False})
 # Containers that are read as JSON: the function that converts them, and the suffix of their outputs.
 _CONTAINERS: Final = {
@@ -198,18 +198,27 @@ def sniff(source: Input) -> Format:
         return FORMATS[binary.name]
     if (known := _json_format(head, json_name=True)) is not None:
         return known
-    text = head.removeprefix(BOM).lstrip()
-    first = (text.splitlines() or [b""])[0]
-    name = "jsonl" if text.startswith(b"{") else "tsv" if b"\t" in first else "csv" if b"," in first else ""
+    name = _text_format(head)
     if not name:
-        raise DataError(f"{source.name}: the first bytes do not tell the format", "name a file instead of a pipe")
+        raise DataError(
+            f"{source.name}: the format cannot be recognised by the first bytes", "name a file instead of a pipe"
+        )
     return FORMATS[name]
 
 
-def not_plain(head: bytes) -> str:
-    """The kind of file that begins with these bytes, if it is compressed or binary; empty for plain text."""
+def _text_format(head: bytes) -> str:
+    """The name of the format of text that begins with these bytes; empty if it is unknown."""
+    text = head.removeprefix(BOM).lstrip()
+    first = (text.splitlines() or [b""])[0]
+    return "jsonl" if text.startswith((b"{", b"[")) else "tsv" if b"\t" in first else "csv" if b"," in first else ""
+
+
+def not_lines(head: bytes) -> str:
+    """The kind of file that begins with these bytes, if these are not JSON lines; empty for unknown text."""
     binary = _binary_row(head)
-    return packer_of(head) if binary is None else binary.name.capitalize()
+    if binary is not None:
+        return binary.name.capitalize()
+    return packer_of(head) or _text_format(head).replace("jsonl", "").upper()
 
 
 def other_than(name: str, head: bytes) -> tuple[str, str]:

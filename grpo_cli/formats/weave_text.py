@@ -53,7 +53,9 @@ def weave_blocks(
             raise InputChanged.between_readings(source.name)
         if job.take is not None:
             starts, ends = spans(data, rows.marks)[job.take].T
-            data = b"".join(filled(memoryview(data)[: ends[-1]], [(np.append(0, ends[:-1]), starts)], [[]]))
+            before = np.append(0, ends[:-1])
+            apart = before < starts  # rows that follow each other are copied at once
+            data = b"".join(filled(memoryview(data)[: ends[-1]], [(before[apart], starts[apart])], [[]]))
             data += b"" if data.endswith(b"\n") else newline
             rows = _moved(rows, job.take, starts, ends - starts)
         return insert(data, rows, job.added)
@@ -65,7 +67,7 @@ def weave_blocks(
 
 
 def _wide(rows: BlockRows) -> BlockRows:
-    """The same rows; formats keep their marks as the smallest integers that hold them."""
+    """The same rows with marks of 64 bits: formats keep them as the smallest integers that fit."""
     return rows._replace(marks=rows.marks.astype(np.int64))
 
 
@@ -91,7 +93,7 @@ def _jobs(source: Input, found: Found, weaving: Weaving) -> Iterator[_Job]:
 
 
 def _jobs_in_new_order(source: Input, found: Found, weaving: Weaving, newline: bytes, spans: Spans) -> Iterator[_Job]:
-    """Blocks of rows that are read singly, for example for copies of groups."""
+    """Blocks of rows in a new order, each read by itself: copies of groups, for example."""
     every, places, height, take = list[BlockRows](), list[np.ndarray](), 0, np.asarray(weaving.take)
     for block, rows in ((block, _wide(rows)) for block, rows in found):
         places.append(spans(block.read(), rows.marks) + block.start)

@@ -193,9 +193,9 @@ def _whole_lines(source: BinaryIO, max_line: int) -> Iterator[bytes]:
     for part in arrivals(source):
         if first:
             first = False
-            if name := registry.not_plain(part):
-                hint = "leave out --stream, or unpack it first"
-                raise UsageError(f"--stream reads plain JSON lines, and this is {name}", hint)
+            if name := registry.not_lines(part):
+                hint = f"leave out --stream: without it, {name} is read from a pipe as well"
+                raise UsageError(f"--stream reads plain JSON lines, and this looks like {name}", hint)
         data = rest + part
         cut = data.rfind(b"\n") + 1
         rest = data[cut:]

@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from grpo_cli.files.atomic import directories_synced
+from grpo_cli.files.atomic import folders_synced
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.tables import FileTable, Table
 from grpo_cli.write.outputs import Output
-from grpo_cli.write.weave import Writing, write_one
+from grpo_cli.write.weave import Writing, paths_of, write_one
 
 _REPEATED: Final = 2  # rows with the same text, on average; below that, texts are sent as they are
 
@@ -32,8 +32,8 @@ def work_on(work: Callable[[Table], Any], tables: Sequence[FileTable]) -> list[A
 
 def write_files(output: Output, writings: Sequence[Writing]) -> list[Sequence[str]]:
     """Write the outputs of some files, one after the other; return the notes for the user of each."""
-    with directories_synced() as folders:
-        return [write_one(output, writing, folders, retried=True) for writing in writings]
+    with folders_synced(paths_of([writing.target for writing in writings])):
+        return [write_one(output, writing, retried=True) for writing in writings]
 
 
 class Packed(NamedTuple):

@@ -16,7 +16,7 @@ from grpo_cli.choosing.groups import Choice, Kept, select_rows
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
-from grpo_cli.files.atomic import directories_synced
+from grpo_cli.files.atomic import folders_synced
 from grpo_cli.files.compression import is_packed
 from grpo_cli.formats import registry
 from grpo_cli.formats.convert import convert, taken
@@ -29,7 +29,7 @@ from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.inspection import Inspection, View
 from grpo_cli.write.outputs import Output, Target, choose_target, choose_targets, identities, is_folder, refuse_summary
-from grpo_cli.write.weave import make_folders, one_of_several, sink
+from grpo_cli.write.weave import make_folders, one_of_several, paths_of, sink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ def _write(
 ) -> list[str]:
     """Write the kept rows of each input to its own output; return notes for the user."""
     notes: list[str] = []
-    with directories_synced() as folders:
+    with folders_synced(paths_of(targets)):
         each = zip(tables, scans, targets, kept.by_input, kept.lengths, strict=True)
         for at, (table, scanned, target, rows, length) in enumerate(each):
             same = target.format.same_as(table.format)
@@ -113,7 +113,7 @@ def _write(
             as_it_is = not empty and not table.source.deferred and is_packed(table.source) == bool(target.packing)
             whole = same and len(rows) == length and as_it_is
             to = replace(target, packing="") if whole else target
-            with one_of_several(at, len(targets)), sink(to, force=force, folders=folders) as handle:
+            with one_of_several(at, len(targets)), sink(to, force=force, sync_folder=False) as handle:
                 if whole:
                     with table.source.open() as source:
                         shutil.copyfileobj(source, handle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from grpo_cli.errors import DataError
 
@@ -31,6 +31,13 @@ def resolve(name: str, top: T, child: Callable[[T, str], T | None]) -> list[str]
         if deeper is not None:
             return [head, *deeper]
     return None
+
+
+def value_at(value: Any, *path: str) -> Any:
+    """The value at the end of these steps into objects; None if there is none."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 class Absent(DataError):

@@ -18,7 +18,7 @@ import polars as pl
 
 from grpo_cli.engine.score import Scored
 from grpo_cli.errors import DataError, UsageError, Written
-from grpo_cli.files.atomic import directories_synced, remove_abandoned, replacing
+from grpo_cli.files.atomic import folders_synced, remove_abandoned, replacing
 from grpo_cli.files.compression import packing
 from grpo_cli.files.in_place import locked
 from grpo_cli.files.stores import uploading
@@ -32,7 +32,7 @@ from grpo_cli.write.outputs import Output, Target, added, is_folder, metadata
 from grpo_cli.write.resume import Ledger
 
 Ready = Callable[[Path], None]  # is called with the complete file just before it is renamed
-Phase = Callable[..., None]  # is told what is being done, and how many of how many files are done
+Phase = Callable[..., None]  # called with what is being done, the number of finished files, and of all files
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Columns(NamedTuple):
         order = np.argsort(read)
         frame = pl.concat([columns.frame for columns in each], how="diagonal")[pl.Series(order)]
         new = [name for name in frame.columns if name in output.names]
-        frame = frame.select(pl.exclude(new), *new)  # behind rewards that not all parts have
+        frame = frame.select(pl.exclude(new), *new)  # after rewards that not all parts have
         if all(columns.rows is None for columns in each):
             return cls(frame, None, read[order] if len(read) < sum(parts[0].narrow.lengths) else None)
         kept = np.concatenate([part.scored.rows[".kept"].to_numpy() for part in parts])
@@ -100,12 +100,12 @@ def in_turn(
 ) -> list[str]:
     """Write one output after the other."""
     notes = list[str]()
-    with directories_synced() as folders:
+    with folders_synced(paths_of(targets)):
         for writing in writings:
             if writing.before:
                 phase("writing", writing.before, len(targets))
             with one_of_several(writing.before, len(targets), noted=writing.ledger is not None):
-                notes += write_one(output, writing, folders)
+                notes += write_one(output, writing)
     return notes
 
 
@@ -156,9 +156,14 @@ def one_of_several(at: int, total: int, *, noted: bool = False) -> Iterator[None
         raise
 
 
+def paths_of(targets: Sequence[Target]) -> list[Path]:
+    """The paths of the outputs that are files."""
+    return [target.path for target in targets if target.path is not None]
+
+
 def make_folders(targets: Sequence[Target]) -> None:
     """Make the folders of all outputs."""
-    for folder in dict.fromkeys(target.path.parent for target in targets if target.path is not None):
+    for folder in dict.fromkeys(path.parent for path in paths_of(targets)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -199,9 +204,10 @@ def _of_files(
         yield part, None if np.array_equal(taken, np.arange(length)) else taken
 
 
-def write_one(output: Output, writing: Writing, folders: set[Path], *, retried: bool = False) -> Sequence[str]:
+def write_one(output: Output, writing: Writing, *, retried: bool = False) -> Sequence[str]:
     """Write the output of a file, if the file has not changed since it was read; return notes for the user.
 
+    Its folder has to be synced afterwards.
     `retried`: an earlier attempt may have written it already, see `replacing`.
     """
     table, target, index, weaving = writing.table, writing.target, writing.index, writing.weaving
@@ -219,7 +225,7 @@ def write_one(output: Output, writing: Writing, folders: set[Path], *, retried: 
             return in_place
     notes: Sequence[str] = ()
     lock = locked(table.source) if output.in_place else nullcontext()
-    with lock, sink(target, force=force, ready=ready, folders=folders, retried=retried) as handle:
+    with lock, sink(target, force=force, ready=ready, sync_folder=False, retried=retried) as handle:
         if output.only:
             target.format.write_parts(map(with_lists, portions(weaving.added)), handle, weaving.metadata)
         elif output.long or not target.format.same_as(table.format):
@@ -236,16 +242,16 @@ def sink(
     *,
     force: bool,
     ready: Ready | None = None,
-    folders: set[Path] | None = None,
+    sync_folder: bool = True,
     retried: bool = False,
 ) -> Iterator[BinaryIO]:
     """Open an output: a file that appears when it is complete, or standard output; compressed as its name says.
 
-    `ready` is called with the whole file just before it gets its name. The directory is synced with the file, or added
-    to `folders`.
+    `ready` is called with the whole file just before it gets its name. Its directory is synced with it, unless the
+    caller does that.
     """
     with (
-        _plain_sink(target, force=force, ready=ready, folders=folders, retried=retried) as plain,
+        _plain_sink(target, force=force, ready=ready, sync_folder=sync_folder, retried=retried) as plain,
         packing(plain, target.packing) as packed,
         _KeepsError(packed) as kept,
     ):
@@ -253,12 +259,12 @@ def sink(
 
 
 def _plain_sink(
-    target: Target, *, force: bool, ready: Ready | None, folders: set[Path] | None, retried: bool
+    target: Target, *, force: bool, ready: Ready | None, sync_folder: bool, retried: bool
 ) -> AbstractContextManager[BinaryIO]:
     if target.url:
         return uploading(target.url, force=force or retried)
     if target.path is not None:
-        return replacing(target.path, force=force, retried=retried, ready=ready, unsynced=folders)
+        return replacing(target.path, force=force, retried=retried, ready=ready, sync_folder=sync_folder)
     if sys.stdout is None:
         raise UsageError("standard output is closed", "give -o FILE")
     if target.format.binary and sys.stdout.isatty():

@@ -57,16 +57,16 @@ def anything(draw: random.Random, depth: int = 0) -> Any:
 
 
 def lines(draw: random.Random) -> tuple[list[str], list[tuple[Any, float]]]:
-    """Lines with a key and a reward among other members in any order, and these two of each."""
+    """Lines with a key and a reward among other fields in any order, and these two of each."""
     texts, known = [], []
     keys: list[Any] = draw.choice([["a", "b", "c"], [1, 2, 3], ["1", 1, 2], ["é", "\\", ""]])
     for _ in range(draw.choice([1, 5, 40, 400])):
         row = {name: anything(draw) for name in draw.sample(NAMES, draw.randrange(4))}
         key, reward = draw.choice(keys), draw.choice([0, 1, 0.5, 1.0, -3, 1e-9, 12345678.9])
         row |= {"prompt_id": key, "reward": reward}
-        members = draw.sample(sorted(row.items()), len(row)) if draw.random() < 0.5 else list(row.items())
+        fields = draw.sample(sorted(row.items()), len(row)) if draw.random() < 0.5 else list(row.items())
         separators = draw.choice([(",", ":"), (", ", ": "), (" , ", " : ")])
-        texts.append(json.dumps(dict(members), ensure_ascii=draw.random() < 0.5, separators=separators))
+        texts.append(json.dumps(dict(fields), ensure_ascii=draw.random() < 0.5, separators=separators))
         known.append((key, float(reward)))
     return texts, known
 

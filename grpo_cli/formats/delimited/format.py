@@ -19,7 +19,7 @@ from grpo_cli.files.compression import is_packed, unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import SIZE, Block, BlockRows, again, ending, raw_lines, refuse_other_encodings
 from grpo_cli.formats.delimited.positions import Unsure, blocks, positions
-from grpo_cli.formats.delimited.records import QUOTE, records, text_of
+from grpo_cli.formats.delimited.records import QUOTE, bare, records, text_of
 from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.verify import Cell, Record, first_difference
 from grpo_cli.formats.weave_text import refuse_height, weave_blocks
@@ -29,7 +29,7 @@ from grpo_cli.values.cells import Field, Place
 from grpo_cli.values.paths import absent
 from grpo_cli.values.slices import Buffer, Ints, filled
 
-Columns = Callable[[list[pl.Series], Place], list[pl.Series]]  # converts the texts of some cells
+Convert = Callable[[list[pl.Series], Place], list[pl.Series]]  # converts the texts of some columns
 
 _LF, _CR = b"\n\r"
 _BLANK_LINES: Final = re.compile(rb"(?:\r?\n)*")
@@ -89,17 +89,17 @@ class Delimited(Format):
                 for field, text in pairs
             ]
 
-        index: list[BlockRows] = []
-        parts = list(self._parts(source, [field.name for field in fields], typed, index))
         names = [field.name for field in fields]
-        columns = {name: pl.concat([part[at] for part in parts]) for at, name in enumerate(names)}
-        return Scanned(pl.DataFrame(columns or None, height=sum(block.height for block in index)), index)
+        header, *parts = self._parts(source, names, typed)
+        columns = {name: pl.concat([part.columns[at] for part in parts or [header]]) for at, name in enumerate(names)}
+        height = sum(part.rows.height for part in parts)
+        return Scanned(pl.DataFrame(columns or None, height=height), [part.rows for part in (header, *parts)])
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
         """Every cell as text, block by block: numbers keep their text."""
         names = self.columns(source)
-        for texts in self._parts(source, names, lambda texts, _: texts):
-            yield pl.DataFrame(texts, schema=names)
+        for part in self._parts(source, names, lambda texts, _: texts):
+            yield pl.DataFrame(part.columns, schema=names)
 
     def sample(self, source: Input) -> list[dict[str, str]]:
         rows = ([text_of(cell) for cell in raw] for _, raw in self._records(source) if raw)
@@ -112,17 +112,17 @@ class Delimited(Format):
         """The texts of some cells; nothing after the block of the last row is read."""
         at = 0
         with closing(self._parts(source, columns, lambda texts, _: texts)) as parts:
-            for texts in parts:
-                first, last = np.searchsorted(numbers, [at, at + len(texts[0])])
+            for part in parts:
+                first, last = np.searchsorted(numbers, [at, at + part.rows.height])
                 if first < last:
                     here = pl.Series(numbers[first:last] - at)
                     frame = pl.DataFrame(
-                        [text.gather(here).alias(name) for name, text in zip(columns, texts, strict=True)]
+                        [text.gather(here).alias(name) for name, text in zip(columns, part.columns, strict=True)]
                     )
                     yield pl.DataFrame(map(cells.canonical, frame)) if as_json else frame
                 if last == len(numbers):
                     return
-                at += len(texts[0])
+                at += part.rows.height
 
     def cheap_rows(self, source: Input, index: Index, height: int) -> range:
         """The rows in the first bytes; of a packed file, which does not say how many it has, the first ones."""
@@ -151,14 +151,8 @@ class Delimited(Format):
                 before += record
         raise DataError(f"{source.name}: no rows", "the file has no header")
 
-    def _parts(
-        self, source: Input, wanted: Sequence[str], columns: Columns, index: list[BlockRows] | None = None
-    ) -> Generator[list[pl.Series]]:
-        """Some columns of each block, converted from their texts; at least one part, without rows if the file has none.
-
-        The rows of the header and of each block are added to the index.
-        """
-        index = [] if index is None else index
+    def _parts(self, source: Input, wanted: Sequence[str], convert: Convert) -> Generator[_ReadBlock]:
+        """Some columns of each block, converted from their texts; the header is the first block, without rows."""
         with self._opened(source) as (header, handle):
             names = header.names
             at = [_position(source, names, name) for name in wanted]
@@ -166,22 +160,20 @@ class Delimited(Format):
             def read(block: Block) -> Block | _ReadBlock:
                 try:
                     found = positions(block.read(), self.separator, len(names))
-                    made = columns([found.texts(cell) for cell in at], str)
+                    made = convert([found.texts(cell) for cell in at], str)
                 except (Unsure, DataError, pl.exceptions.PolarsError):
                     return block
                 return _ReadBlock(BlockRows(block.size, found.ends.astype(np.min_scalar_type(block.size))), made)
 
-            index.append(BlockRows(header.size, np.zeros(0, np.int64)))
+            nothing = convert([pl.Series([], dtype=pl.String) for _ in at], str)
+            yield _ReadBlock(BlockRows(header.size, np.zeros(0, np.int64)), nothing)
             row = 0
             for found in ahead(read, blocks(source, handle, self.separator, header.size, self.block_size)):
-                part = found if isinstance(found, _ReadBlock) else self._exact_part(found, row, len(names), at, columns)
-                index.append(part.rows)
+                part = found if isinstance(found, _ReadBlock) else self._exact_part(found, row, len(names), at, convert)
                 row += part.rows.height
-                yield part.columns
-            if not row:
-                yield columns([pl.Series([], dtype=pl.String) for _ in at], str)
+                yield part
 
-    def _exact_part(self, block: Block, row: int, width: int, wanted: Sequence[int], columns: Columns) -> _ReadBlock:
+    def _exact_part(self, block: Block, row: int, width: int, wanted: Sequence[int], convert: Convert) -> _ReadBlock:
         """A block that is read record by record; a record with another width than the header is refused."""
         texts: list[list[str | None]] = [[] for _ in wanted]
         ends, at = list[int](), 0
@@ -199,7 +191,7 @@ class Delimited(Format):
             for column, found in zip(wanted, texts, strict=True):
                 found.append(text_of(raw[column]) if raw[column] else None)
         series = [pl.Series(found, dtype=pl.String) for found in texts]
-        made = columns(series, lambda at: f"{block.name} row {row + at + 1}")
+        made = convert(series, lambda at: f"{block.name} row {row + at + 1}")
         return _ReadBlock(BlockRows(block.size, np.array(ends, np.min_scalar_type(block.size))), made)
 
     # --- writing -----------------------------------------------------------------------------------------------
@@ -214,7 +206,7 @@ class Delimited(Format):
         sink.write(self._put(header.record, header.cells, slots, [self._cell_text(name) for name in names]))
         known = self.scan(source, ()).index if index is None else index
         refuse_height(source, sum(rows.height for rows in known), weaving)
-        behind_header = islice(zip(again(source, [rows.size for rows in known]), known, strict=True), 1, None)
+        after_header = islice(zip(again(source, [rows.size for rows in known]), known, strict=True), 1, None)
 
         def insert(data: bytes, rows: BlockRows, added: pl.DataFrame) -> list[Buffer]:
             if not names:
@@ -224,7 +216,7 @@ class Delimited(Format):
             return filled(data, [(rows.marks, rows.marks)], [self._cells(added.get_columns())])
 
         newline = ending(header.record) or b"\n"
-        weave_blocks(source, behind_header, sink, weaving, marked=b"\r\n", newline=newline, spans=_spans, insert=insert)
+        weave_blocks(source, after_header, sink, weaving, marked=b"\r\n", newline=newline, spans=_spans, insert=insert)
         return ()
 
     def _cells(self, columns: Sequence[pl.Series]) -> list[str | pl.Series]:
@@ -246,10 +238,10 @@ class Delimited(Format):
         there = sorted((slot, at) for at, slot in enumerate(slots) if slot is not None)
         gaps = [found.cell(slot) for slot, _ in there]
         texts: list[list[str | pl.Series]] = [[self._cell_texts(added.to_series(at))] for _, at in there]
-        behind = [series for series, slot in zip(added, slots, strict=True) if slot is None]
-        if behind:
+        after = [series for series, slot in zip(added, slots, strict=True) if slot is None]
+        if after:
             gaps.append((found.ends, found.ends))
-            texts.append(self._cells(behind))
+            texts.append(self._cells(after))
         return filled(data, gaps, texts)
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
@@ -260,16 +252,15 @@ class Delimited(Format):
 
     def _put(self, record: bytes, raw: Sequence[bytes], slots: Sequence[int | None], new: Sequence[bytes]) -> bytes:
         """A record with new cells: each in its slot, or after the last cell if it has none."""
-        close = ending(record)
-        body = record[: len(record) - len(close)]
+        body = bare(record)
         if any(slot is not None for slot in slots):
             rewritten = list(raw)
             for slot, text in zip(slots, new, strict=True):
                 if slot is not None:
                     rewritten[slot] = text
             body = self._mark(body, raw) + self.separator.join(rewritten)
-        behind = [text for slot, text in zip(slots, new, strict=True) if slot is None]
-        return self.separator.join([body, *behind]) + close
+        after = [text for slot, text in zip(slots, new, strict=True) if slot is None]
+        return self.separator.join([body, *after]) + ending(record)
 
     def _mark(self, body: bytes, raw: Sequence[bytes]) -> bytes:
         """What a record has before its cells: the byte order mark, at the very beginning of a file."""
@@ -345,9 +336,8 @@ class Delimited(Format):
                 return b"".join(filled(data, gaps, [[]] * len(gaps)))
 
             left_cells = self.separator.join(header.cells[at] for at in kept)
-            close = ending(header.record)
-            mark = self._mark(header.record.removesuffix(close), header.cells)
-            yield b"".join([header.before, mark, left_cells, close])
+            mark = self._mark(bare(header.record), header.cells)
+            yield b"".join([header.before, mark, left_cells, ending(header.record)])
             yield from ahead(left, blocks(source, handle, self.separator, header.size, self.block_size))
 
     def _compared_records(self, source: Input) -> Iterator[Record]:
@@ -357,7 +347,7 @@ class Delimited(Format):
         for record, raw in self._records(source):
             names = names or _once_each([text_of(cell) for cell in raw])
             row += bool(raw)
-            cells, at = list[Cell](), len(self._mark(record.removesuffix(ending(record)), raw))
+            cells, at = list[Cell](), len(self._mark(bare(record), raw))
             for name, cell in zip(names, raw, strict=False):
                 cells.append(Cell(name, at - bool(cells), at, at + len(cell)))
                 at += len(cell) + 1

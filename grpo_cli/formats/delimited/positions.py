@@ -17,7 +17,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.blocks import Block
+from grpo_cli.formats.blocks import Block, offsets_of
 from grpo_cli.formats.delimited.records import QUOTE, records
 from grpo_cli.values.slices import Ints, between
 
@@ -25,7 +25,6 @@ Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 _LF, _CR, _QUOTE = b'\n\r"'
 _PIECES: Final = 8  # pieces that a block is cut into for the exact reader, if quotes are unusual
-_STEP: Final = 1 << 18  # bytes searched for marks at once: a mask of a whole block would be new memory each time
 
 
 class Unsure(Exception):
@@ -69,10 +68,10 @@ class Positions(NamedTuple):
 def positions(data: bytes, separator: bytes, width: int) -> Positions:
     """Find the records of a block and their cells; each record must have `width` cells."""
     found = np.frombuffer(data, np.uint8)
-    quotes = _where(found, _QUOTE) if QUOTE in data else np.zeros(0, np.int64)
+    quotes = offsets_of(found, _QUOTE) if QUOTE in data else np.zeros(0, np.int64)
     if len(quotes) % 2 or not _is_usual(found, quotes, separator):
         raise Unsure
-    feeds = _outside(quotes, _where(found, _LF))
+    feeds = _outside(quotes, offsets_of(found, _LF))
     stops = feeds + 1 if data.endswith(b"\n") else np.append(feeds + 1, len(data))
     starts = np.concatenate(([0], stops[:-1]))
     ends = stops.copy()
@@ -80,7 +79,7 @@ def positions(data: bytes, separator: bytes, width: int) -> Positions:
     if (starts == ends).any():  # blank lines are not records
         filled = starts < ends
         starts, ends, stops = starts[filled], ends[filled], stops[filled]
-    separators = _outside(quotes, _where(found, separator[0]))
+    separators = _outside(quotes, offsets_of(found, separator[0]))
     if len(separators) != len(starts) * (width - 1):
         raise Unsure
     marks = separators.reshape(len(starts), width - 1)
@@ -89,18 +88,13 @@ def positions(data: bytes, separator: bytes, width: int) -> Positions:
     return Positions(data, starts, ends, stops, marks, quotes)
 
 
-def _where(found: Bytes, mark: int) -> Ints:
-    some = (np.flatnonzero(found[at : at + _STEP] == mark) + at for at in range(0, len(found), _STEP))
-    return np.concatenate([np.zeros(0, np.int64), *some])
-
-
 def _outside(quotes: Ints, marks: Ints) -> Ints:
     """The marks with an even number of quotes before them."""
     return marks[np.searchsorted(quotes, marks) % 2 == 0] if len(quotes) else marks
 
 
 def _is_usual(found: Bytes, quotes: Ints, separator: bytes) -> bool:
-    """Tell whether each opening quote is at the start of a cell, or right after a closing quote: a doubled quote."""
+    """Whether each opening quote is at the start of a cell, or right after a closing quote: a doubled quote."""
     opening = quotes[::2]
     opening = opening[opening > 0]
     before = found[opening - 1]
@@ -128,7 +122,7 @@ def blocks(source: Input, handle: BinaryIO, separator: bytes, start: int, size: 
 def _cuts(data: bytes, separator: bytes, piece: int) -> list[int]:
     """Where some records end, including the last complete record."""
     found = np.frombuffer(data, np.uint8)
-    quotes = _where(found, _QUOTE) if QUOTE in data else np.zeros(0, np.int64)
+    quotes = offsets_of(found, _QUOTE) if QUOTE in data else np.zeros(0, np.int64)
     if not _is_usual(found, quotes, separator):
         return _exact_cuts(data, separator, piece)
     at = data.rfind(b"\n")

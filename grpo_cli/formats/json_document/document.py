@@ -48,7 +48,7 @@ class _Text:
     mark: bytes
     line: int
     rows: Sequence[Rollout]
-    lists: int  # number of lists that could hold rollouts
+    lists: int  # number of lists that could have rollouts
     empty: int  # records without rollouts
 
 

@@ -27,7 +27,7 @@ from grpo_cli.values.slices import Ints
 from grpo_cli.values.token_lists import with_lists
 
 
-class _Records(NamedTuple):
+class _Facts(NamedTuple):
     """Facts of the records: their own index, the number of rollouts of each, and which have no list of rewards."""
 
     base: Index
@@ -89,7 +89,7 @@ class Lists(Format):
                 columns.append(self._keys(source, field.name, records[field.name], sizes))
             else:
                 columns.append(records[field.name][pl.Series(record_of)].alias(field.name))
-        index = _Records(scanned.index, sizes, null)
+        index = _Facts(scanned.index, sizes, null)
         return Scanned(
             pl.DataFrame(columns or None, height=len(record_of)), index, scanned.late_names, int((sizes == 0).sum())
         )
@@ -145,16 +145,16 @@ class Lists(Format):
         wheres = self.base.places(source, records, left_out)
         return [f"{where}, rollout {at + 1}" for where, at in zip(wheres, inside, strict=True)]
 
-    def _known(self, source: Input, index: _Records | None) -> _Records:
+    def _known(self, source: Input, index: _Facts | None) -> _Facts:
         """The facts that the scan found; without a scan the file is read for them."""
         return self.scan(source, ()).index if index is None else index
 
     def rows(
-        self, source: Input, index: _Records | None, numbers: Ints, columns: Sequence[str], *, as_json: bool
+        self, source: Input, index: _Facts | None, numbers: Ints, columns: Sequence[str], *, as_json: bool
     ) -> Iterator[pl.DataFrame]:
         """Some columns of single rollouts: lists with an item per rollout are split, all else is repeated.
 
-        A list of another length in a column that is split says nothing of its rollouts: they have no value.
+        A list of another length in such a column is not split: its rollouts have no value.
         """
         known = self._known(source, index)
         sizes = known.sizes
@@ -179,8 +179,8 @@ class Lists(Format):
                 found.append(each if as_json else [None if text is None else json.loads(text) for text in each])
             yield cells.frame_of_rows(list(zip(*found, strict=True)), columns, as_json=as_json)
 
-    def _apart(self, source: Input, known: _Records, columns: Sequence[str]) -> set[str]:
-        """The columns with an item per rollout in nine of ten records: in a few of them this may be chance."""
+    def _apart(self, source: Input, known: _Facts, columns: Sequence[str]) -> set[str]:
+        """The columns with an item per rollout in nine of ten records: in fewer, lengths may match by chance."""
         fitting, filled, done, sizes = Counter[str](), Counter[str](), 0, known.sizes
         for frame in self.base.rows(source, known.base, np.arange(len(sizes)), columns, as_json=True):
             here = sizes[done : done + len(frame)].tolist()
@@ -193,16 +193,16 @@ class Lists(Format):
                 filled[name] += len(fits)
         return {name for name in columns if 10 * fitting[name] >= 9 * filled[name]}
 
-    def weave(self, source: Input, index: _Records | None, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
+    def weave(self, source: Input, index: _Facts | None, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Put the new columns into the records as lists."""
         known = self._known(source, index)
         return self.base.weave(source, known.base, sink, self.records(source, known, weaving))
 
-    def weave_in_place(self, source: Input, index: _Records | None, weaving: Weaving) -> Sequence[str] | None:
+    def weave_in_place(self, source: Input, index: _Facts | None, weaving: Weaving) -> Sequence[str] | None:
         known = self._known(source, index)
         return self.base.weave_in_place(source, known.base, self.records(source, known, weaving))
 
-    def records(self, source: Input, index: _Records | None, weaving: Weaving) -> Weaving:
+    def records(self, source: Input, index: _Facts | None, weaving: Weaving) -> Weaving:
         _, sizes, null = self._known(source, index)
         take = None
         if weaving.take is not None:

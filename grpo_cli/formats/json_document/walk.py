@@ -46,7 +46,7 @@ class Rollout(NamedTuple):
 
 
 class Rollouts(list[Rollout]):
-    """The rollouts of a document in order, the number of lists that could hold them, and of empty records."""
+    """The rollouts of a document in order, the number of lists that could have some, and of empty records."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
         super().__init__()
@@ -68,8 +68,8 @@ def rows_of(text: str, path: tuple[str, ...]) -> Rollouts:
         end = _walk(text, skip(text, 0), path, (), -1, rows)
     except (StopIteration, IndexError):
         raise _refused(text) from None
-    if (behind := skip(text, end)) != len(text):
-        raise json.JSONDecodeError("Extra data", text, behind)
+    if (after := skip(text, end)) != len(text):
+        raise json.JSONDecodeError("Extra data", text, after)
     return rows
 
 
@@ -91,14 +91,14 @@ def _walk(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], 
     if text[at] != opening:
         _, end = _SCAN(text, at)  # null or another value instead of a list or an object: no rollouts
     else:
-        end = (_elements if opening == "[" else _members)(text, at, path, scopes, rows)
+        end = (_items if opening == "[" else _fields)(text, at, path, scopes, rows)
     if path == rows.inside_record:
         rows.empty += len(rows) == before
         rows.lists += rows.lists == lists
     return end
 
 
-def _elements(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: Rollouts) -> int:
+def _items(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: Rollouts) -> int:
     number, at = rows.lists, skip(text, at + 1)
     rows.lists += EACH not in path[1:]
     while text[at] != "]":
@@ -107,7 +107,7 @@ def _elements(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ..
     return at + 1
 
 
-def _members(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: Rollouts) -> int:
+def _fields(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: Rollouts) -> int:
     scope, entered = Doubled(), False
     at = skip(text, at + 1)
     while text[at] != "}":
@@ -161,9 +161,9 @@ def put(text: str, names: Sequence[str], values: Sequence[str], *, replace: bool
     last = len(text[:-1].rstrip(" \t\n\r"))
     colon = ": " if "\n" in lead else ":"
     separator = f",{lead}" if "\n" in lead else ","
-    members = separator.join(f"{json.dumps(name)}{colon}{value}" for name, value in fresh.items())
+    fields = separator.join(f"{json.dumps(name)}{colon}{value}" for name, value in fresh.items())
     head = text[:last] + ("" if first == len(text) - 1 else separator)
-    return f"{head}{members}{text[last:]}"
+    return f"{head}{fields}{text[last:]}"
 
 
 def woven(text: str, rows: Sequence[Rollout], kept: Collection[int], texts: Iterable[str]) -> Iterator[str]:

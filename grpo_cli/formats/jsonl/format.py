@@ -17,9 +17,9 @@ from grpo_cli.files.compression import is_packed
 from grpo_cli.files.inputs import Input, spooled
 from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, again, blocks, end_of_line, raw_lines
 from grpo_cli.formats.interface import Compared, Format, Scanned, Weaving
+from grpo_cli.formats.jsonl.fields import has_one_spelling
 from grpo_cli.formats.jsonl.lines import is_blank, line_numbers, number_at, parsed, row_starts, rows
-from grpo_cli.formats.jsonl.members import has_one_spelling
-from grpo_cli.formats.jsonl.reading import PIECE, ColumnPart, Piece, Reader
+from grpo_cli.formats.jsonl.reading import PIECE, ColumnPart, Reader, ReadPiece
 from grpo_cli.formats.jsonl.verify import first_difference
 from grpo_cli.formats.jsonl.weaving import weave
 from grpo_cli.parallel import ahead
@@ -39,7 +39,7 @@ _FIRST: Final = 128  # rows at the beginning of a compressed file that are cheap
 
 @dataclass(frozen=True)
 class Jsonl(Format):
-    """JSON lines: read in blocks, woven line by line."""
+    """JSON lines, read and copied in blocks of lines."""
 
     inner_texts: bool = False  # in typed columns, only fields without a common type become text, not their whole column
     block_size: int = SIZE  # bytes that are read at a time
@@ -71,7 +71,7 @@ class Jsonl(Format):
         """A column per field; no other field is kept. A watched name is found however late in the file it is."""
         reader = Reader(tuple(fields), frozenset(watched), self.piece_size, self.small)
 
-        def read(block: Block) -> tuple[BlockRows, list[Piece]]:
+        def read(block: Block) -> tuple[BlockRows, list[ReadPiece]]:
             return reader.read(block, lambda at: f"{source.name}:{number_at(source, block.start + at)}")
 
         parts: list[list[ColumnPart]] = [[] for _ in fields]
@@ -84,6 +84,7 @@ class Jsonl(Format):
                 for column, part in zip(parts, piece.columns, strict=True):
                     column.append(part)
                 seen |= piece.late
+                reader = reader.without(piece.late)
             reasons += [part.why for part in found if part.why][:1]
         if reasons:
             said = "%s: %d of %d blocks took the exact reader, the first because: %s"
@@ -202,13 +203,10 @@ class Jsonl(Format):
 
     def without_broken(self, source: Input) -> tuple[Input, tuple[int, ...]]:
         """The input without lines that are not JSON objects, and the numbers of those lines."""
-        gone: list[int] = []
-        for _ in _good_lines(source, gone):
-            pass
+        gone = {number: None for number, line in enumerate(raw_lines(source), 1) if not _is_readable(line)}
         if not gone:
             return source, ()
-        gone.clear()
-        good = spooled(_good_lines(source, gone), source.name)
+        good = spooled((line for number, line in enumerate(raw_lines(source), 1) if number not in gone), source.name)
         source.check()
         if not good.pin.size:
             raise DataError(f"{source.name}: none of its lines can be read", "each line must be a JSON object")
@@ -297,13 +295,8 @@ def _rows_with(data: bytes, braces: Ints, word: bytes) -> np.ndarray:
     return np.array(sorted(found), np.int64)
 
 
-def _good_lines(source: Input, gone: list[int]) -> Iterator[bytes]:
-    """The lines that can be read; the numbers of the others are added to `gone`."""
-    for number, line in enumerate(raw_lines(source), 1):
-        try:
-            if not is_blank(line):
-                parsed(line.removeprefix(BOM), lambda _: "", 0)
-        except DataError:
-            gone.append(number)
-        else:
-            yield line
+def _is_readable(line: bytes) -> bool:
+    """Whether a line is blank or a JSON object."""
+    with suppress(DataError):
+        return is_blank(line) or parsed(line.removeprefix(BOM), lambda _: "", 0) is not None
+    return False

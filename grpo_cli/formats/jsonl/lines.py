@@ -15,13 +15,12 @@ import numpy as np
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.blocks import BOM, blocks
+from grpo_cli.formats.blocks import BOM, blocks, offsets_of
 from grpo_cli.values.json_text import DECODER
 from grpo_cli.values.slices import Ints
 
 _LF, _CR, _OPEN, _CLOSE = b"\n\r{}"
 _BLANKS: Final = b" \t\r\n"
-_STEP: Final = 1 << 18  # bytes in which line feeds are looked for
 # Bytes that usually precede the last brace of an object that is not empty.
 _USUAL: Final = ~np.isin(np.arange(256), np.frombuffer(b"{" + _BLANKS, np.uint8))
 
@@ -36,9 +35,7 @@ def is_blank(line: bytes) -> bool:
 
 def line_ends(found: np.ndarray) -> Ints:
     """The positions of the line feeds of a block; the last line may end with the block instead."""
-    # In steps, since a mask of the whole block would be newly allocated memory for each block.
-    some = (np.flatnonzero(found[at : at + _STEP] == _LF) + at for at in range(0, len(found), _STEP))
-    ends = np.concatenate([np.zeros(0, np.int64), *some])
+    ends = offsets_of(found, _LF)
     return np.append(ends, len(found)) if len(found) and found[-1] != _LF else ends
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -27,14 +27,15 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats.blocks import BOM, Block, BlockRows
+from grpo_cli.formats.jsonl.fields import has_one_spelling
 from grpo_cli.formats.jsonl.lines import last_braces, parsed, rows_at
-from grpo_cli.formats.jsonl.members import has_one_spelling
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field, Place
 from grpo_cli.values.json_text import ABSENT, SMALL, refuse_doubled, value_of
+from grpo_cli.values.paths import value_at
 from grpo_cli.values.slices import Ints
 
-Path = tuple[str, ...]
+Way = tuple[str, ...]  # the steps to a field
 
 ColumnPart = pl.Series | DataError  # a value of another type is an error only if no later line turns out not to be JSON
 PIECE: Final = 256 << 10  # bytes for the exact reader, if polars refuses a block
@@ -48,7 +49,7 @@ class _Unsure(Exception):
     """Why polars may read a block differently from Python's parser."""
 
 
-class Piece(NamedTuple):
+class ReadPiece(NamedTuple):
     """The content of a block or a piece: a part of each column, watched names, and why it was read exactly."""
 
     columns: tuple[ColumnPart, ...]
@@ -64,11 +65,12 @@ class Reader:
     watched: frozenset[str] = frozenset()
     piece: int = PIECE
     small: int = SMALL
-    seen: set[str] = field(
-        default_factory=set
-    )  # watched names that a block had: the next blocks need not look for them
 
-    def read(self, block: Block, place: Place) -> tuple[BlockRows, list[Piece]]:
+    def without(self, seen: frozenset[str]) -> Reader:
+        """The reader for the next block: it need not look for names that a block has had."""
+        return replace(self, watched=self.watched - seen) if seen else self
+
+    def read(self, block: Block, place: Place) -> tuple[BlockRows, list[ReadPiece]]:
         """Read a block, whole or in pieces. `place` names the line at an offset in the block."""
         data = block.read()
         braces, empty = last_braces(data)
@@ -76,28 +78,31 @@ class Reader:
         small = braces.astype(np.uint32) if len(data) < _FAR else braces
         return BlockRows(len(data), small, empty), found
 
-    def _found(self, data: bytes, braces: Ints, place: Place) -> Iterator[Piece]:
+    def _found(self, data: bytes, braces: Ints, place: Place) -> Iterator[ReadPiece]:
         if len(braces) <= self.small and len(data) <= self.piece:
             yield self.exact(data, place)
             return
         whole = self._tried(data, braces)
-        if isinstance(whole, Piece):
+        if isinstance(whole, ReadPiece):
             yield whole
             return
+        reader = self
         for start, piece in _cut(data, self.piece):
-            found = self._tried(piece, last_braces(piece)[0]) if len(piece) < len(data) else whole
-            yield found if isinstance(found, Piece) else self.exact(piece, place, start, found)
+            tried = reader._tried(piece, last_braces(piece)[0]) if len(piece) < len(data) else whole
+            found = tried if isinstance(tried, ReadPiece) else reader.exact(piece, place, start, tried)
+            reader = reader.without(found.late)
+            yield found
 
-    def _tried(self, data: bytes, braces: Ints) -> Piece | str:
+    def _tried(self, data: bytes, braces: Ints) -> ReadPiece | str:
         """The result of polars, or why it is doubtful."""
         try:
             return self._fast(data, braces)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             return str(error).partition("\n")[0]
-        except (DataError, UnicodeEncodeError, _Unsure) as error:  # a name may hold half a surrogate pair
+        except (DataError, UnicodeEncodeError, _Unsure) as error:  # a name may have half a surrogate pair
             return str(error)
 
-    def exact(self, data: bytes, place: Place, start: int = 0, why: str = "") -> Piece:
+    def exact(self, data: bytes, place: Place, start: int = 0, why: str = "") -> ReadPiece:
         """Read lines one by one with Python's parser; the first begins at `start` in the block."""
 
         def line(row: int) -> str:
@@ -115,23 +120,22 @@ class Reader:
             for name, keep in wanted:
                 value = value_of(row, name)
                 keep(None if value is ABSENT else value)
-        self.seen.update(late)
         pairs = zip(self.fields, values, strict=True)
         columns = tuple(_typed(field, found, line) for field, found in pairs)
-        return Piece(columns, frozenset(late), why)
+        return ReadPiece(columns, frozenset(late), why)
 
-    def _fast(self, data: bytes, braces: Ints) -> Piece:
+    def _fast(self, data: bytes, braces: Ints) -> ReadPiece:
         sample = self._sample(data, braces)
         text = pl.Categorical(pl.Categories.random())  # the global categories would keep the keys of all blocks
         routes = [_Route.of(field, sample, text) for field in self.fields]
         watched = {path for route in routes for path in route.rivals()}
-        watched |= {(name,) for name in self.watched - self.seen - {route.path[0] for route in routes}}
+        watched |= {(name,) for name in self.watched - {route.path[0] for route in routes}}
         # A column missing from all lines costs polars as much as a column in all lines.
         there = watched if watched and _may_hold(data, watched) else ()
         frame = pl.read_ndjson(data.removeprefix(BOM), schema=_schema(routes, there))
         if frame.height != len(braces):
             raise _Unsure("there are more or fewer rows than lines")
-        return Piece(tuple(route.column(frame) for route in routes), frozenset())
+        return ReadPiece(tuple(route.column(frame) for route in routes), frozenset())
 
     def _sample(self, data: bytes, braces: Ints) -> list[Mapping[str, Any]]:
         """Some rows as Python's parser reads them: the first few, then every thousandth."""
@@ -149,7 +153,7 @@ class Reader:
         return sample
 
 
-def _may_hold(data: bytes, watched: Collection[Path]) -> bool:
+def _may_hold(data: bytes, watched: Collection[Way]) -> bool:
     """Whether a watched name is in a block, at any depth or inside of a text.
 
     A block where one is before a null, or written with escapes, is refused: polars does not see it there.
@@ -170,7 +174,7 @@ class _Route(NamedTuple):
     """The path to a field, and the dtype to request."""
 
     field: Field
-    path: Path
+    path: Way
     dtype: pl.DataType
 
     @classmethod
@@ -180,11 +184,11 @@ class _Route(NamedTuple):
         for row in sample:
             value = value_of(row, field.name)
             if value is not None and value is not ABSENT:
-                path = next(way for way in ways if _follow(row, way) is value)
+                path = next(way for way in ways if value_at(row, *way) is value)
                 return cls(field, path, _dtype(field, value, text))
         return cls(field, ways[-1], pl.Null() if field.kind == "key" else pl.Float64())
 
-    def rivals(self) -> Iterator[Path]:
+    def rivals(self) -> Iterator[Way]:
         """Other paths that lead to the same name."""
         for way in _ways(self.field.name):
             shared = next((at for at, (a, b) in enumerate(zip(self.path, way, strict=False)) if a != b), None)
@@ -199,25 +203,19 @@ class _Route(NamedTuple):
         if isinstance(self.dtype, pl.Categorical):
             found = found.cast(pl.String)
             if found.str.contains("\x00", literal=True).any():
-                raise _Unsure(f"{self.field.name} holds the character NUL or half a surrogate pair")
+                raise _Unsure(f"{self.field.name} has the character NUL or half a surrogate pair")
             if found.str.starts_with("Static(").any():
-                raise _Unsure(f"{self.field.name} holds an integer beyond 64 bits")
+                raise _Unsure(f"{self.field.name} has an integer beyond 64 bits")
         return cells.typed(self.field, found, lambda _: "a line")
 
 
-def _ways(name: str) -> Iterator[Path]:
+def _ways(name: str) -> Iterator[Way]:
     """Every way to cut a dotted name into steps, the whole name first and all steps last."""
     if name.count(".") >= _MOST_STEPS:
         raise _Unsure(f"{name} has too many steps")
     yield (name,)
     for at in reversed([at for at, letter in enumerate(name) if letter == "." and at]):
         yield from ((name[:at], *rest) for rest in _ways(name[at + 1 :]))
-
-
-def _follow(row: Any, way: Path) -> Any:
-    for name in way:
-        row = row.get(name) if isinstance(row, dict) else None
-    return row
 
 
 def _dtype(field: Field, value: Any, text: pl.Categorical) -> pl.DataType:
@@ -232,10 +230,10 @@ def _dtype(field: Field, value: Any, text: pl.Categorical) -> pl.DataType:
             return pl.Float64()
         case list() if field.kind == "numbers":
             return pl.List(pl.Float64)
-    raise _Unsure(f"{field.name} holds {type(value).__name__} values")
+    raise _Unsure(f"{field.name} has {type(value).__name__} values")
 
 
-def _schema(routes: Sequence[_Route], absent: Collection[Path]) -> dict[str, pl.DataType]:
+def _schema(routes: Sequence[_Route], absent: Collection[Way]) -> dict[str, pl.DataType]:
     """The fields to request, and as `pl.Null` those that must not be there."""
     tree: dict[str, Any] = {}
     for path, dtype in [*((route.path, route.dtype) for route in routes), *((path, pl.Null()) for path in absent)]:

@@ -15,7 +15,7 @@ from grpo_cli.files.compression import unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import verify
 from grpo_cli.formats.blocks import blocks, refuse_other_encodings
-from grpo_cli.formats.jsonl.members import VALUE, has_one_spelling
+from grpo_cli.formats.jsonl.fields import VALUE, has_one_spelling
 from grpo_cli.formats.verify import Record, json_record
 from grpo_cli.parallel import ahead
 from grpo_cli.values.slices import Ints, between

@@ -19,8 +19,8 @@ import polars as pl
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import BOM, Block, BlockRows, again, blocks, ending, raw_lines
 from grpo_cli.formats.interface import Weaving
+from grpo_cli.formats.jsonl.fields import Spot
 from grpo_cli.formats.jsonl.lines import is_blank, last_braces, line_ends
-from grpo_cli.formats.jsonl.members import Spot
 from grpo_cli.formats.weave_text import refuse_height, weave_blocks
 from grpo_cli.parallel import ahead
 from grpo_cli.values.json_text import column_texts, row_texts

@@ -23,7 +23,7 @@ from grpo_cli.parallel import ahead
 from grpo_cli.values.token_lists import AT_ONCE, is_on_tokens, token_counts
 
 MOST_ROWS: Final = 1 << 26  # pyarrow cuts larger row groups
-# Codecs of parquet.thrift by number. Hadoop's LZ4 (5) can be read by few; its successor by all.
+# Codecs of parquet.thrift by number. Few readers know Hadoop's LZ4 (5), all know its successor.
 _CODECS: Final = {0: "none", 1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4", 6: "zstd", 7: "lz4"}
 _BATCH_ROWS: Final = 1 << 18
 _BATCH_GROUPS: Final = 512
@@ -81,7 +81,7 @@ def _parts(columns: pl.DataFrame, sizes: Sequence[int], most: int) -> Iterator[t
 
 
 def _encode(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Batch:
-    # pyarrow ends a page where an array ends: how the columns came in pieces must not be seen in the file.
+    # pyarrow ends a page where an array ends, and the file must not depend on how the columns were chunked.
     table, sink = arrow_columns(columns).combine_chunks(), io.BytesIO()
     first = columns.head(min(next(filter(None, sizes), 0), _SAMPLE))
     options: dict[str, Any] = {

@@ -199,14 +199,14 @@ def columns(raw: bytes, marks: Sequence[int]) -> list[Column]:
     top_level, at, leaf = [], 1, 0
     while at < len(elements):
         name = thrift.binary(raw, elements[at][_NAME].start).decode()
-        behind, open_nodes, first = at, 1, leaf
+        after, open_nodes, first = at, 1, leaf
         while open_nodes:
-            element = elements[behind]
+            element = elements[after]
             leaf += _TYPE in element
             open_nodes += (thrift.number(raw, element[CHILDREN].start) if CHILDREN in element else 0) - 1
-            behind += 1
-        top_level.append(Column(name, marks[at], marks[behind], behind - at, first, leaf))
-        at = behind
+            after += 1
+        top_level.append(Column(name, marks[at], marks[after], after - at, first, leaf))
+        at = after
     return top_level
 
 

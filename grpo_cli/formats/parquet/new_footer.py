@@ -58,10 +58,11 @@ def edited(merged: MergedColumns, new: pa.Schema, ours: Mapping[str, str]) -> Me
         ours,
     )
     marks = thrift.items(raw, old.fields[footer.NOTES].start) if footer.NOTES in old.fields else [0]
-    notes: list[str] = []
-    entries = [_entry(raw, at, change, notes) for at in marks[:-1]]
-    known = {thrift.binary(raw, thrift.by_id(raw, at)[_KEY].start).decode("utf-8", "replace") for at in marks[:-1]}
+    found = [_entry(raw, at, change) for at in marks[:-1]]
+    known = {key for key, _, _ in found}
+    entries = [entry for _, entry, _ in found]
     entries += [_encoded(key, value) for key, value in ours.items() if key not in known]
+    notes = [f"the metadata entry {key!r} is left without the new column: {why}" for key, _, why in found if why]
     return Metadata(thrift.listed(STRUCT, len(entries), b"".join(entries)), notes)
 
 
@@ -81,7 +82,8 @@ def _encoded(key: str, value: str) -> bytes:
     return thrift.struct([(_KEY, BINARY, thrift.text(key.encode())), (_VALUE, BINARY, thrift.text(value.encode()))])
 
 
-def _entry(raw: bytes, at: int, change: Change, notes: list[str]) -> bytes:
+def _entry(raw: bytes, at: int, change: Change) -> tuple[str, bytes, str]:
+    """The key of an entry, the entry as it is after the change, and why it should have changed and could not."""
     found, end = thrift.fields(raw, at)
     named = {field.id: field for field in found}
     key = thrift.binary(raw, named[_KEY].start).decode("utf-8", "replace")
@@ -94,11 +96,10 @@ def _entry(raw: bytes, at: int, change: Change, notes: list[str]) -> bytes:
             if key == _ARROW:
                 # Readers trust it more than the Parquet schema, and would not see the column.
                 raise Unspliceable(f"its {_ARROW} entry cannot be read") from error
-            notes.append(f"the metadata entry {key!r} is left without the new column: its format is unknown")
-            return raw[at:end]
+            return key, raw[at:end], "its format is unknown"
     else:
-        return raw[at:end]
-    return thrift.changed(raw, found, {_VALUE: (BINARY, thrift.text(value))})
+        return key, raw[at:end], ""
+    return key, thrift.changed(raw, found, {_VALUE: (BINARY, thrift.text(value))}), ""
 
 
 # --- how each kind of entry changes ---------------------------------------------------------------------
@@ -281,20 +282,17 @@ class MergedColumns:
         for name, more, less in zip((footer.PLAIN_SIZE, footer.PACKED_SIZE), sizes, (plain, packed), strict=True):
             if name in group:
                 values[name] = (I64, thrift.whole(thrift.number(raw, group[name].start) + more - less))
-        return thrift.changed(raw, self._sorted_by(group, values), values), unread
+        kept = dict(group)
+        if self.removed and footer.SORTING in group:
+            if sorting := self._sorting(group[footer.SORTING].start):
+                values[footer.SORTING] = (LIST, sorting)
+            else:
+                del kept[footer.SORTING]
+        return thrift.changed(raw, kept.values(), values), unread
 
     def _listed(self, old: Sequence[bytes], new: Sequence[bytes]) -> bytes:
         found = [item for is_new, at in self.columns for item in (new if is_new else old)[at.first : at.last]]
         return thrift.listed(STRUCT, len(found), b"".join(found))
-
-    def _sorted_by(self, group: Mapping[int, ThriftField], values: dict[int, tuple[int, bytes]]) -> list[ThriftField]:
-        """The fields that the row group keeps; sorting columns are renumbered in `values` if leaves were removed."""
-        if not self.removed or footer.SORTING not in group:
-            return list(group.values())
-        sorting = self._sorting(group[footer.SORTING].start)
-        if sorting:
-            values[footer.SORTING] = (LIST, sorting)
-        return [field for field in group.values() if sorting or field.id != footer.SORTING]
 
     def _sorting(self, at: int) -> bytes:
         """Rows stay sorted by the columns before the first that was removed, under their new numbers."""

@@ -64,7 +64,7 @@ def _page(handle: BinaryIO, start: int, end: int, path: str) -> tuple[int, int]:
         handle.seek(start)
         raw = handle.read(min(size, end - start))
         try:
-            fields, behind = thrift.fields(raw, 0)
+            fields, after = thrift.fields(raw, 0)
             header = {field.id: field.start for field in fields}
             unpacked, packed = (thrift.number(raw, header[name]) for name in (_UNPACKED, _PACKED))
             counts = {
@@ -82,4 +82,4 @@ def _page(handle: BinaryIO, start: int, end: int, path: str) -> tuple[int, int]:
     # No value of a dictionary is shorter than a byte once it is unpacked.
     if min(unpacked, packed, *counts.values()) < 0 or counts.get(_DICTIONARY, 0) > unpacked:
         raise BrokenPage(f"{path}: a page header with impossible numbers")
-    return start + behind + packed, counts.get(_DATA, 0) + counts.get(_DATA_V2, 0)
+    return start + after + packed, counts.get(_DATA, 0) + counts.get(_DATA_V2, 0)

@@ -66,23 +66,20 @@ def _weave_all(source: Input, old: pq.ParquetFile, new: pl.DataFrame, writer: pq
     at = 0
     for group in range(old.num_row_groups):
         table = old.read_row_group(group)
-        beside = arrow_columns(new[at : at + table.num_rows])
-        writer.write_table(joined(table, beside), row_group_size=max(table.num_rows, 1))
+        writer.write_table(joined(table, new, at), row_group_size=max(table.num_rows, 1))
         at += table.num_rows
 
 
 def _weave_taken(old: pq.ParquetFile, new: pl.DataFrame, writer: pq.ParquetWriter, take: np.ndarray) -> None:
     sizes = [old.metadata.row_group(group).num_rows for group in range(old.num_row_groups)]
     starts = np.cumsum([0, *sizes])[:-1]
+    most = max([_MOST_AT_ONCE, *sizes])
     if (np.diff(take) > 0).all():
-        for table, at in one_ahead(_row_groups(old, take, starts, max([_MOST_AT_ONCE, *sizes]))):
-            beside = arrow_columns(new[at : at + table.num_rows])
-            writer.write_table(joined(table, beside), row_group_size=table.num_rows)
-        return
-    # The next portion often begins in the row group where this portion ended.
-    block = lru_cache(maxsize=1)(old.read_row_group)
-    for table, at, count in fetch(take, starts, block, max([_MOST_AT_ONCE, *sizes])):
-        writer.write_table(joined(table, arrow_columns(new[at : at + count])), row_group_size=count)
+        groups = one_ahead(_row_groups(old, take, starts, most))
+    else:  # the next portion often begins in the row group where this portion ended
+        groups = fetch(take, starts, lru_cache(maxsize=1)(old.read_row_group), most)
+    for table, at in groups:
+        writer.write_table(joined(table, new, at), row_group_size=table.num_rows)
 
 
 def _row_groups(old: pq.ParquetFile, take: np.ndarray, starts: np.ndarray, most: int) -> Iterator[tuple[pa.Table, int]]:

@@ -30,7 +30,7 @@ _BLOCK: Final = 1 << 20
 _SIZES: Final = (footer.PLAIN_SIZE, footer.PACKED_SIZE)
 
 
-RowGroup = tuple[bytes, int]  # its bytes in the new footer, and the bytes of replaced columns that stay in the file
+NewGroup = tuple[bytes, int]  # its bytes in the new footer, and the bytes of replaced columns that stay in the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class Splice:
         metadata = new_footer.edited(merged, schema, weaving.metadata)
         return cls(source.name, merged, weaving.added, column_chunks.codec(footer.usual_codec(old)), metadata)
 
-    def chunks(self, at: int) -> Iterator[tuple[memoryview, list[RowGroup]]]:
+    def chunks(self, at: int) -> Iterator[tuple[memoryview, list[NewGroup]]]:
         """The new chunks, which are written from the offset `at` on, of some row groups at a time."""
         old = self.merged.old
         groups = iter(old.groups)
         for batch in column_chunks.encoded(self.columns, old.rows(), self.codec):
-            found = list[RowGroup]()
+            found = list[NewGroup]()
             for number, group in enumerate(batch.footer.groups):
                 new = column_chunks.moved(batch, number, at)
                 sizes = [thrift.number(batch.footer.raw, group[name].start) for name in _SIZES]
@@ -70,7 +70,7 @@ class Splice:
             at += len(batch.data)
             yield batch.data, found
 
-    def footer(self, groups: Sequence[RowGroup]) -> bytes:
+    def footer(self, groups: Sequence[NewGroup]) -> bytes:
         """The new footer."""
         old = self.merged.old
         listed = thrift.listed(thrift.STRUCT, len(groups), b"".join(encoded for encoded, _ in groups))
@@ -80,7 +80,7 @@ class Splice:
         lists = {name: (thrift.LIST, value) for name, value in values.items()}
         return thrift.changed(old.raw, old.fields.values(), lists)
 
-    def notes(self, groups: Sequence[RowGroup]) -> list[str]:
+    def notes(self, groups: Sequence[NewGroup]) -> list[str]:
         """Notes for the user about what the file does not show, a line each."""
         notes = [f"{self.name}: {note}" for note in self.metadata.notes]
         if self.merged.removed:
@@ -95,7 +95,7 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
         splice = Splice.of(source, handle, weaving)
         start = splice.merged.old.start
         copy_start(source, handle, sink, start)
-        groups = list[RowGroup]()
+        groups = list[NewGroup]()
         for data, more in splice.chunks(start):  # written while the next chunks are encoded
             sink.write(data)
             groups += more
@@ -109,7 +109,7 @@ def growth(source: Input, weaving: Weaving, most: int = MOST_IN_PLACE) -> tuple[
     size = source.pin.size
     with source.open() as handle:
         splice = Splice.of(source, handle, weaving)
-    body, groups, end = list[bytes | memoryview](), list[RowGroup](), size
+    body, groups, end = list[bytes | memoryview](), list[NewGroup](), size
     for data, more in splice.chunks(size):
         body.append(data)
         groups += more

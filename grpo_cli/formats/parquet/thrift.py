@@ -120,15 +120,15 @@ def skip(raw: bytes, at: int, kind: int, depth: int = 0) -> int:
     if depth > _DEEPEST:
         raise ValueError("structs are nested too deeply")
     if kind == STRUCT:
-        return _behind_struct(raw, at, depth + 1)
+        return _after_struct(raw, at, depth + 1)
     if kind in {LIST, SET}:
-        return _behind_list(raw, at, depth + 1)
+        return _after_list(raw, at, depth + 1)
     if kind == MAP:
-        return _behind_map(raw, at, depth + 1)
+        return _after_map(raw, at, depth + 1)
     raise ValueError(f"no value is of kind {kind}")
 
 
-def _behind_struct(raw: bytes, at: int, depth: int) -> int:
+def _after_struct(raw: bytes, at: int, depth: int) -> int:
     small = _small()
     while True:
         if found := small.match(raw, at):  # always: it also matches the empty string
@@ -142,23 +142,23 @@ def _behind_struct(raw: bytes, at: int, depth: int) -> int:
         at = skip(raw, at, head & 15, depth)
 
 
-def _behind_list(raw: bytes, at: int, depth: int) -> int:
+def _after_list(raw: bytes, at: int, depth: int) -> int:
     kind, count, at = opened(raw, at)
     if kind != STRUCT:
-        return _behind_items(raw, at, [kind] * count, depth)
+        return _after_items(raw, at, [kind] * count, depth)
     small = _small()
     for _ in range(count):  # without a call for each of 200,000 chunks
         found = small.match(raw, at)
-        at = found.end() if found and found.lastindex else _behind_struct(raw, at, depth + 1)
+        at = found.end() if found and found.lastindex else _after_struct(raw, at, depth + 1)
     return at
 
 
-def _behind_map(raw: bytes, at: int, depth: int) -> int:
+def _after_map(raw: bytes, at: int, depth: int) -> int:
     count, at = varint(raw, at)
     if not count:
         return at
     _refuse_many(raw, at, count)
-    return _behind_items(raw, at + 1, [raw[at] >> 4, raw[at] & 15] * count, depth)
+    return _after_items(raw, at + 1, [raw[at] >> 4, raw[at] & 15] * count, depth)
 
 
 def _refuse_many(raw: bytes, at: int, count: int) -> None:
@@ -166,7 +166,7 @@ def _refuse_many(raw: bytes, at: int, count: int) -> None:
         raise IndexError(at + count)
 
 
-def _behind_items(raw: bytes, at: int, kinds: Iterable[int], depth: int) -> int:
+def _after_items(raw: bytes, at: int, kinds: Iterable[int], depth: int) -> int:
     for kind in kinds:
         # Unlike a field of a struct, a bool in a list takes a byte.
         at = at + 1 if kind in {TRUE, FALSE} else skip(raw, at, kind, depth)

@@ -158,9 +158,7 @@ def test_neither_the_cores_nor_the_pieces_change_a_packed_byte(suffix: str, size
 def test_programs_read_packed_text_whole(suffix: str, text: bytes) -> None:
     packed = packed_in([text], suffix)
     if suffix == ".gz":
-        member = zlib.decompressobj(
-            wbits=31
-        )  # the single member that every reader takes, also those that stop behind it
+        member = zlib.decompressobj(wbits=31)  # the single member that every reader takes, even one that stops after it
         assert (member.decompress(packed), member.eof, member.unused_data) == (text, True, b"")
         assert gzip.decompress(packed) == text
     for command in READ_BY[suffix]:
@@ -207,7 +205,7 @@ def test_an_interruption_stops_packing_and_leaves_no_thread(suffix: str) -> None
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert threading.active_count() == before
-    if suffix == ".gz":  # frames of zstd stand by themselves
+    if suffix == ".gz":  # frames of zstd are independent
         with pytest.raises(DataError, match="cut short"):
             plain(out.getvalue())
 

@@ -81,7 +81,7 @@ def both_ways(work: Callable[[Csv], Any], size: int) -> tuple[Any, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delimited, "positions", never)
         exact = outcome(lambda: work(CSV))
-    # Of several mistakes that of the first block is told.
+    # Of several mistakes, the one in the first block is reported.
     return (str, str) if isinstance(blocks, str) and isinstance(exact, str) else (blocks, exact)
 
 
@@ -136,7 +136,7 @@ def test_a_copy_of_the_last_row_may_follow_it() -> None:
 
 @pytest.mark.parametrize("size", [16, 64, 4 << 20])
 @pytest.mark.parametrize(
-    ("records", "told"),
+    ("records", "message"),
     [
         (["a,1"] * 30 + ["a", "a,1"], "in row 31: 1 cells, the header has 2"),
         (['"a\nb",1', ""] * 20 + ["a,1,2"], "in row 21: 3 cells, the header has 2"),
@@ -145,9 +145,9 @@ def test_a_copy_of_the_last_row_may_follow_it() -> None:
         (["a,1"] * 10 + ['a"b,1', "a,one"], "in row 12: r is 'one', expected a number"),
     ],
 )
-def test_a_mistake_is_told_with_its_row(records: list[str], told: str, size: int) -> None:
+def test_a_mistake_is_reported_with_its_row(records: list[str], message: str, size: int) -> None:
     data, csv = in_memory("\n".join(["k,r", *records, ""])), replace(CSV, block_size=size)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         csv.scan(data, [Field("k", "key"), Field("r", "number")])
 
 

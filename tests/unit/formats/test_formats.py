@@ -213,7 +213,7 @@ def test_replacing_a_field_changes_nothing_else(data: bytes) -> None:
 
 
 def key_of(value: Any) -> Any:
-    """What a value of JSON is as a key: its kind and its value, where NaN equals NaN and a member of null is none."""
+    """What a value of JSON is as a key: its kind and its value, where NaN equals NaN and a field of null is none."""
     match value:
         case dict():
             return "object", {name: key_of(inner) for name, inner in value.items() if inner is not None}

@@ -35,7 +35,7 @@ WATCHED = ("advantage", "step")
 def outcome(
     data: bytes, fields: Sequence[Field] = FIELDS, watched: Sequence[str] = WATCHED, lines: Jsonl = LINES
 ) -> Any:
-    """Everything that a scan tells: types, values to the last bit, late names, or the error."""
+    """Everything that a scan returns: types, values to the last bit, late names, or the error."""
     source = in_memory(data)
     try:
         found = lines.scan(source, fields, watched)
@@ -83,10 +83,8 @@ blanks = st.sampled_from(["", "", "", "", " ", "\t", "\r", "  "])
 
 
 def objects(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    member = st.tuples(st.sampled_from(KEYS), blanks, blanks, values).map(lambda m: f"{m[0]}{m[1]}:{m[2]}{m[3]}")
-    return st.tuples(st.lists(member, max_size=5), blanks).map(
-        lambda o: "{" + o[1] + f",{o[1]}".join(o[0]) + o[1] + "}"
-    )
+    field = st.tuples(st.sampled_from(KEYS), blanks, blanks, values).map(lambda m: f"{m[0]}{m[1]}:{m[2]}{m[3]}")
+    return st.tuples(st.lists(field, max_size=5), blanks).map(lambda o: "{" + o[1] + f",{o[1]}".join(o[0]) + o[1] + "}")
 
 
 def lists(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:

@@ -27,7 +27,7 @@ from grpo_cli.files.compression import packing
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import blocks, registry
 from grpo_cli.formats.interface import Weaving
-from grpo_cli.formats.jsonl import lines, members, reading, weaving
+from grpo_cli.formats.jsonl import fields, lines, reading, weaving
 from grpo_cli.read import build_table
 from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.values import json_text, slices
@@ -121,7 +121,7 @@ def by_line(data: bytes, added: pl.DataFrame) -> bytes:
     """What the weave by lines makes of it: the specification."""
     keys, values = list(map(json.dumps, added.columns)), iter(added.rows())
     return b"".join(
-        line if lines.is_blank(line) else members.inserted(line, keys, list(map(json_text.cell_text, next(values))))
+        line if lines.is_blank(line) else fields.inserted(line, keys, list(map(json_text.cell_text, next(values))))
         for line in io.BytesIO(data)
     )
 
@@ -159,8 +159,8 @@ def is_object(line: str) -> bool:
 
 
 @st.composite
-def old_members(draw: st.DrawFn) -> str:
-    """A row with members of the output in it: as this tool writes them, as others do, or anywhere."""
+def old_fields(draw: st.DrawFn) -> str:
+    """A row with fields of the output in it: as this tool writes them, as others do, or anywhere."""
     body = draw(st.one_of(plain_rows, objects(values).filter(is_object), st.just('{"t":"\\"advantage\\":1"}')))
     old = draw(st.sampled_from(["0.5", "-1e-07", "null", '"ok"', '"a,b"', "[1]", "true", "NaN"]))
     more = draw(
@@ -173,7 +173,7 @@ def old_members(draw: st.DrawFn) -> str:
     return body[: body.rindex("}")] + more.removeprefix("," if body.strip(" \t\r{}") == "" else "") + "}"
 
 
-@given(file_of(st.one_of(old_members(), old_members(), st.sampled_from(["", " ", "{}", "{ }"]))), st.data())
+@given(file_of(st.one_of(old_fields(), old_fields(), st.sampled_from(["", " ", "{}", "{ }"]))), st.data())
 def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(data: bytes, draw: st.DataObject) -> None:
     data += b"{}"
     found = [line for line in io.BytesIO(data) if not lines.is_blank(line)]
@@ -184,12 +184,12 @@ def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(data:
     replace = draw.draw(st.booleans())
     height = len(found) if take is None else len(take)
     added = pl.DataFrame({name: np.arange(height) / 7 for name in names}, schema=dict.fromkeys(names, pl.Float64))
-    spot = dataclasses.replace(members.Spot.of(names), plain=None)
+    spot = dataclasses.replace(fields.Spot.of(names), plain=None)
     keys, rows = list(map(json.dumps, names)), iter(added.rows())
 
     def put(line: bytes) -> bytes:
         texts = list(map(json_text.cell_text, next(rows)))
-        return spot.put(line, texts) if replace else members.inserted(line, keys, texts)
+        return spot.put(line, texts) if replace else fields.inserted(line, keys, texts)
 
     if take is None:
         wanted = b"".join(line if lines.is_blank(line) else put(line) for line in io.BytesIO(data))

@@ -19,7 +19,7 @@ from grpo_cli.files.compression import unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import registry
 from grpo_cli.formats.blocks import blocks
-from grpo_cli.formats.jsonl.reading import Reader
+from grpo_cli.formats.jsonl.reading import Reader, ReadPiece
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.values.cells import Field
 from tests.support.weaving import in_memory, inserting
@@ -79,7 +79,7 @@ def scanned(text: str) -> pl.DataFrame:
         ('{"k":1,"reward":1,"a":{"b":2}}', "unexpected value while building Series of type String"),
         ('{"k":"p","reward":1,"a.b":2}', "got non-null value for NULL-typed column"),
         ('{"k":"p","reward":1,"a.b":null}', "a watched name is null, or written with escapes"),
-        ('{"k":"\\ud800","reward":1,"a":{"b":2}}', "k holds the character NUL or half a surrogate pair"),
+        ('{"k":"\\ud800","reward":1,"a":{"b":2}}', "k has the character NUL or half a surrogate pair"),
     ],
 )
 def test_what_was_read_exactly_is_said_with_its_reason(
@@ -150,8 +150,12 @@ def test_names_that_are_elsewhere_in_the_lines_are_no_reason_to_read_exactly(cap
 def test_a_step_that_begins_late_costs_no_more_than_the_block_where_it_begins() -> None:
     source = in_memory((PLAIN * 500 + PLAIN.replace("{", '{"step":1,', 1) * 500).encode())
     reader = Reader(tuple(FIELDS), frozenset({"step"}))
-    found = [reader.read(block, str) for block in blocks(source, 1000)]
-    exact = [piece for _, pieces in found for piece in pieces if piece.why]
-    assert ([set(piece.late) for piece in exact], sum(rows.height for rows, _ in found)) == ([{"step"}], 1000)
+    exact, height = list[ReadPiece](), 0
+    for block in blocks(source, 1000):
+        rows, pieces = reader.read(block, str)
+        height += rows.height
+        exact += [piece for piece in pieces if piece.why]
+        reader = reader.without(frozenset().union(*(piece.late for piece in pieces)))
+    assert ([set(piece.late) for piece in exact], height) == ([{"step"}], 1000)
     scan = replace(LINES, block_size=1000).scan(source, FIELDS, ["step"])
     assert (set(scan.late_names), scan.frame.height) == ({"step"}, 1000)

@@ -78,13 +78,13 @@ def test_blocks_are_judged_as_their_lines_are(
 
 
 @pytest.mark.parametrize("more", [b"", b"\n", b'{"k":1}\n', b"\n\n"])
-def test_lines_behind_the_last_one_are_told(more: bytes) -> None:
+def test_more_lines_than_the_other_file_has_are_reported(more: bytes) -> None:
     old = b'{"k":1}\n' * 3000
     new = woven(old, 3000)
-    told = f"{'old' if not more else 'new'}:3001: a line that the other file does not have"
+    message = f"{'old' if not more else 'new'}:3001: a line that the other file does not have"
     if more:
-        assert verdict(new + more, old) == told
-        assert verdict(new, old + more) == told.replace("new", "old")
+        assert verdict(new + more, old) == message
+        assert verdict(new, old + more) == message.replace("new", "old")
     else:
         assert verdict(new, old) is None
 

@@ -1,4 +1,4 @@
-"""Counts in page headers are checked before polars asks for memory for so many values."""
+"""Counts in page headers are checked before polars allocates memory for that many values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def written(**options: Any) -> bytes:
 
 
 def counts(data: bytes) -> list[int]:
-    """Where the number of values of each page of the columns k and r stands."""
+    """Where the number of values is in each page of the columns k and r."""
     found = []
     metadata = pq.read_metadata(io.BytesIO(data))
     for number in range(metadata.num_row_groups):

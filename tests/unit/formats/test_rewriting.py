@@ -38,7 +38,7 @@ def fewer(path: Path) -> Path:
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_96_bit_timestamps_are_copied_and_never_re_encoded(tmp_path: Path, *, nested: bool) -> None:
-    """Read as nanoseconds they would wrap around behind the year 2262."""
+    """Read as nanoseconds they would wrap around after the year 2262."""
     path, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
     times = pa.array([NEVER, None, 1_700_000_000_000_001] * 4, pa.timestamp("us"))
     given = table(t=pa.StructArray.from_arrays([times], ["at"]) if nested else times)

@@ -276,10 +276,12 @@ def test_a_key_of_the_rollout_is_warned_of() -> None:
         (b"PAR1....", "Parquet"),
         (b"ARROW1..", "Arrow"),
         (b"(\xb5/\xfd..", "zstd"),
+        (b"prompt_id,reward\na,1\n", "CSV"),
+        (b"\xef\xbb\xbfprompt_id\treward\na\t1\n", "TSV"),
     ],
 )
-def test_what_is_no_text_is_named(data: bytes, message: str) -> None:
-    with pytest.raises(UsageError, match=f"this is {message}; leave out --stream"):
+def test_what_is_not_json_lines_is_named(data: bytes, message: str) -> None:
+    with pytest.raises(UsageError, match=f"this looks like {message}; leave out --stream"):
         streamed(data)
 
 

@@ -559,10 +559,10 @@ def test_a_file_that_changes_behind_written_ones_is_not_said_to_have_left_nothin
         path.write_text(f'{{"prompt_id": "{path.stem}", "reward": 0}}\n{{"prompt_id": "{path.stem}", "reward": 1}}\n')
     actual = weave.write_one
 
-    def write_one(output: Any, writing: Any, *more: Any) -> Any:
+    def write_one(output: Any, writing: Any) -> Any:
         if writing.table.name.endswith("b.jsonl"):
             paths[1].write_text("changed")
-        return actual(output, writing, *more)
+        return actual(output, writing)
 
     monkeypatch.setattr(weave, "write_one", write_one)
     with pytest.raises(InputChanged, match=r"b\.jsonl: .* 1 of 3 outputs had been written, the others were not"):

@@ -1,4 +1,4 @@
-"""Lists with a number for each token: of few rows at a time, whatever the number of rows."""
+"""Lists with a number for each token: only a few rows at a time, however many there are."""
 
 from __future__ import annotations
 
