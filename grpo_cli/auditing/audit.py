@@ -14,9 +14,10 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import Said, candidates, plain_method, untried
 from grpo_cli.auditing.causes import causes, counted_per_fragment, noise_cause
+from grpo_cli.auditing.formulas import Formulas, Known, formula_key
 from grpo_cli.auditing.headlines import headline
 from grpo_cli.auditing.search import search
-from grpo_cli.auditing.trial import FAR, Evidence, Fit, Tolerance, Trial, differences, evidence, formula_key_of
+from grpo_cli.auditing.trial import FAR, Evidence, Fit, Tolerance, Trial, differences, evidence
 from grpo_cli.engine import presets
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Vector
@@ -129,17 +130,17 @@ class Result:
     sampled: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Audit:
-    """What stays the same from one way of grouping to the next."""
+    """An audit at work: what stays the same from one way of grouping to the next, and what was tried and computed so far."""
 
     columns: Columns
     column: str  # of the advantages
     logged: Vector
     said: Said
     phase: Callable[..., None]
-    tried: set[int] = field(default_factory=set)  # hashes of the groups and batches so far
-    known: dict[Any, Vector] = field(default_factory=dict)  # advantages so far, see `Trial`
+    tried: set[int] = field(default_factory=set)  # hashes of the groups and batches
+    known: Known = field(default_factory=dict)
 
     def best(self, ways: Iterator[tuple[str, Columns, Rule] | Grouping], before: Result | None = None) -> Result:
         """The result with the best formula; where every way is refused, the first refusal is raised.
@@ -271,8 +272,8 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     best = result.fits[0]
     said = replace(audited.said, weights=best.candidate.plan.rewards.weights)
     library = candidates(said, (), len(narrow.reward_names))
-    log = Trial(narrow.table, logged, audited.known, tolerance=tolerance)
-    cause = None if best.explains_all else headline(log, library)
+    log = Trial(Formulas(narrow.table, audited.known), logged, tolerance=tolerance)
+    cause = None if best.explains_all else headline(log, library, audited.known)
     explained = [cause] if cause is not None else explained
     tolerance = tolerance.of_formula(logged, solved=best.candidate.solved)
     computed = best.candidate.factor * advantages(best.candidate.plan, narrow.table)
@@ -378,7 +379,7 @@ def _ties(fits: Sequence[Fit]) -> list[list[str]]:
     for candidate in (fit.candidate for fit in fits[1:] if fit.is_tied_with(nearest)):
         plan, times = candidate.plan, "" if candidate.factor == 1 else f"{candidate.factor:g} x "
         used = plan if plan.divisor.level != "none" else replace(plan, divisor=Divisor(level="none"))
-        key = candidate.factor, formula_key_of(used, missing=False, singletons=False)
+        key = candidate.factor, formula_key(used, missing=False, singletons=False)
         is_same_method = plan.estimator.build is best.plan.estimator.build and candidate.factor == best.factor
         is_same_method &= plan.weight == best.plan.weight
         if candidate.presets:

@@ -14,7 +14,8 @@ import polars as pl
 from grpo_cli.auditing.candidates import Candidate
 from grpo_cli.auditing.causes import cause, value_of_groups
 from grpo_cli.auditing.float32 import constant_groups
-from grpo_cli.auditing.trial import MORE, SAMPLE, Trial, evidence, formula_key_of
+from grpo_cli.auditing.formulas import Formulas, Known, formula_key
+from grpo_cli.auditing.trial import MORE, SAMPLE, Trial, evidence
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 
 SHIFTS: Final = 64  # rows that advantages may have moved
@@ -26,12 +27,12 @@ GROUPS: Final = 3  # that have such pairs
 TWO: Final = 2  # rewards of a group that can be completed
 
 
-def headline(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
+def headline(log: Trial, tried: Sequence[Candidate], known: Known) -> dict[str, Any] | None:
     """The one cause of all differences, as plain data; None where there is none of these.
 
     `log` is what no formula explains, of those that were `tried`.
     """
-    return _shift(log, tried) or _cut(log, tried) or _length(log)
+    return _shift(log, tried, known) or _cut(log, tried, known) or _length(log)
 
 
 def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -43,13 +44,13 @@ def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
     known = set[Any]()
     for candidate in sorted(tried, key=plainness):
         plan = candidate.plan
-        formula = formula_key_of(plan, missing=False, singletons=False)
+        formula = formula_key(plan, missing=False, singletons=False)
         if formula not in known and candidate.factor == 1 and not plan.uses_batch and not plan.needs:
             known.add(formula)
             yield candidate
 
 
-def _shift(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
+def _shift(log: Trial, tried: Sequence[Candidate], known: Known) -> dict[str, Any] | None:
     """Every advantage belongs to a row so many further up or down."""
     codes = log.table["group"].to_numpy()
     # The rows before the first group that does not end in time: they lie as they do in the file.
@@ -58,7 +59,7 @@ def _shift(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
     table, logged = log.table.head(last), log.logged[:last]
     if not last or not evidence(tried[0].plan, table, logged).suffices(1):
         return None
-    trial = Trial(table, logged, log.known)
+    formulas = Formulas(table, known)
     allowed = log.tolerance.of(logged)
     most = min(SHIFTS, last // 4)
     shifts = [sign * size for size in range(1, most + 1) for sign in (1, -1)]
@@ -72,9 +73,9 @@ def _shift(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
     origins = np.concatenate([rows - by for by, rows in firsts.items()])
     starts = np.cumsum([0, *map(len, firsts.values())])[:-1]
     plain = [*_plain(tried)]
-    trial.compute(candidate.plan for candidate in plain)
+    formulas.compute(candidate.plan for candidate in plain)
     for candidate in plain:
-        values = trial.advantages(candidate.plan)
+        values = formulas.advantages(candidate.plan)
         near = np.abs(values[origins] - logged[glance]) <= allowed[glance]
         for by in np.array([*firsts])[np.logical_and.reduceat(near, starts)].tolist():
             here = np.arange(max(by, 0), last + min(by, 0))
@@ -86,7 +87,7 @@ def _shift(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
     return None
 
 
-def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
+def _cut(log: Trial, tried: Sequence[Candidate], known: Known) -> dict[str, Any] | None:
     """Groups of two rewards that some formula gives once each has its missing rows back: as many in all of them.
 
     What is missing is solved from the values, so different groups have to tell it.
@@ -115,12 +116,12 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
         "reward.0": np.concatenate([np.repeat(kinds, [n - s, s]) for n, s in whole]),
     }).with_columns(batch=pl.lit(0, pl.UInt32))  # fmt: skip
     of_whole, is_high = table["group"].to_numpy(), table["reward.0"].to_numpy() == kinds[1]
-    trial = Trial(table, np.zeros(len(table)), log.known)
+    formulas = Formulas(table, known)
     sizes, highs = (np.array(each) for each in zip(*whole, strict=True))
     plain = [candidate for candidate in _plain(tried) if candidate.plan.estimator.order_free]
-    trial.compute(candidate.plan for candidate in plain)
+    formulas.compute(candidate.plan for candidate in plain)
     for candidate in plain:
-        values = trial.advantages(candidate.plan)
+        values = formulas.advantages(candidate.plan)
         given = np.stack([value_of_groups(of_whole, values, rows) for rows in (~is_high, is_high)], axis=1)
         for n in larger:
             here = sizes == n

@@ -11,9 +11,10 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, Said, candidates, is_of_tool, plain_method, refined
 from grpo_cli.auditing.float32 import noisy_groups
+from grpo_cli.auditing.formulas import Formulas, Known, formula_key
 from grpo_cli.auditing.solved import clipped, multiplied, weighed, with_solved_epsilon, without_epsilon
 from grpo_cli.auditing.solved import weights as solved_weights
-from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, SAMPLE, Fit, Tolerance, Trial, formula_key_of, rounded
+from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, SAMPLE, Fit, Tolerance, Trial, rounded
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
@@ -32,19 +33,19 @@ VALUES: Final = 4  # different ones that show of how many bits they are
 SIXTEEN_BITS: Final = {11: 2.0**-11, 8: 2.0**-8}  # float16 and bfloat16: bits of a number, and how far off it may be
 
 
-def search(narrow: Narrow, logged: Vector, said: Said, known: dict[Any, Vector]) -> tuple[list[Fit], Tolerance, int]:
+def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[list[Fit], Tolerance, int]:
     """The fits, best first; the tolerance under which they are; and the rows of the sample.
 
     Where nothing fits, the logger may have rounded: then values are equal that it would have written as one; and
     several rewards may have had weights. Presets of the tool that wrote the file, as far as that is known, are tried
-    with every scale and come first; before them the preset that somebody named. `known` is that of trials.
+    with every scale and come first; before them the preset that somebody named. `known` is what audits before have computed.
     """
     schema = next((name for name, schema in schemas().at_hand.items() if schema.title == narrow.schema), "")
     tool = schema.removeprefix("ms-").split("-")[0]
     rows = _sample(narrow)
-    all_rows = trial = Trial(narrow.table, logged, known)
+    all_rows = trial = Trial(Formulas(narrow.table, known), logged)
     if len(rows) < len(logged):
-        trial = Trial(_part(narrow.table, rows), logged[rows], known, rescaled=True)
+        trial = Trial(Formulas(_part(narrow.table, rows), known), logged[rows], rescaled=True)
     components, roles = len(narrow.reward_names), {*narrow.roles, "input_length", "turns"}
     tried = candidates(said, roles, components, tool)
     best, best_tolerance = _best_fits(trial, all_rows, tried, tool), Tolerance()
@@ -120,13 +121,13 @@ def _rounding_tolerances(logged: Vector) -> list[Tolerance]:
 def _best_fits(trial: Trial, all_rows: Trial, tried: Sequence[Candidate], tool: str) -> list[Fit]:
     fits = trial.fits(tried)
     best = _best_families(fits, rescaled=trial.rescaled)
-    trial.compute(candidate.plan for fit in best for candidate in refined(fit.candidate))
-    trial.compute(plan for fit in best for plan in without_epsilon(fit.candidate.plan, trial))
+    trial.formulas.compute(candidate.plan for fit in best for candidate in refined(fit.candidate))
+    trial.formulas.compute(plan for fit in best for plan in without_epsilon(fit.candidate.plan, trial))
     for fit in best:
         fits += trial.fits([*refined(fit.candidate), *with_solved_epsilon(fit.candidate, trial)])
     if _none_matches(fits, trial):
         families = {_family_key(fit.candidate.plan): fit.candidate for fit in reversed(fits)}
-        trial.compute(plan for family in families.values() for plan in without_epsilon(family.plan, trial))
+        trial.formulas.compute(plan for family in families.values() for plan in without_epsilon(family.plan, trial))
         fits += trial.fits(solved for family in families.values() for solved in with_solved_epsilon(family, trial))
     if _none_matches(fits, trial):
         fits += clipped(best, trial)
@@ -234,7 +235,7 @@ def _first_formulas(fits: list[Fit], number: int) -> list[Fit]:
     formulas: set[Any] = set()
     first = []
     for fit in fits:
-        formula = formula_key_of(fit.candidate.plan, missing=True, singletons=True)
+        formula = formula_key(fit.candidate.plan, missing=True, singletons=True)
         if formula in formulas or len(formulas) < number:
             formulas.add(formula)
             first.append(fit)

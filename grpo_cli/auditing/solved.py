@@ -47,11 +47,11 @@ def with_solved_epsilon(candidate: Candidate, trial: Trial) -> Iterator[Candidat
     plans = without_epsilon(candidate.plan, trial)
     if not plans:
         return
-    trial.compute(plans)
-    residual = trial.advantages(plans[0])
+    trial.formulas.compute(plans)
+    residual = trial.formulas.advantages(plans[0])
     for bare in plans[1:]:
         with np.errstate(all="ignore"):
-            spread = residual / trial.advantages(bare)
+            spread = residual / trial.formulas.advantages(bare)
             epsilons = residual / trial.logged - spread
         known = np.isfinite(epsilons) & (np.abs(trial.logged) > LARGE)
         epsilons, spread = epsilons[known], spread[known]
@@ -88,11 +88,11 @@ def multiplied(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
     exact_fits = list[Fit]()
     tried = set()
     for fit in fits:
-        formula = trial.formula_key(fit.candidate.plan)
+        formula = trial.formulas.key(fit.candidate.plan)
         if formula in tried or trial.is_coarse or (trial.rescaled and fit.candidate.plan.uses_batch):
             continue
         tried.add(formula)
-        values = trial.advantages(fit.candidate.plan)
+        values = trial.formulas.advantages(fit.candidate.plan)
         known = np.isfinite(values) & np.isfinite(trial.logged) & (np.abs(values) > LARGE)
         sizes = np.abs(values[known])
         kinds = len(np.unique(np.round(sizes / sizes.max(initial=LARGE), 5)))
@@ -167,12 +167,12 @@ def weighed(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
     for candidate in sorted((fit.candidate for fit in fits), key=plainness):
         plan = candidate.plan
         has_more = plan.post or plan.shape or plan.uses_batch or plan.weight.by != "none" or candidate.factor != 1
-        formula = trial.formula_key(plan)
+        formula = trial.formulas.key(plan)
         family = plan.estimator.build, str(plan.params), plan.unit, plan.divisor.level, plan.divisor.of
         if formula in tried or family in families or has_more or candidate.solved or trial.is_coarse:
             continue
         tried.add(formula)
-        factors = _factors(trial.advantages(plan), trial, codes)
+        factors = _factors(trial.formulas.advantages(plan), trial, codes)
         if factors is None:
             continue
         families.add(family)
@@ -183,7 +183,7 @@ def weighed(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
         if not [*_weights(groups, factors)]:
             continue  # whatever its epsilon
         for same in [candidate, *refined(candidate)]:
-            factors = _factors(trial.advantages(same.plan), trial, codes)
+            factors = _factors(trial.formulas.advantages(same.plan), trial, codes)
             for weight, constants in () if factors is None else _weights(groups, factors):
                 solved = same.with_plan(replace(same.plan, weight=weight), solved=constants > 0, constants=constants)
                 exact = trial.fits([solved])[0]

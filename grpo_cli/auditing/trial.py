@@ -6,23 +6,18 @@ all that the other rows of the batch can change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate
-from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.auditing.formulas import Formulas
 from grpo_cli.engine.group_stats import Mask, group_extremes
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import Shaped, advantages
-from grpo_cli.errors import PluginError
-from grpo_cli.plugins import warn
 
 SAMPLE: Final = 4_096  # rows that every plan is tried on
 FLOAT32_ERROR: Final = 2e-5  # of max(1, |A|): what float32 leaves
@@ -136,29 +131,26 @@ def evidence(plan: Plan, table: pl.DataFrame, logged: Vector) -> Evidence:
 
 @dataclass(frozen=True)
 class Trial:
-    """Rows that plans are tried on; one that differs only in rules which these rows never need is not computed again.
+    """Rows that plans are tried on, and what was logged for them; `rescaled` allows each batch a factor and an offset."""
 
-    `rescaled` allows each batch a factor and an offset of its own. `known` are the advantages of few rows so far, which
-    do not depend on what was logged: of these rows, and of others that an audit has tried. `failed` are methods that
-    cannot be computed.
-    """
-
-    table: pl.DataFrame
+    formulas: Formulas
     logged: Vector
-    known: dict[Any, Vector] = field(default_factory=dict)
     rescaled: bool = False
     tolerance: Tolerance = Tolerance()
-    shaped: dict[Any, Shaped] = field(default_factory=dict)
-    failed: set[str] = field(default_factory=set)
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """The rows."""
+        return self.formulas.table
 
     def fits(self, tried: Iterable[Candidate]) -> list[Fit]:
         """Compute each plan and measure it, in their order."""
         tried = [*tried]
-        self.compute(candidate.plan for candidate in tried)
+        self.formulas.compute(candidate.plan for candidate in tried)
         known: dict[Any, Fit] = {}
         measured = []
         for candidate in tried:
-            formula = self.formula_key(candidate.plan), candidate.factor, candidate.solved
+            formula = self.formulas.key(candidate.plan), candidate.factor, candidate.solved
             if formula not in known:
                 tolerance = self.tolerance.of_formula(self.logged, solved=candidate.solved)
                 known[formula] = _measure(candidate, self.values(candidate), self.logged, tolerance)
@@ -176,105 +168,10 @@ class Trial:
 
     def values(self, candidate: Candidate) -> Vector:
         """What the rows would have been given."""
-        values = candidate.factor * self.advantages(candidate.plan)
+        values = candidate.factor * self.formulas.advantages(candidate.plan)
         if self.rescaled and candidate.plan.uses_batch:
             return _rescale(values, self.logged, self.table["batch"].to_numpy())
         return values
-
-    def advantages(self, plan: Plan) -> Vector:
-        """The advantages of a plan; none of a method of a package that fails, or that cannot be computed of these groups."""
-        nothing = np.full(len(self.logged), np.nan)
-        if self._is_kept:
-            self.compute([plan])
-            return self.known.get(self._formula(plan), nothing)
-        if self._may_compute(plan):
-            with self._left_out_if_it_fails(plan.method):
-                return advantages(plan, self.table)
-        return nothing
-
-    def compute(self, plans: Iterable[Plan]) -> None:
-        """Compute these together, where the rows are few: that is faster than one by one, when they are asked for.
-
-        Nearly all plans share the shaped rewards with others. One of a package's method, which may fail, shares nothing else.
-        """
-        waiting: dict[Any, dict[Any, Plan]] = {}
-        for plan in plans if self._is_kept else ():
-            formula = self._formula(plan)
-            if formula not in self.known and self._may_compute(plan):
-                own = formula if ESTIMATORS.origin(plan.method) else None
-                waiting.setdefault((_shaped_key(plan, missing=self._has_missing), own), {})[formula] = plan
-        for (key, own), formulas in waiting.items():
-            plans = [*formulas.values()]
-            with self._left_out_if_it_fails(plans[0].method):
-                if key not in self.shaped:
-                    self.shaped[key] = Shaped.of(plans[0], self.table)
-                shaped = self.shaped[key] if own is None else self.shaped[key].copy()
-                self.known.update(zip(formulas, shaped.advantages(plans), strict=True))
-
-    @contextmanager
-    def _left_out_if_it_fails(self, method: str) -> Iterator[None]:
-        try:
-            yield
-        except PluginError as error:
-            if method not in self.failed:
-                warn(f"{error.message}; it is left out")
-            self.failed.add(method)
-
-    def _may_compute(self, plan: Plan) -> bool:
-        divided = self._divides_groups and plan.uses_batch and not plan.estimator.spans_batches
-        return plan.method not in self.failed and not divided
-
-    @property
-    def _is_kept(self) -> bool:
-        """Whether advantages are kept, as the rows are few."""
-        return len(self.table) <= 2 * SAMPLE
-
-    def _formula(self, plan: Plan) -> Any:
-        """A key: the rows that are read, and all of a plan that they can show."""
-        return self._rows[plan.uses_batch or plan.estimator.spans_batches], self.formula_key(plan)
-
-    def formula_key(self, plan: Plan) -> Any:
-        """All of a plan that these rows can show: a key."""
-        return formula_key_of(plan, missing=self._has_missing, singletons=self._has_singletons)
-
-    @cached_property
-    def _rows(self) -> tuple[Any, Any]:
-        """What tells these rows from others, for formulas that do not look at the batch and for those that do."""
-
-        def key(table: pl.DataFrame) -> tuple[Any, ...]:
-            return *table.columns, table.hash_rows().to_numpy().tobytes()
-
-        return key(self.table.drop("batch")), key(self.table)
-
-    @cached_property
-    def _divides_groups(self) -> bool:
-        """Whether some group has rows in several batches."""
-        return self.table.select("group", "batch").n_unique() > self.table["group"].n_unique()
-
-    @cached_property
-    def _has_missing(self) -> bool:
-        rewards = [self.table[name] for name in self.table.columns if name.startswith("reward.")]
-        return any(bool((~reward.is_finite()).fill_null(value=True).any()) for reward in rewards)
-
-    @cached_property
-    def _has_singletons(self) -> bool:
-        """Whether rules for the only row of a group may count."""
-        only_row = bool((np.bincount(self.table["group"].to_numpy()) == 1).any())
-        return self._has_missing or "rollout" in self.table.columns or only_row
-
-
-def formula_key_of(plan: Plan, *, missing: bool, singletons: bool) -> Any:
-    """All of a plan that rows can show, with or without missing rewards and singletons: a key."""
-    alone = (plan.alone, plan.groups) if singletons else (replace(plan.groups, small="null"),)
-    estimator = plan.estimator.build, str(plan.params), plan.baseline_level
-    return *_shaped_key(plan, missing=missing), *estimator, plan.divisor, plan.weight, plan.post, alone
-
-
-def _shaped_key(plan: Plan, *, missing: bool) -> tuple[Any, ...]:
-    """All of a plan that enters the shaped rewards of rows and the facts of their groups."""
-    rules = (plan.rewards.missing, plan.rewards.component_missing) if missing else ()
-    rewards = plan.rewards.combine, plan.rewards.weights, rules
-    return *rewards, plan.unit, plan.shape, plan.divisor.ddof, plan.groups.std_threshold
 
 
 def _measure(candidate: Candidate, computed: Vector, logged: Vector, tolerance: Tolerance) -> Fit:
