@@ -42,7 +42,7 @@ LISTED: Final = 10
 # How rows of a rollout were counted is what an audit looks for.
 AUDITED: Final = tuple(one for one in CHECKS if one not in {unequal_siblings, rows_counted, lone_rollouts})
 PARTS: Final = (2, 4, 8)  # rounds that a key may hold where all keys have one size
-MOST_DIVISORS: Final = 4  # of formulas that the rows cannot tell apart: for so many the causes are worked out
+EXPLAINED: Final = 4  # formulas that fit equally well, whose differences are explained to choose between them
 UNEQUAL: Final = 0.01  # of max(1, |A|): two equal advantages differ by less, however few bits or decimals they have
 ODD: Final = 0.01  # of the rows: fewer that differ do not speak against the key
 OPTIONS: Final = {"divisor.level": "--scale", "divisor.of": "--std-of", "divisor.ddof": "--ddof"}
@@ -346,12 +346,14 @@ def _explained(result: Result) -> tuple[Result, list[dict[str, Any]]]:
     if not first.mismatched or first.mismatched > FAR * len(logged):
         return result, []
     by_unexplained: dict[int, tuple[Fit, list[dict[str, Any]]]] = {}
-    divisors: set[Divisor] = set()
-    for fit in (fit for fit in result.fits if fit.is_tied_with(first)):
+    ties = (fit for fit in result.fits if fit.is_tied_with(first))
+    tried: set[Any] = set()  # what float32 noise is divided by, and whether it is clipped
+    for fit in sorted(ties, key=lambda fit: (fit is not first, not fit.candidate.presets)):
         plan = fit.candidate.plan
-        if plan.divisor in divisors or len(divisors) == MOST_DIVISORS or 0 in by_unexplained:
+        noise = plan.divisor, plan.post
+        if noise in tried or len(tried) == EXPLAINED or 0 in by_unexplained:
             continue
-        divisors.add(plan.divisor)
+        tried.add(noise)
         computed = fit.candidate.factor * advantages(plan, narrow.table)
         tolerance = result.tolerance.of_formula(logged, solved=fit.candidate.solved)
         wrong, _ = differences(computed, logged, tolerance)

@@ -38,7 +38,8 @@ def noise_of(value: float, size: int, divisor: Divisor) -> Vector:
     off = np.arange(1, ULPS + 1) * float(np.spacing(abs(single)))
     # The std is that around the same mean, or was computed with more digits.
     stds = off * np.sqrt(size / max(size - divisor.ddof, 1)), 0 * off
-    noise = [off / (np.sqrt(np.maximum(std**2 + divisor.inside, divisor.floor)) + divisor.epsilon) for std in stds]
+    with np.errstate(divide="ignore"):  # without an epsilon it is infinite
+        noise = [off / (np.sqrt(np.maximum(std**2 + divisor.inside, divisor.floor)) + divisor.epsilon) for std in stds]
     return np.concatenate([np.zeros(1), *noise, *(-values for values in noise)])
 
 

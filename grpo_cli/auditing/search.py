@@ -144,20 +144,24 @@ def _best_fits(trial: Trial, all_rows: Trial, tried: Sequence[Candidate], tool: 
     methods = list(ESTIMATORS)
 
     def plainness(fit: Fit) -> tuple[Any, ...]:
-        """Of those that the data cannot tell apart: the claimed one, no factor, a preset of the user's own, one of the tool, a method as it is, a preset, the plainest."""
+        """Sort formulas that the rows cannot tell apart.
+
+        First comes the claimed one, then one without a factor, the user's own preset, a preset of the tool that wrote the file, a method with
+        its default options, the formula with the fewest steps before and after the divisor, and any preset.
+        """
         plan, names, factor = fit.candidate.plan, fit.candidate.presets, fit.candidate.factor
         from_tool = any(is_of_tool(name, tool) for name in names)
         digits = 0 if factor == 1 else len(f"{factor:g}")
-        own = 0 if names else len(plan.post)
         plain = plain_method(plan)
+        steps = len(plan.shape) + len(plan.post) + (plan.rewards.combine != "sum") + (plan.weight.by != "none")
         order = (
             digits,
             not any(map(presets().origin, names)),
             not from_tool,
             methods.index(plain) if plain else len(methods),
+            steps,
             not names,
             methods.index(plan.method),
-            own,
             plan.divisor.of != "reward",
         )
         return not fit.candidate.claimed, plan.divisor.level == "constant", *order

@@ -76,6 +76,15 @@ def standard(spread: Callable[[Group], float], epsilon: float) -> Callable[[Grou
 STANDARD = [standard(stdev, 1e-4)(group) for group in GROUPS]
 
 
+@pytest.mark.parametrize(("epsilon", "ddof"), some(product([1e-6, 1e-8, 0.0], [0, 1]), 3))
+def test_the_plainest_of_the_formulas_that_fit_is_the_headline(epsilon: float, ddof: int) -> None:
+    """Of zeros and ones a threshold changes nothing, a clip at 10 nothing of any group."""
+    logged = [standard(stdev if ddof else pstdev, epsilon)(group) if pstdev(group) else [0.0] * 8 for group in MIXED]
+    plan = found(rows(MIXED, logged))["match"]["plan"]
+    assert (plan["method"], plan["divisor"]["level"], plan["divisor"]["ddof"]) == ("grpo", "group", ddof)
+    assert (plan["shape"], plan["post"], plan["rewards"]["combine"]) == ([], [], "sum")
+
+
 # Of 640 groups a sample is searched.
 @pytest.mark.parametrize(("epsilon", "ddof", "size"), some(product([1e-4, 1e-6, 0.0], [1, 0], [40, 640]), 5))
 def test_the_spread_and_the_epsilon_of_a_group_are_found(epsilon: float, ddof: int, size: int) -> None:
