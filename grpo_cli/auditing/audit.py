@@ -273,7 +273,10 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     said = replace(audited.said, weights=best.candidate.plan.rewards.weights)
     library = candidates(said, (), len(narrow.reward_names))
     log = Trial(Formulas(narrow.table, audited.known), logged, tolerance=tolerance)
-    cause = None if best.explains_all else headline(log, library, audited.known)
+    cause = None
+    if not best.explains_all:
+        parts = encode([narrow.file, *narrow.carried], len(logged)).codes.to_numpy()
+        cause = headline(log, library, audited.known, parts)
     explained = [cause] if cause is not None else explained
     tolerance = tolerance.of_formula(logged, solved=best.candidate.solved)
     computed = best.candidate.factor * advantages(best.candidate.plan, narrow.table)

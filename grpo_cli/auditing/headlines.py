@@ -17,9 +17,11 @@ from grpo_cli.auditing.float32 import constant_groups
 from grpo_cli.auditing.formulas import Formulas, Known, formula_key
 from grpo_cli.auditing.trial import MORE, SAMPLE, Trial, evidence
 from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.moments import Codes
 
 SHIFTS: Final = 64  # rows that advantages may have moved
 GLANCE: Final = 64  # rows that are compared before all of them are
+MOST: Final = 0.75  # of the rows: a shift has to explain as many, even if each file was shifted by itself
 # Rollouts of a group of which some rows are missing: groups are sampled in sizes like these.
 SIZES: Final = tuple(n for n in range(2, 65) if n <= 16 or n % 4 == 0 or n % 5 == 0)  # noqa: PLR2004 - sizes themselves
 PAIRS: Final = 20  # of rows of equal reward, in which the longer one has the lower advantage
@@ -27,12 +29,12 @@ GROUPS: Final = 3  # that have such pairs
 TWO: Final = 2  # rewards of a group that can be completed
 
 
-def headline(log: Trial, tried: Sequence[Candidate], known: Known) -> dict[str, Any] | None:
-    """The one cause of all differences, as plain data; None where there is none of these.
+def headline(log: Trial, tried: Sequence[Candidate], known: Known, parts: Codes) -> dict[str, Any] | None:
+    """The one cause of all differences, as plain data; None if there is none of these.
 
-    `log` is what no formula explains, of those that were `tried`.
+    None of the formulas that were `tried` explains the log; `parts` numbers the file and the step of every row.
     """
-    return _shift(log, tried, known) or _cut(log, tried, known) or _length(log)
+    return _shift(log, tried, known, parts) or _cut(log, tried, known) or _length(log)
 
 
 def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -50,8 +52,11 @@ def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
             yield candidate
 
 
-def _shift(log: Trial, tried: Sequence[Candidate], known: Known) -> dict[str, Any] | None:
-    """Every advantage belongs to a row so many further up or down."""
+def _shift(log: Trial, tried: Sequence[Candidate], known: Known, parts: Codes) -> dict[str, Any] | None:
+    """Every advantage belongs to a row that is up to SHIFTS rows further up or down.
+
+    If each file or step was shifted by itself, the rows at its end have no such row: they may differ.
+    """
     codes = log.table["group"].to_numpy()
     # The rows before the first group that does not end in time: they lie as they do in the file.
     late = np.isin(codes[:SAMPLE], codes[SAMPLE:])
@@ -63,7 +68,7 @@ def _shift(log: Trial, tried: Sequence[Candidate], known: Known) -> dict[str, An
     allowed = log.tolerance.of(logged)
     most = min(SHIFTS, last // 4)
     shifts = [sign * size for size in range(1, most + 1) for sign in (1, -1)]
-    # A glance at the first rows of each shift, of all shifts at once: nearly every one ends there.
+    # A glance at the first rows of each shift, of all shifts at once, excludes nearly all of them.
     told = np.flatnonzero(logged != 0)
     firsts = {by: told[(told >= by) & (told < last + by)][:GLANCE] for by in shifts}
     firsts = {by: rows for by, rows in firsts.items() if len(rows)}
@@ -71,18 +76,21 @@ def _shift(log: Trial, tried: Sequence[Candidate], known: Known) -> dict[str, An
         return None
     glance = np.concatenate([*firsts.values()])
     origins = np.concatenate([rows - by for by, rows in firsts.items()])
-    starts = np.cumsum([0, *map(len, firsts.values())])[:-1]
+    sizes = np.array([*map(len, firsts.values())])
+    starts = np.cumsum(sizes) - sizes
     plain = [*_plain(tried)]
     formulas.compute(candidate.plan for candidate in plain)
     for candidate in plain:
         values = formulas.advantages(candidate.plan)
         near = np.abs(values[origins] - logged[glance]) <= allowed[glance]
-        for by in np.array([*firsts])[np.logical_and.reduceat(near, starts)].tolist():
+        for by in np.array([*firsts])[np.add.reduceat(near, starts) >= MOST * sizes].tolist():
             here = np.arange(max(by, 0), last + min(by, 0))
-            if (np.abs(values[here - by] - logged[here]) <= allowed[here]).all():
+            odd = here[~(np.abs(values[here - by] - logged[here]) <= allowed[here])]
+            if len(odd) <= (1 - MOST) * len(here) and (parts[odd] != parts[odd - by]).all():
                 rows = f"{abs(by)} row{'s' if abs(by) > 1 else ''}"
                 where = f"{rows} {'further up' if by > 0 else 'further down'}"
-                says = f"shifted by {rows}: every row has the advantage that {candidate.name} gives {where}"
+                by_part = " within each file or step" if len(odd) else ""
+                says = f"shifted by {rows}{by_part}: every row has the advantage that {candidate.name} gives {where}"
                 return cause("shift", says, codes, np.bincount(codes) > 0)
     return None
 

@@ -608,6 +608,17 @@ def test_advantages_of_other_rows_are_the_headline(kind: str, by: int, tmp_path:
     assert f"no match       shifted by {abs(by)} row" in said
 
 
+@pytest.mark.parametrize("files", [5, 1])
+def test_advantages_of_other_rows_of_each_step_are_the_headline(files: int, tmp_path: Path) -> None:
+    """A trainer that shifted its columns and wrote a file for each step: the first row of a step has another step's advantage, or none."""
+    moved = np.roll(np.reshape(STANDARD, (5, 64)), 1, axis=1).reshape(40, 8).tolist()
+    frame = rows(GROUPS, moved, step=[k // 8 for k in range(40) for _ in range(8)])
+    for at, part in enumerate(frame.iter_slices(320 // files)):
+        write(tmp_path / f"step_{at}.jsonl", part.to_dicts())
+    said = " ".join(adv("audit", str(tmp_path)).out.split())
+    assert "no match shifted by 1 row within each file or step: every row has the advantage that trl-grpo gives" in said
+
+
 @pytest.mark.parametrize(("sizes", "method"), some(product([(4, 8), (6, 16)], ["centred", "standard"]), 3))
 def test_groups_that_were_cut_are_the_headline(sizes: tuple[int, int], method: str) -> None:
     (kept, whole), made = sizes, centred if method == "centred" else standard(stdev, 1e-4)
