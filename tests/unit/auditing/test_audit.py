@@ -822,6 +822,24 @@ def test_only_rules_that_the_rows_decide_are_printed(tmp_path: Path) -> None:
     assert "singletons" in adv("audit", str(write(tmp_path / "b.jsonl", frame.to_dicts()))).out
 
 
+def test_fields_in_which_a_claim_differs_are_options(tmp_path: Path) -> None:
+    frame = rows(GROUPS, [standard(pstdev, 1e-6)(group) for group in GROUPS])
+    write(tmp_path / "a.jsonl", frame.with_columns(other=pl.col("reward").reverse()).to_dicts())
+
+    def said(*claim: str) -> str:
+        return " ".join(adv("audit", "a.jsonl", "--group", "prompt_id", *claim, cwd=tmp_path).out.split())
+
+    clipped = said("--clip=-1:1", "--std-threshold", "0.5", "--zero-variance", "null")
+    assert "logged: without --clip; claimed: --clip=-1:1" in clipped
+    assert "logged: without --std-threshold; claimed: --std-threshold 0.5" in clipped
+    passk = said("--method", "passk", "--param", "k=2", "--whiten", "sample")
+    assert "logged: --method grpo; claimed: --method passk --param k=2 --param epsilon=1e-06" in passk
+    assert "logged: without --whiten; claimed: --whiten sample --whiten-epsilon 1e-08" in passk
+    assert "claimed: --set divisor.measure=mad" in said("--set", "divisor.measure=mad")
+    weighted = said("--reward", "reward=1", "--reward", "other=0.5")
+    assert "()" not in weighted and "None" not in weighted
+
+
 def test_formulas_without_a_divisor_are_tied_once_and_without_its_options() -> None:
     groups = [[1.0] * ones + [0.0] * (8 - ones) for ones in (3, 5) for _ in range(6)]
     ties = found(rows(groups, [[2 * value for value in centred(group)] for group in groups]))["ties"]
