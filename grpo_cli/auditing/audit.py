@@ -45,7 +45,9 @@ PARTS: Final = (2, 4, 8)  # rounds that a key may hold where all keys have one s
 EXPLAINED: Final = 4  # formulas that fit equally well, whose differences are explained to choose between them
 UNEQUAL: Final = 0.01  # of max(1, |A|): two equal advantages differ by less, however few bits or decimals they have
 ODD: Final = 0.01  # of the rows: fewer that differ do not speak against the key
-OPTIONS: Final = {"divisor.level": "--scale", "divisor.of": "--std-of", "divisor.ddof": "--ddof"}
+OPTIONS: Final = {
+    "divisor.level": "--scale", "divisor.of": "--std-of", "divisor.ddof": "--ddof", "post.whiten.level": "--whiten",
+}  # fmt: skip
 GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
 
 
@@ -377,39 +379,33 @@ def _describe(fit: Fit) -> dict[str, Any]:
 
 
 def _ties(fits: Sequence[Fit]) -> list[list[str]]:
-    """Formulas that the data cannot tell from the best, each by all its names: presets, else its method with options."""
+    """Formulas that fit the rows as well as the best, each by all its names: presets, else its method with options."""
     best, nearest = fits[0].candidate, min(fits, key=lambda fit: fit.rank)
     formulas: dict[Any, list[str]] = {}
-    epsilons: dict[str, list[float]] = {}  # of the method of the best, by its other options
+    epsilons: dict[str, set[float]] = {}  # of a method with its other options
     for candidate in (fit.candidate for fit in fits[1:] if fit.is_tied_with(nearest)):
         plan, times = candidate.plan, "" if candidate.factor == 1 else f"{candidate.factor:g} x "
         used = plan if plan.divisor.level != "none" else replace(plan, divisor=Divisor(level="none"))
         key = candidate.factor, formula_key(used, missing=False, singletons=False)
-        is_same_method = plan.estimator.build is best.plan.estimator.build and candidate.factor == best.factor
-        is_same_method &= plan.weight == best.plan.weight
         if candidate.presets:
             formulas.setdefault(key, []).extend(f"{times}{name}" for name in candidate.presets)
-        elif not is_same_method:
-            own = presets.differences(plan, Plan.of({"estimator.name": plan.method}))
-            own = {part: values for part, values in own.items() if part not in plan.unread}  # `compute` refuses them
-            flags = {**OPTIONS, "divisor.epsilon": "--epsilon"}
-            options = [f"{flag} {own[part][1]:g}" if isinstance(own[part][1], float) else f"{flag} {own[part][1]}"
-                       for part, flag in flags.items() if part in own]  # fmt: skip
-            name = " ".join([f"{times}{plan.flag}", *options])
-            formulas.setdefault(name, [name])
-        elif key not in formulas:
-            changed = presets.differences(plan, best.plan)
-            if plan.divisor.level != "batch":
-                changed.pop("divisor.of", None)  # inside of a group both are one
-            changed = {part: values for part, values in changed.items() if part not in plan.unread}
-            options = [f"{flag} {changed[part][1]}" for part, flag in OPTIONS.items() if part in changed]
-            if options or "divisor.epsilon" in changed:
-                name = " ".join([f"{times}{best.plan.flag}", *options])
-                reads_epsilon = "divisor.epsilon" not in plan.unread
-                epsilons.setdefault(name, []).extend([plan.divisor.epsilon] if reads_epsilon else [])
-    for name, values in epsilons.items():
-        epsilon = f" --epsilon {' or '.join(f'{epsilon:g}' for epsilon in sorted({*values}))}" if values else ""
-        formulas[name] = [f"{name}{epsilon}"]
+            continue
+        is_same_method = plan.estimator.build is best.plan.estimator.build and candidate.factor == best.factor
+        is_same_method &= plan.weight == best.plan.weight
+        # Inside of a group the std of the residuals is that of the rewards.
+        unread = {*plan.unread, *(["divisor.of"] if is_same_method and plan.divisor.level != "batch" else [])}
+        changed = {*presets.differences(plan, best.plan)} & {*OPTIONS, "divisor.epsilon"} - unread
+        if is_same_method and (key in formulas or not changed):
+            continue
+        default = Plan.of({"estimator.name": plan.method})
+        own = presets.differences(plan, default)
+        options = [f"{flag} {own[part][1]}" for part, flag in OPTIONS.items() if part in own and part not in unread]
+        name = " ".join([f"{times}{plan.flag}", *options])
+        epsilon = default if "divisor.epsilon" in unread else plan
+        epsilons.setdefault(name, set()).add(epsilon.divisor.epsilon)
+        ends = dict.fromkeys(f"{end(epsilons[name]):g}" for end in (min, max))
+        is_default = epsilons[name] == {default.divisor.epsilon}
+        formulas[name] = [name if is_default else f"{name} --epsilon {' to '.join(ends)}"]
     return [list(dict.fromkeys(names)) for names in formulas.values()]
 
 

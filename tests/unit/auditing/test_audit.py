@@ -822,6 +822,12 @@ def test_only_rules_that_the_rows_decide_are_printed(tmp_path: Path) -> None:
     assert "singletons" in adv("audit", str(write(tmp_path / "b.jsonl", frame.to_dicts()))).out
 
 
+def test_a_formula_whose_epsilon_the_rows_leave_open_is_tied_once_with_all_its_options() -> None:
+    logged = [standard(pstdev, 0.0)(group) if pstdev(group) else [0.0] * 8 for group in MIXED]
+    (tied,) = [name for name in found(rows(MIXED, logged))["ties"] if "--method grpo" in name]
+    assert tied.startswith("--method grpo --ddof 0 --epsilon 0 to ")
+
+
 def test_fields_in_which_a_claim_differs_are_options(tmp_path: Path) -> None:
     frame = rows(GROUPS, [standard(pstdev, 1e-6)(group) for group in GROUPS])
     write(tmp_path / "a.jsonl", frame.with_columns(other=pl.col("reward").reverse()).to_dicts())
