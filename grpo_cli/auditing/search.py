@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, Said, candidates, is_of_tool, plain_method, refined
 from grpo_cli.auditing.float32 import noisy_groups
@@ -45,7 +44,7 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
     rows = _sample(narrow)
     all_rows = trial = Trial(Formulas(narrow.table, known), logged)
     if len(rows) < len(logged):
-        trial = Trial(Formulas(_part(narrow.table, rows), known), logged[rows], rescaled=True)
+        trial = Trial(Formulas(narrow.at(rows).table, known), logged[rows], rescaled=True)
     components, roles = len(narrow.reward_names), {*narrow.roles, "input_length", "turns"}
     tried = candidates(said, roles, components, tool)
     best, best_tolerance = _best_fits(trial, all_rows, tried, tool), Tolerance()
@@ -186,12 +185,6 @@ def _sample(narrow: Narrow) -> Index:
     wanted = np.zeros(int(codes.max()) + 1, dtype=bool)
     wanted[chosen.to_numpy()] = True
     return np.flatnonzero(wanted[codes])
-
-
-def _part(table: pl.DataFrame, rows: Index) -> pl.DataFrame:
-    """Some rows, with codes that have no gaps."""
-    part = table[pl.Series(rows)]
-    return part.with_columns(pl.col(name).rank("dense").cast(table[name].dtype) - 1 for name in ("group", "batch"))
 
 
 def _best_families(fits: Sequence[Fit], *, rescaled: bool) -> list[Fit]:

@@ -13,6 +13,7 @@ from grpo_cli.auditing.candidates import DDOFS, Candidate, refined
 from grpo_cli.auditing.causes import INSIDE
 from grpo_cli.auditing.trial import MORE, Fit, Trial, rounded
 from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.group_stats import Matrix, group_means
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor, PostOp, Weight
@@ -277,12 +278,11 @@ def weights(trial: Trial, components: int) -> Iterator[tuple[float, ...]]:
                 yield known_digits
 
 
-def _means(values: Vector, codes: Index) -> Vector:
+def _means(values: Matrix, codes: Index) -> Matrix:
     """The mean of each column in the group of each row."""
-    count = np.maximum(np.bincount(codes), 1)
-    sums = np.column_stack([np.bincount(codes, column) for column in values.T])
-    return np.asarray((sums / count[:, None])[codes])
+    groups = int(codes.max(initial=0)) + 1
+    return np.column_stack([group_means(codes, column, groups)[codes] for column in values.T])
 
 
-def _centred(values: Vector, codes: Index) -> Vector:
-    return np.asarray(values - _means(values, codes))
+def _centred(values: Matrix, codes: Index) -> Matrix:
+    return values - _means(values, codes)

@@ -15,7 +15,7 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate
 from grpo_cli.auditing.formulas import Formulas
-from grpo_cli.engine.group_stats import Mask, group_extremes
+from grpo_cli.engine.group_stats import Mask, group_means
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
 
@@ -29,7 +29,6 @@ ROUNDING: Final = 1e-12  # below this an error is rounding
 FAR: Final = 0.5  # of the rows: a formula that misses more is not near
 MORE: Final = 3  # equations than constants that were solved from them
 FEW_GROUPS: Final = 3  # so many, or fewer, tell no formula
-MISSING: Final = 1e300  # in the place of a reward that is no number
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +111,17 @@ def evidence(plan: Plan, table: pl.DataFrame, logged: Vector) -> Evidence:
 
     A zero in a group of equal rewards is no equation: nearly every formula gives it.
     """
-    read = [name for name in table.columns if name.startswith("reward.") or name in plan.needs]
-    columns = [table[name].cast(pl.Float64, strict=False).fill_null(MISSING).to_numpy() for name in read]
-    cells = np.nan_to_num(np.column_stack(columns), nan=MISSING, posinf=MISSING, neginf=-MISSING)
-    row = np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)
-    group = table["group"].to_numpy()
-    # A group's rewards in any order: the sum of a random number for each of them, modulo 2 ** 64.
-    numbers = np.random.default_rng(0).integers(0, 2**63, int(row.max(initial=0)) + 1, dtype=np.uint64)
-    sums = np.zeros(int(group.max(initial=0)) + 1, dtype=np.uint64)
-    np.add.at(sums, group, numbers[row])
-    lowest, highest = group_extremes(group, row.astype(np.float64), len(sums))
-    telling = np.isfinite(logged) & ((lowest < highest)[group] | (logged != 0))
-    batch = table["batch"].to_numpy() if plan.uses_batch else np.zeros(len(row))
-    keys = np.column_stack([sums[group].astype(np.uint64), row.astype(np.uint64), batch.astype(np.uint64)])[telling]
-    prompts = table["key" if "key" in table.columns else "group"].to_numpy()  # where whole steps are tried as groups
-    return Evidence(len(np.unique(keys, axis=0)), len(np.unique(prompts[telling])))
+    read = pl.col([name for name in table.columns if name.startswith("reward.") or name in plan.needs])
+    numbers = read.cast(pl.Float64, strict=False)
+    prompt = "key" if "key" in table.columns else "group"  # where whole steps are tried as groups
+    row = pl.struct(pl.when(numbers.is_finite()).then(numbers)).hash()
+    batch = "batch" if plan.uses_batch else 0
+    rows = table.select("group", pl.Series("logged", logged), row=row, prompt=prompt, batch=batch).with_columns(
+        rewards=pl.col("row").sum().over("group"),  # the same for a group's rewards in any order
+        varies=(pl.col("row").min() != pl.col("row").max()).over("group"),
+    )
+    telling = rows.filter(pl.col("logged").is_finite() & (pl.col("varies") | (pl.col("logged") != 0)))
+    return Evidence(telling.select("rewards", "row", "batch").n_unique(), telling["prompt"].n_unique())
 
 
 @dataclass(frozen=True)
@@ -199,8 +194,7 @@ def _rescale(computed: Vector, logged: Vector, batches: np.ndarray[Any, Any]) ->
     known = np.isfinite(computed) & np.isfinite(logged)
     size = int(batches.max(initial=0)) + 1
     at, x, y = batches[known], computed[known], logged[known]
-    count = np.maximum(np.bincount(at, minlength=size), 1)
-    mean_x, mean_y = (np.bincount(at, v, size) / count for v in (x, y))
+    mean_x, mean_y = (group_means(at, values, size) for values in (x, y))
     dx, dy = x - mean_x[at], y - mean_y[at]
     square = np.bincount(at, dx * dx, size)
     slope = np.where(square > 0, np.bincount(at, dx * dy, size) / np.where(square > 0, square, 1.0), 0.0)
