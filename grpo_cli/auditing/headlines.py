@@ -6,6 +6,7 @@ Each of them makes nearly every row differ, so a search for causes group by grou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +21,6 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Codes
 
 SHIFTS: Final = 64  # rows that advantages may have moved
-GLANCE: Final = 64  # rows that are compared before all of them are
 MOST: Final = 0.75  # of the rows: a shift has to explain as many, even if each file was shifted by itself
 # Rollouts of a group of which some rows are missing: groups are sampled in sizes like these.
 SIZES: Final = tuple(n for n in range(2, 65) if n <= 16 or n % 4 == 0 or n % 5 == 0)  # noqa: PLR2004 - sizes themselves
@@ -68,30 +68,18 @@ def _shift(log: Trial, tried: Sequence[Candidate], known: Known, parts: Codes) -
     allowed = log.tolerance.of(logged)
     most = min(SHIFTS, last // 4)
     shifts = [sign * size for size in range(1, most + 1) for sign in (1, -1)]
-    # A glance at the first rows of each shift, of all shifts at once, excludes nearly all of them.
-    told = np.flatnonzero(logged != 0)
-    firsts = {by: told[(told >= by) & (told < last + by)][:GLANCE] for by in shifts}
-    firsts = {by: rows for by, rows in firsts.items() if len(rows)}
-    if not firsts:
-        return None
-    glance = np.concatenate([*firsts.values()])
-    origins = np.concatenate([rows - by for by, rows in firsts.items()])
-    sizes = np.array([*map(len, firsts.values())])
-    starts = np.cumsum(sizes) - sizes
     plain = [*_plain(tried)]
     formulas.compute(candidate.plan for candidate in plain)
-    for candidate in plain:
-        values = formulas.advantages(candidate.plan)
-        near = np.abs(values[origins] - logged[glance]) <= allowed[glance]
-        for by in np.array([*firsts])[np.add.reduceat(near, starts) >= MOST * sizes].tolist():
-            here = np.arange(max(by, 0), last + min(by, 0))
-            odd = here[~(np.abs(values[here - by] - logged[here]) <= allowed[here])]
-            if len(odd) <= (1 - MOST) * len(here) and (parts[odd] != parts[odd - by]).all():
-                rows = f"{abs(by)} row{'s' if abs(by) > 1 else ''}"
-                where = f"{rows} {'further up' if by > 0 else 'further down'}"
-                by_part = " within each file or step" if len(odd) else ""
-                says = f"shifted by {rows}{by_part}: every row has the advantage that {candidate.name} gives {where}"
-                return cause("shift", says, codes, np.bincount(codes) > 0)
+    values = [(candidate.name, formulas.advantages(candidate.plan)) for candidate in plain]
+    for (name, given), by in product(values, shifts):
+        here, there = slice(max(by, 0), last + min(by, 0)), slice(max(-by, 0), last - max(by, 0))
+        near = np.abs(given[there] - logged[here]) <= allowed[here]
+        if near.mean() >= MOST and (near | (parts[here] != parts[there])).all():
+            rows = f"{abs(by)} row{'s' if abs(by) > 1 else ''}"
+            by_part = "" if near.all() else " within each file or step"
+            where = f"{rows} {'further up' if by > 0 else 'further down'}"
+            says = f"shifted by {rows}{by_part}: every row has the advantage that {name} gives {where}"
+            return cause("shift", says, codes, np.bincount(codes) > 0)
     return None
 
 

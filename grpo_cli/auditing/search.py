@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -42,36 +43,32 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
     schema = next((name for name, schema in schemas().at_hand.items() if schema.title == narrow.schema), "")
     tool = schema.removeprefix("ms-").split("-")[0]
     rows = _sample(narrow)
-    all_rows = trial = Trial(Formulas(narrow.table, known), logged)
+    trials = [Trial(Formulas(narrow.table, known), logged)]
     if len(rows) < len(logged):
-        trial = Trial(Formulas(narrow.at(rows).table, known), logged[rows], rescaled=True)
+        trials.insert(0, Trial(Formulas(narrow.at(rows).table, known), logged[rows], rescaled=True))
     components, roles = len(narrow.reward_names), {*narrow.roles, "input_length", "turns"}
     tried = candidates(said, roles, components, tool)
-    best, best_tolerance = _best_fits(trial, all_rows, tried, tool), Tolerance()
+    best, best_tolerance = _best_fits(trials, tried, tool), Tolerance()
 
     def try_again(tried: Sequence[Candidate], tolerance: Tolerance) -> None:
         nonlocal best, best_tolerance
-        part, whole = (replace(rows, tolerance=tolerance) for rows in (trial, all_rows))
-        nearer = _best_fits(part, whole, tried, tool)
+        nearer = _best_fits([replace(trial, tolerance=tolerance) for trial in trials], tried, tool)
         if nearer[0].mismatched < BETTER * best[0].mismatched:
             best, best_tolerance = nearer, tolerance
 
     tolerances = _rounding_tolerances(logged) if best[0].mismatched else []
     for tolerance in tolerances:
         try_again(tried, tolerance)
-    enough = trial.tells(Candidate(Plan.of({}), constants=components))
+    enough = trials[0].tells(Candidate(Plan.of({}), constants=components))
     if best[0].mismatched and components > 1 and not said.weights and enough:
-        for weights in solved_weights(trial, components):
+        for weights in solved_weights(trials[0], components):
             tried_again = candidates(replace(said, weights=weights), roles, components, tool)
             with_weights = [replace(one, constants=components) for one in tried_again if not one.claimed]
             for tolerance in (Tolerance(), *tolerances):
                 if best[0].mismatched:
                     try_again(with_weights, tolerance)
     if best[0].mismatched:
-        trials = [
-            replace(rows, tolerance=best_tolerance) for rows in ((trial, all_rows) if trial.rescaled else (all_rows,))
-        ]
-        best = [*_noisy_fit(tried, trials), *best]
+        best = [*_noisy_fit(tried, [replace(trial, tolerance=best_tolerance) for trial in trials]), *best]
     return best, best_tolerance, len(rows)
 
 
@@ -117,7 +114,9 @@ def _rounding_tolerances(logged: Vector) -> list[Tolerance]:
     return tolerances
 
 
-def _best_fits(trial: Trial, all_rows: Trial, tried: Sequence[Candidate], tool: str) -> list[Fit]:
+def _best_fits(trials: Sequence[Trial], tried: Sequence[Candidate], tool: str) -> list[Fit]:
+    """The fits on all rows, the best first; the first of the trials has a sample, if there are many rows."""
+    trial = trials[0]
     fits = trial.fits(tried)
     best = _best_families(fits, rescaled=trial.rescaled)
     trial.formulas.compute(candidate.plan for fit in best for candidate in refined(fit.candidate))
@@ -137,36 +136,33 @@ def _best_fits(trial: Trial, all_rows: Trial, tried: Sequence[Candidate], tool: 
     fits = [fit for fit in fits if fit.mismatched or not fit.candidate.constants or trial.tells(fit.candidate)]
     fits.sort(key=lambda fit: fit.rank)
     if trial.rescaled:
-        fits = _confirm(fits, all_rows)
+        fits = _confirm(fits, trials[-1])
     ties = [fit for fit in fits if fit.is_tied_with(fits[0])]
     others = [fit for fit in fits if not fit.is_tied_with(fits[0])]
-    methods = list(ESTIMATORS)
+    return [*sorted(ties, key=partial(_plainness, tool=tool)), *others]
 
-    def plainness(fit: Fit) -> tuple[Any, ...]:
-        """Sort formulas that the rows cannot tell apart.
 
-        First comes the claimed one, then one without a factor, the user's own preset, a preset of the tool that wrote the file, a method with
-        its default options, the formula with the fewest steps before and after the divisor, and any preset.
-        """
-        plan, names, factor = fit.candidate.plan, fit.candidate.presets, fit.candidate.factor
-        from_tool = any(is_of_tool(name, tool) for name in names)
-        digits = 0 if factor == 1 else len(f"{factor:g}")
-        plain = plain_method(plan)
-        steps = len(plan.shape) + len(plan.post) + (plan.rewards.combine != "sum") + (plan.weight.by != "none")
-        order = (
-            digits,
-            not any(map(presets().origin, names)),
-            not from_tool,
-            methods.index(plain) if plain else len(methods),
-            steps,
-            not names,
-            methods.index(plan.method),
-            plan.divisor.of != "reward",
-        )
-        return not fit.candidate.claimed, plan.divisor.level == "constant", *order
+def _plainness(fit: Fit, tool: str) -> tuple[Any, ...]:
+    """Sort formulas that the rows cannot tell apart.
 
-    ties.sort(key=plainness)
-    return [*ties, *others]
+    First comes the claimed one, then one without a factor, the user's own preset, a preset of the tool that wrote the file, a method with
+    its default options, the formula with the fewest steps before and after the divisor, and any preset.
+    """
+    plan, names, factor = fit.candidate.plan, fit.candidate.presets, fit.candidate.factor
+    methods, plain = list(ESTIMATORS), plain_method(plan)
+    steps = len(plan.shape) + len(plan.post) + (plan.rewards.combine != "sum") + (plan.weight.by != "none")
+    return (
+        not fit.candidate.claimed,
+        plan.divisor.level == "constant",
+        0 if factor == 1 else len(f"{factor:g}"),
+        not any(map(presets().origin, names)),
+        not any(is_of_tool(name, tool) for name in names),
+        methods.index(plain) if plain else len(methods),
+        steps,
+        not names,
+        methods.index(plan.method),
+        plan.divisor.of != "reward",
+    )
 
 
 def _none_matches(fits: Iterable[Fit], trial: Trial) -> bool:
