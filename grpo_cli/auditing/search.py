@@ -146,7 +146,7 @@ def _plainness(fit: Fit, tool: str) -> tuple[Any, ...]:
     """Sort formulas that the rows cannot tell apart.
 
     First comes the claimed one, then one without a factor, the user's own preset, a preset of the tool that wrote the file, a method with
-    its default options, the formula with the fewest steps before and after the divisor, and any preset.
+    its default options, a formula without steps before and after the divisor, and a preset, the one with the fewest steps first.
     """
     plan, names, factor = fit.candidate.plan, fit.candidate.presets, fit.candidate.factor
     methods, plain = list(ESTIMATORS), plain_method(plan)
@@ -158,8 +158,9 @@ def _plainness(fit: Fit, tool: str) -> tuple[Any, ...]:
         not any(map(presets().origin, names)),
         not any(is_of_tool(name, tool) for name in names),
         methods.index(plain) if plain else len(methods),
-        steps,
+        steps > 0,
         not names,
+        steps,
         methods.index(plan.method),
         plan.divisor.of != "reward",
     )
