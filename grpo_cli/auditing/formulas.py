@@ -1,4 +1,4 @@
-"""A cache of what plans give to the rows of a table: plans of one formula are computed once, and many of them together."""
+"""A cache of the advantages of plans on the rows of a table: each formula is computed once, and many together."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from grpo_cli.engine.score import Shaped, advantages
 from grpo_cli.errors import PluginError
 from grpo_cli.plugins import warn
 
-KEPT: Final = 8_192  # rows: the advantages of more are computed whenever they are asked for
+KEPT: Final = 8_192  # rows at most; for larger tables, advantages are computed again each time
 
-# Advantages by their rows and formula: tables that differ in what a formula does not read share them.
+# Advantages by rows and formula; tables whose rows are the same to a formula share them.
 Known = dict[Any, Vector]
 
 
 class Formulas:
     """The advantages of plans on the rows of a table.
 
-    They are kept where the rows are few, in `known`, which an audit passes on from one table to the next.
+    Those of small tables are kept in `known`, which an audit passes from one table to the next.
     """
 
     def __init__(self, table: pl.DataFrame, known: Known | None = None) -> None:
@@ -48,9 +48,9 @@ class Formulas:
         return nothing
 
     def compute(self, plans: Iterable[Plan]) -> None:
-        """Compute these together if the rows are few: faster than one by one, because most plans share their shaped rewards.
+        """Compute these together if the table is small: most plans share their shaped rewards.
 
-        A method of a package may fail: it is computed alone.
+        The method of a package is computed separately, since it may fail.
         """
         waiting: dict[Any, dict[Any, Plan]] = {}
         for plan in plans if self._is_kept else ():
@@ -67,7 +67,7 @@ class Formulas:
                 self._known.update(zip(formulas, shaped.advantages(plans), strict=True))
 
     def key(self, plan: Plan) -> Any:
-        """All of a plan that these rows can show."""
+        """The parts of a plan that can matter for these rows."""
         return formula_key(plan, missing=self._has_missing, singletons=self._has_singletons)
 
     @contextmanager
@@ -92,7 +92,7 @@ class Formulas:
 
     @cached_property
     def _rows(self) -> tuple[Any, Any]:
-        """The rows as a key: for formulas that do not look at the batch, and for those that do."""
+        """The rows as a key, for formulas without and with the batch."""
 
         def key(table: pl.DataFrame) -> tuple[Any, ...]:
             return *table.columns, table.hash_rows().to_numpy().tobytes()
@@ -111,20 +111,20 @@ class Formulas:
 
     @cached_property
     def _has_singletons(self) -> bool:
-        """Whether rules for the only row of a group may count."""
+        """Whether rules for singletons may matter."""
         only_row = bool((np.bincount(self.table["group"].to_numpy()) == 1).any())
         return self._has_missing or "rollout" in self.table.columns or only_row
 
 
 def formula_key(plan: Plan, *, missing: bool, singletons: bool) -> Any:
-    """All of a plan that rows with or without missing rewards and singletons can show."""
+    """The parts of a plan that can matter for rows with or without missing rewards and singletons."""
     alone = (plan.alone, plan.groups) if singletons else (replace(plan.groups, small="null"),)
     estimator = plan.estimator.build, str(plan.params), plan.baseline_level
     return *_shaped_key(plan, missing=missing), *estimator, plan.divisor, plan.weight, plan.post, alone
 
 
 def _shaped_key(plan: Plan, *, missing: bool) -> tuple[Any, ...]:
-    """All of a plan that enters the shaped rewards of rows and the facts of their groups."""
+    """The parts of a plan that determine the shaped rewards and the facts of groups."""
     rules = (plan.rewards.missing, plan.rewards.component_missing) if missing else ()
     rewards = plan.rewards.combine, plan.rewards.weights, rules
     return *rewards, plan.unit, plan.shape, plan.divisor.ddof, plan.groups.std_threshold

@@ -1,6 +1,6 @@
-"""What happened to a whole log that no formula gives: rows and advantages shifted, groups cut, lengths penalised.
+"""Causes that concern a whole log: advantages were shifted, groups were cut, lengths were penalised.
 
-Each of them makes nearly every row differ, so a search for causes group by group would only repeat it.
+Nearly every row differs then, so one headline replaces the causes of each group.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from grpo_cli.auditing.trial import MORE, SAMPLE, Trial, evidence
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Codes
 
-SHIFTS: Final = 64  # rows that advantages may have moved
-MOST: Final = 0.75  # of the rows: a shift has to explain as many, even if each file was shifted by itself
-# Rollouts of a group of which some rows are missing: groups are sampled in sizes like these.
+SHIFTS: Final = 64  # rows by which advantages may be shifted
+MOST: Final = 0.75  # share of the rows that a shift has to explain, even if each file was shifted separately
+# Usual numbers of rollouts of a group.
 SIZES: Final = tuple(n for n in range(2, 65) if n <= 16 or n % 4 == 0 or n % 5 == 0)  # noqa: PLR2004 - sizes themselves
-PAIRS: Final = 20  # of rows of equal reward, in which the longer one has the lower advantage
-GROUPS: Final = 3  # that have such pairs
-TWO: Final = 2  # rewards of a group that can be completed
+PAIRS: Final = 20  # pairs of rows with equal rewards and different lengths and advantages, at least
+GROUPS: Final = 3  # groups with such pairs, at least
+TWO: Final = 2  # distinct rewards: otherwise the missing rows of a group cannot be solved
 
 
 def headline(log: Trial, tried: Sequence[Candidate], known: Known, parts: Codes) -> dict[str, Any] | None:
@@ -38,7 +38,7 @@ def headline(log: Trial, tried: Sequence[Candidate], known: Known, parts: Codes)
 
 
 def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
-    """Each formula that looks at the group alone and reads nothing but rewards, once; the plainest first."""
+    """Each formula that reads only the rewards of the group, once; the simplest first."""
 
     def plainness(candidate: Candidate) -> tuple[bool, int, int]:
         return not candidate.claimed, len(candidate.plan.post), list(ESTIMATORS).index(candidate.plan.method)
@@ -55,10 +55,10 @@ def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
 def _shift(log: Trial, tried: Sequence[Candidate], known: Known, parts: Codes) -> dict[str, Any] | None:
     """Every advantage belongs to a row that is up to SHIFTS rows further up or down.
 
-    If each file or step was shifted by itself, the rows at its end have no such row: they may differ.
+    If each file or step was shifted separately, the rows at its ends may differ.
     """
     codes = log.table["group"].to_numpy()
-    # The rows before the first group that does not end in time: they lie as they do in the file.
+    # The first rows of the file, up to the first group that has rows beyond them.
     late = np.isin(codes[:SAMPLE], codes[SAMPLE:])
     last = int(late.argmax()) if late.any() else len(codes[:SAMPLE])
     table, logged = log.table.head(last), log.logged[:last]
@@ -84,9 +84,9 @@ def _shift(log: Trial, tried: Sequence[Candidate], known: Known, parts: Codes) -
 
 
 def _cut(log: Trial, tried: Sequence[Candidate], known: Known) -> dict[str, Any] | None:
-    """Groups of two rewards that some formula gives once each has its missing rows back: as many in all of them.
+    """Groups with two distinct rewards that were cut after advantages were computed: all had the same size before.
 
-    What is missing is solved from the values, so different groups have to tell it.
+    The missing rows are solved from the advantages, so several different groups have to confirm them.
     """
     if "reward.1" in log.table.columns or not np.isfinite(log.logged).all():
         return None
@@ -121,7 +121,7 @@ def _cut(log: Trial, tried: Sequence[Candidate], known: Known) -> dict[str, Any]
         given = np.stack([value_of_groups(of_whole, values, rows) for rows in (~is_high, is_high)], axis=1)
         for n in larger:
             here = sizes == n
-            left = highs[here] - high[:, None]  # of the missing rows, so many have the higher reward
+            left = highs[here] - high[:, None]  # how many of the missing rows have the higher reward
             fits = (left >= 0) & (left <= n - usual[:, None])
             for at in range(TWO):
                 same = np.abs(given[here, at] - seen[:, at, None]) <= allowed
@@ -129,7 +129,7 @@ def _cut(log: Trial, tried: Sequence[Candidate], known: Known) -> dict[str, Any]
             if not fits.any(axis=1).all():
                 continue
             solved = fits.argmax(axis=1)
-            # What is missing is not to be told from what is here: a formula of these rows alone would be no cut.
+            # If the rows here determined the missing ones, a formula of the rows here alone would explain the log.
             here_alone = np.unique(np.column_stack([high, usual]), axis=0)
             free = len(np.unique(np.column_stack([high, usual, solved]), axis=0)) - len(here_alone)
             equations = sum(len(np.unique(solved[~np.isnan(seen[:, at])])) for at in range(TWO))
@@ -143,7 +143,7 @@ def _cut(log: Trial, tried: Sequence[Candidate], known: Known) -> dict[str, Any]
 
 
 def _length(log: Trial) -> dict[str, Any] | None:
-    """In groups of equal rewards the advantages go with the length, everywhere in the same direction."""
+    """In groups of equal rewards, advantages rise with the length everywhere, or fall everywhere."""
     if "length" not in log.table.columns:
         return None
     codes = log.table["group"].to_numpy()

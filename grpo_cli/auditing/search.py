@@ -1,4 +1,4 @@
-"""The search for the plan that gives logged advantages: all plans on a sample, the likely ones on all rows."""
+"""Search the plan that explains logged advantages: try all plans on a sample, then the likely ones on all rows."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ from grpo_cli.engine.presets import presets
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.schemas.table import schemas
 
-CONFIRMED: Final = 2_000_000  # rows that may be computed to confirm the result of the sample, beyond the first few
-FEWEST: Final = 6  # plans that are confirmed however many rows there are, and rows that may differ in the sample only
-MOST: Final = 40  # plans that are confirmed
+CONFIRMED: Final = 2_000_000  # rows that are computed to confirm plans, all plans together
+FEWEST: Final = 6  # plans that are confirmed at least; further rows that may differ in the sample
+MOST: Final = 40  # plans that are confirmed at most
 REFINED: Final = 8  # formulas whose epsilons are tried
-DECIMALS: Final = range(2, 7)  # a logger that rounds writes so many; one or none may be the number as it is
-BETTER: Final = 0.5  # of the rows that differ: more is not worth a tolerance
-LAST_BITS: Final = 0.5  # of the values: fewer with one of the last two bits were not rounded to so many
-VALUES: Final = 4  # different ones that show of how many bits they are
-SIXTEEN_BITS: Final = {11: 2.0**-11, 8: 2.0**-8}  # float16 and bfloat16: bits of a number, and how far off it may be
+DECIMALS: Final = range(2, 7)  # decimals of rounded values; a number with one or none may be exact
+BETTER: Final = 0.5  # a tolerance for rounding has to reduce the rows that differ to this share
+LAST_BITS: Final = 0.5  # values were rounded to 16 bits if a larger share has one of the last two bits
+VALUES: Final = 4  # distinct values that are needed to recognise rounding
+SIXTEEN_BITS: Final = {11: 2.0**-11, 8: 2.0**-8}  # float16 and bfloat16: bits of the mantissa -> relative error
 
 
 def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[list[Fit], Tolerance, int]:
-    """The fits, best first; the tolerance under which they are; and the rows of the sample.
+    """The fits, best first; their tolerance; and the number of rows of the sample.
 
-    Where nothing fits, the logger may have rounded: then values are equal that it would have written as one; and
-    several rewards may have had weights. Presets of the tool that wrote the file, as far as that is known, are tried
-    with every scale and come first; before them the preset that somebody named. `known` is what audits before have computed.
+    If nothing fits, the logger may have rounded, and several rewards may have weights. Presets of the tool that wrote the file, if it is
+    known, are tried with every scale.
     """
     schema = next((name for name, schema in schemas().at_hand.items() if schema.title == narrow.schema), "")
     tool = schema.removeprefix("ms-").split("-")[0]
@@ -59,7 +58,7 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
     tolerances = _rounding_tolerances(logged) if best[0].mismatched else []
     for tolerance in tolerances:
         try_again(tried, tolerance)
-    enough = trials[0].tells(Candidate(Plan.of({}), constants=components))
+    enough = trials[0].has_evidence_for(Candidate(Plan.of({}), constants=components))
     if best[0].mismatched and components > 1 and not said.weights and enough:
         for weights in solved_weights(trials[0], components):
             tried_again = candidates(replace(said, weights=weights), roles, components, tool)
@@ -73,10 +72,7 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
 
 
 def _noisy_fit(tried: Sequence[Candidate], trials: Sequence[Trial]) -> list[Fit]:
-    """The first preset that gives every row once the float32 noise of constant groups is added; nothing where none does.
-
-    The last of the trials has all rows; one before it has a sample.
-    """
+    """The first preset that explains every row once float32 noise of constant groups is added; nothing if there is none."""
     for candidate in (candidate for candidate in tried if candidate.presets and candidate.plan.post):
         for trial in trials:
             allowed = trial.tolerance.of(trial.logged)
@@ -89,9 +85,9 @@ def _noisy_fit(tried: Sequence[Candidate], trials: Sequence[Trial]) -> list[Fit]
 
 
 def _rounding_tolerances(logged: Vector) -> list[Tolerance]:
-    """The tolerances of loggers that round or have 16 bits, as far as the values themselves show that they did.
+    """Tolerances for loggers that round or write 16 bits, if the values show it.
 
-    Numbers of one decimal, or of few bits, may be what was computed, and so may those of two that are twentieths.
+    Numbers with one decimal or few bits may be exact, and so may twentieths, which have two decimals.
     """
     values = np.unique(np.abs(logged[np.isfinite(logged) & (logged != 0)]))
     if not len(values):
@@ -105,7 +101,7 @@ def _rounding_tolerances(logged: Vector) -> list[Tolerance]:
     twentieths = np.mean(np.abs(values * 20 - np.round(values * 20)) < FLOAT32_ERROR)
     if decimals in DECIMALS and (decimals > DECIMALS[0] or (len(values) >= VALUES and twentieths < LAST_BITS)):
         tolerances.append(Tolerance(0.5 * 10.0**-decimals + (3e-7 if stored is single else 1e-9), 0.0))
-    # The bits that each needs; of numbers that were rounded to so many, half have the last one.
+    # The bits that each value needs: half of all rounded values need the last one.
     mantissas = (np.frexp(values)[0] * (1 << 53)).astype(np.int64)
     bits = 53 - np.log2((mantissas & -mantissas).astype(np.float64)).astype(np.int64)
     for size, error in SIXTEEN_BITS.items():
@@ -130,10 +126,12 @@ def _best_fits(trials: Sequence[Trial], tried: Sequence[Candidate], tool: str) -
     if _none_matches(fits, trial):
         fits += clipped(best, trial)
         fits += weighed(fits, trial)
-    # Where the spread of a batch is near a round number, its formula is nearly one without it, multiplied.
+    # If the std of a batch is nearly a round number, a factor gives nearly the same values as the batch formula.
     if _none_matches((fit for fit in fits if not fit.candidate.plan.uses_batch), trial):
         fits += multiplied(fits, trial)
-    fits = [fit for fit in fits if fit.mismatched or not fit.candidate.constants or trial.tells(fit.candidate)]
+    fits = [
+        fit for fit in fits if fit.mismatched or not fit.candidate.constants or trial.has_evidence_for(fit.candidate)
+    ]
     fits.sort(key=lambda fit: fit.rank)
     if trial.rescaled:
         fits = _confirm(fits, trials[-1])
@@ -167,16 +165,16 @@ def _plainness(fit: Fit, tool: str) -> tuple[Any, ...]:
 
 
 def _none_matches(fits: Iterable[Fit], trial: Trial) -> bool:
-    """Whether no formula gives all rows; one of a batch that may have any factor is none."""
+    """Whether no formula explains all rows; on a sample, one that needs the batch does not count, since any factor is allowed."""
     return all(fit.mismatched or (trial.rescaled and fit.candidate.plan.uses_batch) for fit in fits)
 
 
 def _sample(narrow: Narrow) -> Index:
-    """Rows of whole groups; all rows where they are not many."""
+    """The rows of whole groups; all rows of a small table."""
     codes = narrow.table["group"].to_numpy()
     if len(codes) <= SAMPLE:
         return np.arange(len(codes))
-    # Every k-th group, so that a long file is sampled from end to end.
+    # Every k-th group, so that the sample covers the whole file.
     stride = max(len(codes) // SAMPLE, 1)
     chosen = narrow.table["group"].unique(maintain_order=True).gather_every(stride)
     wanted = np.zeros(int(codes.max()) + 1, dtype=bool)
@@ -185,9 +183,9 @@ def _sample(narrow: Narrow) -> Index:
 
 
 def _best_families(fits: Sequence[Fit], *, rescaled: bool) -> list[Fit]:
-    """The best formulas, each once; not those of a batch that may have any factor: the sample cannot show their epsilon.
+    """The best formulas, each once; not batch formulas on a sample, which cannot show their epsilon.
 
-    Best by the rows that differ, and by the error of the middle row: a few odd groups must not decide.
+    They are the best by rows that differ, and the best by median error, so that a few odd groups do not decide.
     """
     fits = [fit for fit in fits if not (rescaled and fit.candidate.plan.uses_batch)]
     families: dict[Any, Fit] = {}
@@ -200,16 +198,16 @@ def _best_families(fits: Sequence[Fit], *, rescaled: bool) -> list[Fit]:
 
 
 def _family_key(plan: Plan) -> tuple[Any, ...]:
-    """What stays of a formula without its constants and its rules for odd rows and groups."""
+    """A formula without its constants and its rules for missing rewards and singletons, as a key."""
     post = tuple(op.name for op in plan.post)
     divisor = plan.divisor.level, plan.divisor.of
     return plan.estimator.build, str(plan.params), plan.baseline_level, plan.unit, plan.shape, divisor, post
 
 
 def _confirm(fits: list[Fit], all_rows: Trial) -> list[Fit]:
-    """The plans that fit the sample, on all rows; as many as fit into a few seconds.
+    """Fit the best plans of the sample to all rows, as many as take a few seconds.
 
-    Where not even half of the sample is explained, one is enough to count how many rows differ.
+    If less than half of the sample is explained, one plan is enough to count the rows that differ.
     """
     if fits[0].mismatched > FAR * fits[0].rows:
         return all_rows.fits([fits[0].candidate])
@@ -225,7 +223,7 @@ def _confirm(fits: list[Fit], all_rows: Trial) -> list[Fit]:
 
 
 def _first_formulas(fits: list[Fit], number: int) -> list[Fit]:
-    """The fits of the first so many formulas: plans of one formula are computed once."""
+    """The fits of the first formulas, this many; plans of the same formula count once."""
     formulas: set[Any] = set()
     first = []
     for fit in fits:

@@ -1,7 +1,7 @@
-"""Rows that plans are tried on, how much they say, and how well a plan gives the advantages that were logged.
+"""How well plans fit logged advantages, and whether the log has enough evidence to tell formulas apart.
 
-A plan whose batch is larger than the sample is compared up to a factor and an offset of each batch first: that is
-all that the other rows of the batch can change.
+On a sample, a plan that needs its whole batch is compared up to a factor and an offset per batch: the other rows of the batch can change
+nothing else.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
 
 SAMPLE: Final = 4_096  # rows that every plan is tried on
-FLOAT32_ERROR: Final = 2e-5  # of max(1, |A|): what float32 leaves
-# Of the largest |A|: what is off where a constant that was solved is right, in float64 and float32.
-EXACT: Final = (1e-9, 1e-6)
-COARSE: Final = 1e-3  # a tolerance above it
-TIED: Final = 3.0  # times the error of the best: the data cannot tell them apart
-ROUNDING: Final = 1e-12  # below this an error is rounding
-FAR: Final = 0.5  # of the rows: a formula that misses more is not near
-MORE: Final = 3  # equations than constants that were solved from them
-FEW_GROUPS: Final = 3  # so many, or fewer, tell no formula
+FLOAT32_ERROR: Final = 2e-5  # error of float32 arithmetic, relative to max(1, |A|)
+EXACT: Final = (
+    1e-9,
+    1e-6,
+)  # error of a formula with a solved constant, relative to the largest |A|: in float64 and float32
+COARSE: Final = 1e-3  # a larger tolerance leaves too few digits to solve a constant
+TIED: Final = 3.0  # formulas are tied if their errors differ by at most this factor
+ROUNDING: Final = 1e-12  # a smaller error is rounding
+FAR: Final = 0.5  # a formula is not near if a larger share of the rows differs
+MORE: Final = 3  # a match needs this many more equations than solved constants
+FEW_GROUPS: Final = 3  # a match needs more groups than these
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far off an equal advantage may be: an absolute part, and one that grows with an advantage above `least`."""
+    """How far two equal advantages may differ: an absolute part, and a part relative to max(`least`, |A|)."""
 
     absolute: float = 0.0
     relative: float = FLOAT32_ERROR
@@ -44,9 +46,9 @@ class Tolerance:
         return self.absolute + self.relative * np.maximum(self.least, np.abs(logged))
 
     def of_formula(self, logged: Vector, *, solved: bool) -> Tolerance:
-        """The same; with a constant that was solved from values that were not rounded, only what their own type leaves.
+        """The same; if a constant was solved from unrounded values, only the error of their type.
 
-        Such a constant is nearly right for any values.
+        A solved constant fits nearly any values approximately.
         """
         if not solved or self != Tolerance():
             return self
@@ -61,59 +63,59 @@ class Fit:
 
     candidate: Candidate
     mismatched: int  # rows that differ
-    typical: float  # error of the others
-    median: float  # error of all
+    typical: float  # root mean square error of the other rows
+    median: float  # median error of all rows
     rows: int
-    noisy: Mask | None = None  # the groups whose float32 noise, spread by whitening, explains every row
+    noisy: Mask | None = None  # groups whose float32 noise, spread by whitening, explains all differences
 
     @property
     def explains_all(self) -> bool:
-        """Whether every row is as the formula says, but for float32 noise."""
+        """Whether the formula explains every row, apart from float32 noise."""
         return not self.mismatched or self.noisy is not None
 
     @property
     def unexplained(self) -> int:
-        """How many rows differ, where float32 noise does not explain them."""
+        """How many rows differ and are not explained by float32 noise."""
         return 0 if self.explains_all else self.mismatched
 
     @property
     def rank(self) -> tuple[int, int, float]:
         """Fewer unexplained rows first, then the smaller error.
 
-        A formula that misses most rows is not told by a constant that was solved from them: those without one come first.
+        Among formulas that miss most rows, those without solved constants come first.
         """
         solved = self.candidate.constants if self.unexplained > FAR * self.rows else 0
         return solved, self.unexplained, self.typical
 
     def is_tied_with(self, best: Fit) -> bool:
-        """Whether the data cannot tell it from the best; formulas that are far off are never tied."""
+        """Whether the rows cannot distinguish it from the best; formulas that are far off are never tied."""
         near = best.mismatched <= FAR * best.rows
         return near and self.mismatched == best.mismatched and self.typical <= TIED * best.typical + ROUNDING
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """How many different equations a log has for a formula, from how many groups.
+    """How many distinct equations a log has for a formula, from how many groups.
 
-    With few of them some formula of the library always fits, and one with a constant of its own fits nearly any numbers.
+    If there are few, some formula of the library always fits, and a formula with solved constants fits nearly any numbers.
     """
 
     equations: int
     groups: int
 
     def suffices(self, constants: int = 0) -> bool:
-        """Whether a formula may be told from it, of which so many constants were solved from the same rows."""
+        """Whether it is enough for a formula with this many constants solved from the same rows."""
         return self.groups > FEW_GROUPS and self.equations >= constants + MORE
 
 
 def evidence(plan: Plan, table: pl.DataFrame, logged: Vector) -> Evidence:
-    """Count (rewards of the group, reward of the row) -> value; with the batch, where a formula reads one.
+    """Count the distinct (rewards of the group, reward of the row), with the batch if the plan needs it.
 
-    A zero in a group of equal rewards is no equation: nearly every formula gives it.
+    A zero in a group of equal rewards does not count: nearly every formula gives it.
     """
     read = pl.col([name for name in table.columns if name.startswith("reward.") or name in plan.needs])
     numbers = read.cast(pl.Float64, strict=False)
-    prompt = "key" if "key" in table.columns else "group"  # where whole steps are tried as groups
+    prompt = "key" if "key" in table.columns else "group"  # the key, if whole steps are tried as groups
     row = pl.struct(pl.when(numbers.is_finite()).then(numbers)).hash()
     batch = "batch" if plan.uses_batch else 0
     rows = table.select("group", pl.Series("logged", logged), row=row, prompt=prompt, batch=batch).with_columns(
@@ -154,15 +156,15 @@ class Trial:
 
     @property
     def is_coarse(self) -> bool:
-        """Whether so much was rounded off that an epsilon or a factor could be solved for nearly any numbers."""
+        """Whether values are so rounded that an epsilon or a factor could be solved from nearly any numbers."""
         return self.tolerance.absolute > COARSE
 
-    def tells(self, candidate: Candidate) -> bool:
-        """Whether these rows have equations enough for the constants that were solved from them."""
+    def has_evidence_for(self, candidate: Candidate) -> bool:
+        """Whether the rows have enough equations for the candidate's solved constants."""
         return evidence(candidate.plan, self.table, self.logged).suffices(candidate.constants)
 
     def values(self, candidate: Candidate) -> Vector:
-        """What the rows would have been given."""
+        """The candidate's advantages."""
         values = candidate.factor * self.formulas.advantages(candidate.plan)
         if self.rescaled and candidate.plan.uses_batch:
             return _rescale(values, self.logged, self.table["batch"].to_numpy())
@@ -170,7 +172,7 @@ class Trial:
 
 
 def _measure(candidate: Candidate, computed: Vector, logged: Vector, tolerance: Tolerance) -> Fit:
-    """Rows that differ, and the error of the others: a few odd rows must not decide between two epsilons."""
+    """The rows that differ, and the error of the others, so that a few odd rows do not decide between two epsilons."""
     wrong, error = differences(computed, logged, tolerance)
     finite = error[np.isfinite(error)]
     if not len(finite):
@@ -181,7 +183,7 @@ def _measure(candidate: Candidate, computed: Vector, logged: Vector, tolerance: 
 
 
 def differences(computed: Vector, logged: Vector, tolerance: Tolerance) -> tuple[Mask, Vector]:
-    """Which rows differ, and by how much (NaN where both have no number)."""
+    """Which rows differ, and by how much (NaN if both are NaN)."""
     error = np.abs(computed - logged)
     both = np.isnan(computed) & np.isnan(logged)
     with np.errstate(invalid="ignore"):
@@ -190,7 +192,7 @@ def differences(computed: Vector, logged: Vector, tolerance: Tolerance) -> tuple
 
 
 def _rescale(computed: Vector, logged: Vector, batches: np.ndarray[Any, Any]) -> Vector:
-    """The line through the logged values, batch by batch: slope and offset of least squares."""
+    """Fit the logged values by a line in each batch (least squares)."""
     known = np.isfinite(computed) & np.isfinite(logged)
     size = int(batches.max(initial=0)) + 1
     at, x, y = batches[known], computed[known], logged[known]
@@ -202,5 +204,5 @@ def _rescale(computed: Vector, logged: Vector, batches: np.ndarray[Any, Any]) ->
 
 
 def rounded(error: float) -> float:
-    """A number without the digits by which two spellings of one formula differ."""
+    """Five digits of a number: equal for two ways to compute the same formula."""
     return float(f"{error:.5g}")

@@ -53,14 +53,14 @@ def _print(facts: Audited, sheet: Sheet) -> None:
         sheet.row("claimed", _claim(facts["claim"], facts["rows"]))
         sheet.blank()
     verdict = match["verdict"]
-    told = verdict in {"match", "noise"}
+    fits = verdict in {"match", "noise"}
     says_formula = verdict not in {"few", "nothing"} and facts["headline"] is None
     constants = [f"  {_constants(facts)}"] if says_formula else []
     sheet.row(LABELS.get(verdict, "no match"), [_verdict(facts), *constants])
     if says_formula:
-        sheet.row("formula" if told else "nearest", plan_text.decided(plan, match["without_effect"]))
+        sheet.row("formula" if fits else "nearest", plan_text.decided(plan, match["without_effect"]))
     if facts["tied_formulas"] and verdict != "nothing" and facts["headline"] is None:
-        listed = facts["tied_formulas"] if told else facts["tied_formulas"][:TIES]
+        listed = facts["tied_formulas"] if fits else facts["tied_formulas"][:TIES]
         more = len(facts["tied_formulas"]) - len(listed)
         names = [
             first + (f" (and {count(len(others), 'preset')} like it)" if others else "") for first, *others in listed
@@ -76,7 +76,7 @@ def _print(facts: Audited, sheet: Sheet) -> None:
     claim = facts["claim"]
     # If the claim leads, the same rows would be listed twice.
     if says_formula and (claim is None or claim["disagreements"] != facts["disagreements"]):
-        _differing("differs", "formula" if told else "nearest", facts["disagreements"], match, sheet)
+        _differing("differs", "formula" if fits else "nearest", facts["disagreements"], match, sheet)
     if claim is not None:
         _differing("claim differs", "claimed", claim["disagreements"], claim, sheet)
     if facts["not_tried"]:

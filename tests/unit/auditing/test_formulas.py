@@ -1,4 +1,4 @@
-"""Plans that are tried on a sample: computed together, each has the numbers that it has alone."""
+"""Plans that are computed together on a sample have the same numbers as separately."""
 
 from __future__ import annotations
 
