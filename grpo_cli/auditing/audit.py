@@ -278,7 +278,7 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     cause = None
     if not best.explains_all:
         parts = encode([narrow.file, *narrow.carried], len(logged)).codes.to_numpy()
-        cause = headline(log, library, audited.known, parts)
+        cause = headline(log, library, parts)
     explained = [cause] if cause is not None else explained
     tolerance = tolerance.of_formula(logged, solved=best.candidate.solved)
     computed = best.candidate.factor * advantages(best.candidate.plan, narrow.table)

@@ -32,7 +32,7 @@ class Formulas:
 
     def __init__(self, table: pl.DataFrame, known: Known | None = None) -> None:
         self.table = table
-        self._known: Known = {} if known is None else known
+        self.known: Known = {} if known is None else known
         self._shaped: dict[Any, Shaped] = {}
         self._failed: set[str] = set()  # methods that cannot be computed
 
@@ -41,7 +41,7 @@ class Formulas:
         nothing = np.full(len(self.table), np.nan)
         if self._is_kept:
             self.compute([plan])
-            return self._known.get(self._of_these_rows(plan), nothing)
+            return self.known.get(self._of_these_rows(plan), nothing)
         if self._may_compute(plan):
             with self._left_out_if_it_fails(plan.method):
                 return advantages(plan, self.table)
@@ -55,7 +55,7 @@ class Formulas:
         waiting: dict[Any, dict[Any, Plan]] = {}
         for plan in plans if self._is_kept else ():
             formula = self._of_these_rows(plan)
-            if formula not in self._known and self._may_compute(plan):
+            if formula not in self.known and self._may_compute(plan):
                 own = formula if ESTIMATORS.origin(plan.method) else None
                 waiting.setdefault((_shaped_key(plan, missing=self._has_missing), own), {})[formula] = plan
         for (key, own), formulas in waiting.items():
@@ -64,7 +64,7 @@ class Formulas:
                 if key not in self._shaped:
                     self._shaped[key] = Shaped.of(plans[0], self.table)
                 shaped = self._shaped[key] if own is None else self._shaped[key].copy()
-                self._known.update(zip(formulas, shaped.advantages(plans), strict=True))
+                self.known.update(zip(formulas, shaped.advantages(plans), strict=True))
 
     def key(self, plan: Plan) -> Any:
         """The parts of a plan that can matter for these rows."""

@@ -15,7 +15,7 @@ import polars as pl
 from grpo_cli.auditing.candidates import Candidate
 from grpo_cli.auditing.causes import cause, value_of_groups
 from grpo_cli.auditing.float32 import constant_groups
-from grpo_cli.auditing.formulas import Formulas, Known, formula_key
+from grpo_cli.auditing.formulas import Formulas, formula_key
 from grpo_cli.auditing.trial import MORE, SAMPLE, Trial, evidence
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Codes
@@ -29,12 +29,12 @@ GROUPS: Final = 3  # groups with such pairs, at least
 TWO: Final = 2  # distinct rewards: otherwise the missing rows of a group cannot be solved
 
 
-def headline(log: Trial, tried: Sequence[Candidate], known: Known, parts: Codes) -> dict[str, Any] | None:
+def headline(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, Any] | None:
     """The one cause of all differences, as plain data; None if there is none of these.
 
     None of the formulas that were `tried` explains the log; `parts` numbers the file and the step of every row.
     """
-    return _shift(log, tried, known, parts) or _cut(log, tried, known) or _length(log)
+    return _shift(log, tried, parts) or _cut(log, tried) or _length(log)
 
 
 def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -52,7 +52,7 @@ def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
             yield candidate
 
 
-def _shift(log: Trial, tried: Sequence[Candidate], known: Known, parts: Codes) -> dict[str, Any] | None:
+def _shift(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, Any] | None:
     """Every advantage belongs to a row that is up to SHIFTS rows further up or down.
 
     If each file or step was shifted separately, the rows at its ends may differ.
@@ -64,7 +64,7 @@ def _shift(log: Trial, tried: Sequence[Candidate], known: Known, parts: Codes) -
     table, logged = log.table.head(last), log.logged[:last]
     if not last or not evidence(tried[0].plan, table, logged).suffices(1):
         return None
-    formulas = Formulas(table, known)
+    formulas = Formulas(table, log.formulas.known)
     allowed = log.tolerance.of(logged)
     most = min(SHIFTS, last // 4)
     shifts = [sign * size for size in range(1, most + 1) for sign in (1, -1)]
@@ -83,7 +83,7 @@ def _shift(log: Trial, tried: Sequence[Candidate], known: Known, parts: Codes) -
     return None
 
 
-def _cut(log: Trial, tried: Sequence[Candidate], known: Known) -> dict[str, Any] | None:
+def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
     """Groups with two distinct rewards that were cut after advantages were computed: all had the same size before.
 
     The missing rows are solved from the advantages, so several different groups have to confirm them.
@@ -112,7 +112,7 @@ def _cut(log: Trial, tried: Sequence[Candidate], known: Known) -> dict[str, Any]
         "reward.0": np.concatenate([np.repeat(kinds, [n - s, s]) for n, s in whole]),
     }).with_columns(batch=pl.lit(0, pl.UInt32))  # fmt: skip
     of_whole, is_high = table["group"].to_numpy(), table["reward.0"].to_numpy() == kinds[1]
-    formulas = Formulas(table, known)
+    formulas = Formulas(table, log.formulas.known)
     sizes, highs = (np.array(each) for each in zip(*whole, strict=True))
     plain = [candidate for candidate in _plain(tried) if candidate.plan.estimator.order_free]
     formulas.compute(candidate.plan for candidate in plain)

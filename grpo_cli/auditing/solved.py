@@ -122,7 +122,7 @@ def clipped(best: Sequence[Fit], trial: Trial) -> list[Fit]:
     if not low < 0 < high or any(np.sum(np.abs(finite - end) <= EQUAL * abs(end)) < DIFFERENT for end in (low, high)):
         return []
     is_symmetric = abs(low + high) <= EQUAL * high
-    clip = Clip(lo=-high if is_symmetric else low, hi=high)
+    clip_low = -high if is_symmetric else low
     allowed = trial.tolerance.of(trial.logged)
     inside = (trial.logged > low + allowed) & (trial.logged < high - allowed) & (np.abs(trial.logged) > allowed)
     fits = list[Fit]()
@@ -131,8 +131,8 @@ def clipped(best: Sequence[Fit], trial: Trial) -> list[Fit]:
         shown = inside & (np.abs(values - trial.logged) <= allowed)
         passed = (values < low - allowed).any() and (values > high + allowed).any()
         if passed and len({rounded(value) for value in trial.logged[shown].tolist()}) >= INSIDE:
-            others = [op for op in candidate.plan.post if not _is_wider(op, clip)]
-            plan = replace(candidate.plan, post=(*others, clip))
+            others = [op for op in candidate.plan.post if not _is_wider(op, clip_low, high)]
+            plan = replace(candidate.plan, post=(*others, Clip(lo=clip_low, hi=high)))
             constants = candidate.constants + (1 if is_symmetric else 2)
             fits += trial.fits([candidate.with_plan(plan, constants=constants)])
     for fit in sorted(fits, key=lambda fit: fit.rank)[:CLIPPED]:
@@ -142,13 +142,9 @@ def clipped(best: Sequence[Fit], trial: Trial) -> list[Fit]:
     return [fit for fit in fits if trial.has_evidence_for(fit.candidate)]
 
 
-def _is_wider(op: PostOp, clip: Clip) -> bool:
-    """Whether a step is a clip that has no effect if `clip` follows."""
-    if not isinstance(op, Clip):
-        return False
-    return (op.lo is None or (clip.lo is not None and op.lo <= clip.lo)) and (
-        op.hi is None or (clip.hi is not None and op.hi >= clip.hi)
-    )
+def _is_wider(op: PostOp, low: float, high: float) -> bool:
+    """Whether a step is a clip that has no effect if a clip to these bounds follows."""
+    return isinstance(op, Clip) and (op.lo is None or op.lo <= low) and (op.hi is None or op.hi >= high)
 
 
 def weighed(fits: Sequence[Fit], trial: Trial) -> list[Fit]:

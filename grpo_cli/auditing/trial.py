@@ -21,10 +21,8 @@ from grpo_cli.engine.plan import Plan
 
 SAMPLE: Final = 4_096  # rows that every plan is tried on
 FLOAT32_ERROR: Final = 2e-5  # error of float32 arithmetic, relative to max(1, |A|)
-EXACT: Final = (
-    1e-9,
-    1e-6,
-)  # error of a formula with a solved constant, relative to the largest |A|: in float64 and float32
+# Error of a formula with a solved constant, relative to the largest |A|: in float64 and float32.
+EXACT: Final = (1e-9, 1e-6)
 COARSE: Final = 1e-3  # a larger tolerance leaves too few digits to solve a constant
 TIED: Final = 3.0  # formulas are tied if their errors differ by at most this factor
 ROUNDING: Final = 1e-12  # a smaller error is rounding
