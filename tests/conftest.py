@@ -39,9 +39,9 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def remembered() -> Iterator[None]:
-    """What an audit computes of a plan on rows is computed once for all tests: each audit tries some hundred plans.
+    """All audits of the tests share what they compute: each tries some hundred plans.
 
-    The key has the rows, and all of the plan that they can show; see `known` of `Trial`.
+    The key has the rows and the formula; see `Formulas`.
     """
     from grpo_cli.auditing import audit
 

@@ -1,6 +1,6 @@
-"""Which formula made the advantages that a file already has? Every plan is tried, and the errors decide.
+"""Find the formula behind the advantages in a file: compute every plan, and compare.
 
-Where nobody says how rows belong together, the likely ways are tried in turn, the plainest first.
+If the user does not say how rows are grouped, the likely groupings are tried in turn, the simplest first.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import Said, candidates, plain_method, untried
 from grpo_cli.auditing.causes import causes, counted_per_fragment, noise_cause
+from grpo_cli.auditing.formulas import Formulas, Known, formula_key
 from grpo_cli.auditing.headlines import headline
 from grpo_cli.auditing.search import search
-from grpo_cli.auditing.trial import FAR, Evidence, Fit, Tolerance, Trial, differences, evidence, formula_key_of
+from grpo_cli.auditing.trial import FAR, Evidence, Fit, Tolerance, Trial, differences, evidence
 from grpo_cli.engine import presets
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Vector
@@ -38,18 +39,20 @@ from grpo_cli.values.cells import Kind
 
 VERSION: Final = 1
 LISTED: Final = 10
-# How rows of a rollout were counted is what an audit looks for.
+# Without the checks of how the rows of a rollout count: an audit finds that out.
 AUDITED: Final = tuple(one for one in CHECKS if one not in {unequal_siblings, rows_counted, lone_rollouts})
-PARTS: Final = (2, 4, 8)  # rounds that a key may hold where all keys have one size
-MOST_DIVISORS: Final = 4  # of formulas that the rows cannot tell apart: for so many the causes are worked out
-UNEQUAL: Final = 0.01  # of max(1, |A|): two equal advantages differ by less, however few bits or decimals they have
-ODD: Final = 0.01  # of the rows: fewer that differ do not speak against the key
-OPTIONS: Final = {"divisor.level": "--scale", "divisor.of": "--std-of", "divisor.ddof": "--ddof"}
+PARTS: Final = (2, 4, 8)  # if all keys have one size: how many groups each may merge
+EXPLAINED: Final = 4  # formulas that fit equally well, whose differences are explained to choose between them
+UNEQUAL: Final = 0.01  # relative to max(1, |A|): more than rounding to 16 bits or two decimals changes an advantage
+ODD: Final = 0.01  # share of the rows: if fewer differ, the key is right
+OPTIONS: Final = {
+    "divisor.level": "--scale", "divisor.of": "--std-of", "divisor.ddof": "--ddof", "post.whiten.level": "--whiten",
+}  # fmt: skip
 GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
 
 
 def what_is_read(names: Sequence[str], binding: Binding, column: str | None, table: Table) -> tuple[str, Binding]:
-    """The column of advantages, and the binding that has along all by which rows may be grouped; `names` are those of columns."""
+    """The column of advantages, and the binding with all columns by which rows may be grouped; `names` are the column names."""
     if column is None:
         column = next((name for name in ADVANTAGES if name in names), None)
         if column is None:
@@ -64,7 +67,7 @@ def what_is_read(names: Sequence[str], binding: Binding, column: str | None, tab
         raise UnknownName.among("column", column, names)
     length = next((name for name in LENGTHS if name in names), None)
     if length is not None and "length" not in binding.roles:
-        # Formulas that weigh by tokens are tried as well.
+        # Then formulas that weight by length are tried, too.
         binding = replace(binding, roles={**binding.roles, "length": length})
     steps: dict[str, Kind] = {name: "key" for name in STEP_LIKE if name in names and name not in binding.group}
     is_open = binding.group_within is None and binding.group_size is None
@@ -84,9 +87,9 @@ def audit(
     said: Said,
     phase: Callable[..., None] = lambda *_: None,
 ) -> dict[str, Any]:
-    """What is known of the logged advantages, as plain data; `phase` is called with the name of each part of the work.
+    """What was found about the logged advantages, as plain data; `phase` is called with the name of each part of the work.
 
-    `binding` is what the user says of groups and batches.
+    `binding` has the user's flags for groups and batches.
     """
     if said.claim is not None and with_rollouts(group(columns, columns.request.rule)).rollouts is not None:
         said = replace(said, claim=counted(said.claim, columns.request.binding.rollouts))
@@ -102,7 +105,7 @@ def audit(
 
 
 def gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
-    """The quantities that --fail-on may name: of the formula that is claimed, else of the best one."""
+    """The quantities that --fail-on may name: those of the claim, or of the best formula if nothing was claimed."""
     known = {**facts, **(facts["claim"] or facts["match"]), "ties": len(facts["ties"])}
     return {name: known[name] for name in GATES}
 
@@ -112,7 +115,7 @@ def gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """The rows in one of the ways that they may belong together; `note` says in which."""
+    """The rows under one way to group them, which `note` names."""
 
     narrow: Narrow
     logged: Vector
@@ -121,30 +124,30 @@ class Grouping:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The plans for one way of grouping, the best first, and under which tolerance on how many sampled rows."""
+    """The fits for one grouping, best first."""
 
     grouping: Grouping
     fits: list[Fit]
     tolerance: Tolerance
-    sampled: int
+    sampled: int  # rows of the sample
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Audit:
-    """What stays the same from one way of grouping to the next."""
+    """An audit in progress: what all groupings share, and what was tried and computed so far."""
 
     columns: Columns
     column: str  # of the advantages
     logged: Vector
     said: Said
     phase: Callable[..., None]
-    tried: set[int] = field(default_factory=set)  # hashes of the groups and batches so far
-    known: dict[Any, Vector] = field(default_factory=dict)  # advantages so far, see `Trial`
+    tried: set[int] = field(default_factory=set)  # hashes of the groups and batches
+    known: Known = field(default_factory=dict)
 
     def best(self, ways: Iterator[tuple[str, Columns, Rule] | Grouping], before: Result | None = None) -> Result:
-        """The result with the best formula; where every way is refused, the first refusal is raised.
+        """The grouping with the best formula; if none is possible, the first error is raised.
 
-        Where there is a result before, groups that nobody named are believed only if they explain every row.
+        If there is a result `before`, another one replaces it only if it explains every row.
         """
         best, refusal = before, None
         for way in ways:
@@ -155,7 +158,7 @@ class Audit:
                 continue
             codes = grouping.narrow.table.select("group", "batch")
             if (number := hash(b"".join(column.to_numpy().tobytes() for column in codes))) in self.tried:
-                continue  # one step only, for instance: the same groups and batches under another name
+                continue  # the same groups and batches again, for instance if there is only one step
             self.tried.add(number)
             if before is not None and not _may_explain_all(grouping):
                 continue
@@ -174,9 +177,9 @@ class Audit:
         return before if before is not None and best.fits[0].mismatched else best
 
     def merged(self, grouping: Grouping) -> Iterator[Grouping]:
-        """Each step, or the whole input, as one group, where the logged values rise with the reward all over it.
+        """Each step, or the whole input, as one group, if its advantages rise with the reward.
 
-        How much the log says is still counted by the groups of before (`key`).
+        Evidence is still counted by the groups before merging, in the column `key`.
         """
         within, flags = grouping.narrow.rule.within, self.columns.request.flags
         steps = [name for name in self.columns.request.binding.carried if within in {None, "input", name}]
@@ -210,7 +213,7 @@ class Audit:
 
 
 def _ways_to_group(columns: Columns, binding: Binding) -> Iterator[tuple[str, Columns, Rule]]:
-    """The ways to group and to batch: as the binding says, else the likely ones, the plainest first."""
+    """The ways to group and to batch: those of the flags, or the likely ones, simplest first."""
     rule, steps = columns.request.rule, columns.request.binding.carried
     parts = [*steps, *(["file"] if len(columns.tables) > 1 else [])]
     open_key = binding.group_within is None and binding.group_size is None
@@ -224,7 +227,7 @@ def _ways_to_group(columns: Columns, binding: Binding) -> Iterator[tuple[str, Co
 
 
 def _ways_to_cut(columns: Columns, best: Grouping) -> Iterator[tuple[str, Columns, Rule]]:
-    """Where sizes are multiples of another size, keys may have been drawn twice: blocks inside each key."""
+    """Blocks inside each key: if sizes are multiples of another size, a prompt may have been sampled several times."""
     flags, rule = columns.request.flags, best.narrow.rule
     if flags.group_size is not None:
         return
@@ -240,7 +243,7 @@ def _ways_to_cut(columns: Columns, best: Grouping) -> Iterator[tuple[str, Column
 
 
 def _rises(grouping: Grouping) -> bool:
-    """Whether nowhere in a group a higher reward has a lower advantage; of several rewards it cannot be said."""
+    """Whether no row of a group has a higher reward and a lower advantage than another; True for several rewards."""
     table, logged = grouping.narrow.table, grouping.logged
     if "reward.1" in table.columns:
         return True
@@ -251,9 +254,9 @@ def _rises(grouping: Grouping) -> bool:
 
 
 def _may_explain_all(grouping: Grouping) -> bool:
-    """Whether rows of a group that are equal in all that formulas read have equal advantages, as far as a log can tell.
+    """Whether rows of a group with equal inputs have equal advantages, except for rounding.
 
-    Where they have not, no formula gives every row, and blocks that nobody named need not be tried.
+    Otherwise no formula explains every row, and the grouping is not tried.
     """
     columns = [name for name in grouping.narrow.table.columns if name != "key"]
     rows = grouping.narrow.table.with_columns(logged=pl.Series(grouping.logged)).filter(pl.col("logged").is_finite())
@@ -271,8 +274,11 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     best = result.fits[0]
     said = replace(audited.said, weights=best.candidate.plan.rewards.weights)
     library = candidates(said, (), len(narrow.reward_names))
-    log = Trial(narrow.table, logged, audited.known, tolerance=tolerance)
-    cause = None if best.explains_all else headline(log, library)
+    log = Trial(Formulas(narrow.table, audited.known), logged, tolerance=tolerance)
+    cause = None
+    if not best.explains_all:
+        parts = encode([narrow.file, *narrow.carried], len(logged)).codes.to_numpy()
+        cause = headline(log, library, parts)
     explained = [cause] if cause is not None else explained
     tolerance = tolerance.of_formula(logged, solved=best.candidate.solved)
     computed = best.candidate.factor * advantages(best.candidate.plan, narrow.table)
@@ -281,7 +287,7 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     if best.explains_all and not wrong.any():
         explained = counted_per_fragment(best.candidate.plan, narrow.table, computed, tolerance.of(logged))
     near = best.noisy is not None or bool(wrong.sum() <= FAR * len(wrong))
-    # Only rows of groups whose rewards differ say anything of a formula.
+    # Only groups whose rewards differ distinguish formulas.
     constant = score(Plan.of({"rewards.missing": "exclude"}), narrow.table).frame[".constant"]
     formulas = _ties(result.fits)
     known = evidence(best.candidate.plan, narrow.table, logged)
@@ -325,7 +331,7 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
 
 
 def _verdict(best: Fit, *, near: bool, known: Evidence, logged: Vector) -> str:
-    """What may be claimed: a match (but for `noise`), `few` to tell from, `nothing` to tell, `near` or `none`."""
+    """`match`, `noise`, `few`, `nothing`, `near` or `none`; docs/trainers.md explains them."""
     if not np.nan_to_num(logged).any():
         return "nothing"
     if not best.explains_all:
@@ -338,19 +344,21 @@ def _verdict(best: Fit, *, near: bool, known: Evidence, logged: Vector) -> str:
 
 
 def _explained(result: Result) -> tuple[Result, list[dict[str, Any]]]:
-    """The result with that formula first, of those that the rows cannot tell apart, whose differences have causes; and them."""
+    """The result, the formula first whose causes leave the fewest rows unexplained, and these causes."""
     narrow, logged, first = result.grouping.narrow, result.grouping.logged, result.fits[0]
     if first.noisy is not None:
         return result, [noise_cause(first.noisy, narrow.table)]
     if not first.mismatched or first.mismatched > FAR * len(logged):
         return result, []
     by_unexplained: dict[int, tuple[Fit, list[dict[str, Any]]]] = {}
-    divisors: set[Divisor] = set()
-    for fit in (fit for fit in result.fits if fit.is_tied_with(first)):
+    ties = (fit for fit in result.fits if fit.is_tied_with(first))
+    tried: set[Any] = set()  # what float32 noise is divided by, and whether it is clipped
+    for fit in sorted(ties, key=lambda fit: (fit is not first, not fit.candidate.presets)):
         plan = fit.candidate.plan
-        if plan.divisor in divisors or len(divisors) == MOST_DIVISORS or 0 in by_unexplained:
+        noise = plan.divisor, plan.post
+        if noise in tried or len(tried) == EXPLAINED or 0 in by_unexplained:
             continue
-        divisors.add(plan.divisor)
+        tried.add(noise)
         computed = fit.candidate.factor * advantages(plan, narrow.table)
         tolerance = result.tolerance.of_formula(logged, solved=fit.candidate.solved)
         wrong, _ = differences(computed, logged, tolerance)
@@ -371,44 +379,38 @@ def _describe(fit: Fit) -> dict[str, Any]:
 
 
 def _ties(fits: Sequence[Fit]) -> list[list[str]]:
-    """Formulas that the data cannot tell from the best, each by all its names: presets, else its method with options."""
+    """Formulas that fit the rows as well as the best, each by all its names: presets, else its method with options."""
     best, nearest = fits[0].candidate, min(fits, key=lambda fit: fit.rank)
     formulas: dict[Any, list[str]] = {}
-    epsilons: dict[str, list[float]] = {}  # of the method of the best, by its other options
+    epsilons: dict[str, set[float]] = {}  # of a method with its other options
     for candidate in (fit.candidate for fit in fits[1:] if fit.is_tied_with(nearest)):
         plan, times = candidate.plan, "" if candidate.factor == 1 else f"{candidate.factor:g} x "
         used = plan if plan.divisor.level != "none" else replace(plan, divisor=Divisor(level="none"))
-        key = candidate.factor, formula_key_of(used, missing=False, singletons=False)
-        is_same_method = plan.estimator.build is best.plan.estimator.build and candidate.factor == best.factor
-        is_same_method &= plan.weight == best.plan.weight
+        key = candidate.factor, formula_key(used, missing=False, singletons=False)
         if candidate.presets:
             formulas.setdefault(key, []).extend(f"{times}{name}" for name in candidate.presets)
-        elif not is_same_method:
-            own = presets.differences(plan, Plan.of({"estimator.name": plan.method}))
-            own = {part: values for part, values in own.items() if part not in plan.unread}  # `compute` refuses them
-            flags = {**OPTIONS, "divisor.epsilon": "--epsilon"}
-            options = [f"{flag} {own[part][1]:g}" if isinstance(own[part][1], float) else f"{flag} {own[part][1]}"
-                       for part, flag in flags.items() if part in own]  # fmt: skip
-            name = " ".join([f"{times}{plan.flag}", *options])
-            formulas.setdefault(name, [name])
-        elif key not in formulas:
-            changed = presets.differences(plan, best.plan)
-            if plan.divisor.level != "batch":
-                changed.pop("divisor.of", None)  # inside of a group both are one
-            changed = {part: values for part, values in changed.items() if part not in plan.unread}
-            options = [f"{flag} {changed[part][1]}" for part, flag in OPTIONS.items() if part in changed]
-            if options or "divisor.epsilon" in changed:
-                name = " ".join([f"{times}{best.plan.flag}", *options])
-                reads_epsilon = "divisor.epsilon" not in plan.unread
-                epsilons.setdefault(name, []).extend([plan.divisor.epsilon] if reads_epsilon else [])
-    for name, values in epsilons.items():
-        epsilon = f" --epsilon {' or '.join(f'{epsilon:g}' for epsilon in sorted({*values}))}" if values else ""
-        formulas[name] = [f"{name}{epsilon}"]
+            continue
+        is_same_method = plan.estimator.build is best.plan.estimator.build and candidate.factor == best.factor
+        is_same_method &= plan.weight == best.plan.weight
+        # Within a group, the std of the residuals is that of the rewards.
+        unread = {*plan.unread, *(["divisor.of"] if is_same_method and plan.divisor.level != "batch" else [])}
+        changed = {*presets.differences(plan, best.plan)} & {*OPTIONS, "divisor.epsilon"} - unread
+        if is_same_method and (key in formulas or not changed):
+            continue
+        default = Plan.of({"estimator.name": plan.method})
+        own = presets.differences(plan, default)
+        options = [f"{flag} {own[part][1]}" for part, flag in OPTIONS.items() if part in own and part not in unread]
+        name = " ".join([f"{times}{plan.flag}", *options])
+        epsilon = default if "divisor.epsilon" in unread else plan
+        epsilons.setdefault(name, set()).add(epsilon.divisor.epsilon)
+        ends = dict.fromkeys(f"{end(epsilons[name]):g}" for end in (min, max))
+        is_default = epsilons[name] == {default.divisor.epsilon}
+        formulas[name] = [name if is_default else f"{name} --epsilon {' to '.join(ends)}"]
     return [list(dict.fromkeys(names)) for names in formulas.values()]
 
 
 def _disagreements(narrow: Narrow, computed: Vector, logged: Vector, wrong: Mask) -> list[dict[str, Any]]:
-    """The first groups that disagree: key, place and both values of their first row that does."""
+    """The first groups that disagree: key, and place and both values of the first such row."""
     rows = np.flatnonzero(wrong)
     codes, first, counts = np.unique(narrow.table["group"].to_numpy()[rows], return_index=True, return_counts=True)
     listed = np.argsort(first)[:LISTED]
@@ -423,12 +425,12 @@ def _disagreements(narrow: Narrow, computed: Vector, logged: Vector, wrong: Mask
 
 
 def _check_claim(claim: Plan, result: Result) -> dict[str, Any]:
-    """How far the formula that the user names is from what was logged, and in which fields it differs."""
+    """How far the claimed formula is from the logged values, and in which fields it differs from the best one."""
     narrow, logged, match = result.grouping.narrow, result.grouping.logged, result.fits[0].candidate.plan
     computed = advantages(claim, narrow.table)
     wrong, error = differences(computed, logged, result.tolerance)
     changed = presets.differences(match, claim) if wrong.any() else {}
-    # Rules for rows and groups that this file has none of are no cause.
+    # Rules that apply to no row of this file cause no difference.
     without_effect = _without_effect(claim, narrow)
     return {
         "mismatched_rows": int(wrong.sum()),
@@ -444,7 +446,7 @@ def _check_claim(claim: Plan, result: Result) -> dict[str, Any]:
 
 
 def _without_effect(plan: Plan, narrow: Narrow) -> list[str]:
-    """The fields of the plan's rules for rows and groups that this file has none of."""
+    """The plan fields for kinds of rows and groups that this file does not have."""
     frame = score(plan, narrow.table).frame
     fields = [] if (~frame[".scorable"]).any() else ["rewards.missing", "rewards.component_missing"]
     fields += [] if (frame[".n"] == 1).any() else ["alone.baseline", "alone.sd", "alone.result"]

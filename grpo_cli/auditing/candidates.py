@@ -1,4 +1,4 @@
-"""The plans that an audit tries: every preset, and every method with its scales, spreads and epsilons."""
+"""The plans that an audit tries: every preset, and every method with its scales, stds and epsilons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHITENED: Final[Mapping[str, Mapping[str, Any]]] = {
     "sample": {"post.whiten.level": "sample"},
     "token": {"post.whiten.level": "token"},
 }
-# What a divisor of each scale may be of; its epsilon and ddof are tried later.
+# What is tried for a divisor of each scale; epsilon and ddof follow in `refined`.
 DIVISORS: Final[Mapping[Level, Sequence[Mapping[str, Any]]]] = {
     "none": ({},),
     "group": ({}, {"divisor.of": "residual"}),
@@ -31,10 +31,10 @@ DIVISORS: Final[Mapping[Level, Sequence[Mapping[str, Any]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan to try, the presets that are it, and a number that its advantages are multiplied by.
+    """A plan to try, its presets, and a factor on its advantages.
 
-    `constants` counts what was solved from the logged values themselves, `solved` says that this holds for a factor or
-    an epsilon, `claimed` that somebody says that it is this plan.
+    `constants` is the number of constants that were solved from the logged values; `solved`: among them are a factor or an epsilon;
+    `claimed`: the user claims this plan.
     """
 
     plan: Plan
@@ -46,20 +46,20 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """How it is called: by its first preset, else by its method or formula."""
+        """The name of its first preset, else its method or formula."""
         name = self.presets[0] if self.presets else self.plan.flag.removeprefix("--method ")
         return name if self.factor == 1 else f"{self.factor:g} x {name}"
 
     def with_plan(self, plan: Plan, **solved: Any) -> Candidate:
-        """The same with a plan that nobody has named."""
+        """The same with another plan, which is no preset and not claimed."""
         return replace(self, plan=plan, presets=(), claimed=False, **solved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What somebody says of the formula: the weights of several rewards, what was done to rewards before it, and the plan.
+    """What the user says about the formula: the weights of the rewards, how rewards were shaped, and the claimed plan.
 
-    `claimed` is the preset that the plan is, if it is one.
+    `claimed` is the name of the plan's preset, if it has one.
     """
 
     weights: Sequence[float] = ()
@@ -69,10 +69,10 @@ class Said:
 
 
 def candidates(said: Said, roles: Collection[str], components: int, tool: str = "") -> list[Candidate]:
-    """Every plan that can be computed from these columns, each once; what is claimed and presets before the rest.
+    """Every plan that can be computed from these columns, each once: first the claim, then presets, then the rest.
 
-    The presets of the tool that wrote the file are tried with every scale. Of presets that are one plan the one that was
-    claimed comes first, then the user's own, then those of the tool.
+    The presets of the tool that wrote the file are tried with every scale. If presets have the same plan, the claimed one comes first, then
+    the user's own, then those of the tool.
     """
     distinct: dict[Any, Candidate] = {}
     first = () if said.claim is None else ((said.claim, ""),)
@@ -85,7 +85,7 @@ def candidates(said: Said, roles: Collection[str], components: int, tool: str = 
     for plan, preset in _counting(every) if "rollout" in roles else every:
         if not {*plan.needs} <= {*roles}:
             continue
-        # The weights of this file, and no rule that stops: the search goes on.
+        # With the weights of this file, and without a rule that would stop the search.
         missing = "exclude" if plan.rewards.missing == "error" else plan.rewards.missing
         rewards = replace(plan.rewards, missing=missing, weights=tuple(said.weights) if components > 1 else ())
         own = {op.name for op in plan.shape}
@@ -105,12 +105,12 @@ def candidates(said: Said, roles: Collection[str], components: int, tool: str = 
 
 
 def is_of_tool(preset: str, tool: str) -> bool:
-    """Whether a preset is one of the tool that wrote the file, as far as that is known."""
+    """Whether a preset belongs to the tool that wrote the file, if that is known."""
     return bool(tool) and preset.partition("-")[0] == tool
 
 
 def untried(roles: Collection[str]) -> dict[str, list[str]]:
-    """Presets that need a column that nobody named: column -> presets."""
+    """Presets that need columns that were not named: column -> presets."""
     missing: dict[str, list[str]] = {}
     for plan, name in _presets():
         for need in {*plan.needs} - {*roles}:
@@ -119,7 +119,7 @@ def untried(roles: Collection[str]) -> dict[str, list[str]]:
 
 
 def refined(candidate: Candidate) -> Iterator[Candidate]:
-    """The same formula with every epsilon and ddof of its divisor, and of its whitening."""
+    """The formula with every epsilon and ddof for its divisor, and for its whitening."""
     plan = candidate.plan
     if plan.divisor.level in {"group", "batch"}:
         for ddof, epsilon in product(DDOFS, EPSILONS):
@@ -133,13 +133,13 @@ def refined(candidate: Candidate) -> Iterator[Candidate]:
 
 
 def _arithmetic(plan: Plan) -> tuple[Any, ...]:
-    """All of a plan but what its method is called, a key: dr-grpo with a group's std is grpo."""
+    """A plan without the name of its method, as a key: dr-grpo with a group's std is grpo."""
     parts = (getattr(plan, part.name) for part in fields(plan) if part.name not in {"method", "params"})
     return plan.estimator.build, frozenset(plan.params.items()), *parts
 
 
 def plain_method(plan: Plan) -> str:
-    """The method that is this plan with its own options alone, but for the weights of the rewards; else nothing."""
+    """The method whose default options give this plan, apart from reward weights; "" if there is none."""
     if plan.rewards.missing != "exclude":
         return ""
     plans = ((name, Plan.of({"estimator.name": name})) for name in ESTIMATORS)
@@ -153,7 +153,7 @@ def _presets() -> Iterator[tuple[Plan, str]]:
 
 
 def _counting(pairs: Iterable[tuple[Plan, str]]) -> Iterator[tuple[Plan, str]]:
-    """The plans for rows of which several are one rollout: as the tool of a preset counts them, and in the other way."""
+    """The plans for rollouts with several rows: counted as the preset's tool does, and in the other way."""
     for plan, preset in pairs:
         once = replace(plan, unit=replace(plan.unit, take="last"))
         if plan.unit.take != "each":
@@ -165,7 +165,7 @@ def _counting(pairs: Iterable[tuple[Plan, str]]) -> Iterator[tuple[Plan, str]]:
 
 
 def _scaled(tool: str) -> Iterator[tuple[Plan, str]]:
-    """A tool's presets with the scales that they do not have, as an option of the tool sets them."""
+    """The presets of the tool with their other scales, which an option of the tool sets."""
     for plan, name in _presets():
         if is_of_tool(name, tool) and plan.divisor.level in DIVISORS:
             for scale in (one for one in DIVISORS if one in plan.estimator.scales and one != plan.divisor.level):
@@ -174,7 +174,7 @@ def _scaled(tool: str) -> Iterator[tuple[Plan, str]]:
 
 @cache
 def _grid(methods: tuple[str, ...]) -> tuple[Plan, ...]:
-    """Each of these methods with its scales, divisors and whitenings; a formula of the user's own is none of them."""
+    """Each of these methods with its scales, divisors and whitenings, except the user's own formula."""
     plans = list[Plan]()
     for row in (ESTIMATORS[name] for name in methods if name != "expression"):
         for scale, whitening in product(row.scales, WHITENED.values()):

@@ -1,7 +1,6 @@
-"""Why logged advantages disagree with the formula that explains the others: tests of likely causes, group by group.
+"""Why some groups disagree with the formula that explains the others.
 
-Each test takes the groups that disagree and says which of them it explains. A group is explained once, by the
-first test that does.
+Each test of a likely cause returns the groups that it explains; the first such test counts.
 """
 
 from __future__ import annotations
@@ -21,20 +20,18 @@ from grpo_cli.engine.plan_parts import Clip
 from grpo_cli.engine.score import score
 from grpo_cli.read.group_keys import blocks, encode
 
-SPIKE: Final = (
-    2.0**-10
-)  # what float32 leaves of the std of equal rewards where it is sqrt(E[r^2] - E[r]^2), as a share of them
-LEFT: Final = 2.0**-22  # what float32 leaves of a mean, as a share of it
-SAMPLED: Final = 20_000  # rows of groups that disagree, which are tested
-INSIDE: Final = 3  # different values inside of the bounds of a clip
+SPIKE: Final = 2.0**-10  # relative float32 error of the std of equal rewards, computed as sqrt(E[r^2] - E[r]^2)
+LEFT: Final = 2.0**-22  # relative float32 error of a mean
+SAMPLED: Final = 20_000  # rows that are tested at most, of groups that disagree
+INSIDE: Final = 3  # distinct values between the bounds of a clip, at least
 SPLITS: Final = (2, 4, 8, 16, 32, 64)
-FRAGMENTS: Final = "every row of a rollout was counted, where the rollout counts once by its id: its reward weighs more"
-LINE: Final = 3  # rows of a group that are on one line by more than chance
+FRAGMENTS: Final = "every row of a rollout was counted, so its reward weighs more; by its id, a rollout counts once"
+LINE: Final = 3  # rows of a group, at least: fewer are always on a line
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Groups that disagree: their rows, and the formula that they should follow."""
+    """The rows of groups that disagree, and the formula that they should follow."""
 
     plan: Plan
     table: pl.DataFrame
@@ -42,11 +39,11 @@ class Case:
     logged: Vector
     tolerance: Vector  # of each row
     usual: int  # the most frequent size of a group
-    bounds: tuple[float, float]  # of all logged values; infinite where no clip shows
+    bounds: tuple[float, float]  # the lowest and the highest logged value; infinite if they are no clip
 
     @property
     def codes(self) -> Index:
-        """The group of every row, without gaps."""
+        """The group of every row, numbered without gaps."""
         return self.table["group"].to_numpy().astype(np.int64)
 
     @property
@@ -55,28 +52,28 @@ class Case:
         return np.bincount(self.codes)
 
     def agrees(self, values: Vector) -> Mask:
-        """Groups on all of whose rows these values are the logged ones."""
+        """The groups whose logged values are all equal to these."""
         same = (np.abs(values - self.logged) <= self.tolerance) | (np.isnan(values) & np.isnan(self.logged))
         return self.every(same)
 
     def some(self, flags: Mask) -> Mask:
-        """Groups for some of whose rows it holds."""
+        """The groups with a flagged row."""
         return np.asarray(np.bincount(self.codes, flags) > 0)
 
     def every(self, flags: Mask) -> Mask:
-        """Groups for all of whose rows it holds."""
+        """The groups whose rows are all flagged."""
         return ~self.some(~flags)
 
     @property
     def same(self) -> Mask:
-        """Rows whose values are as computed."""
+        """The rows whose logged values are as computed."""
         return np.asarray(np.abs(self.computed - self.logged) <= self.tolerance)
 
 
 def causes(
     plan: Plan, table: pl.DataFrame, computed: Vector, logged: Vector, wrong: Mask, tolerance: Vector
 ) -> list[dict[str, Any]]:
-    """The causes that explain groups which disagree, with how many of them; the rest is `unexplained`."""
+    """The causes, each with the number of groups and rows that it explains; the rest is `unexplained`."""
     if not wrong.any():
         return []
     codes = table["group"].to_numpy()
@@ -86,11 +83,11 @@ def causes(
     rows = np.isin(codes, sample)
     part = table.filter(pl.Series(rows)).with_columns(pl.col("group").rank("dense").cast(pl.UInt32) - 1)
     bounds = float(np.nanmin(logged)), float(np.nanmax(logged))
-    # Any log stops at its own ends: a clip shows by different values inside of them that are as computed.
+    # Every log has a lowest and a highest value: for a clip, several distinct values between them have to be as computed.
     inside = logged[~wrong & (logged > bounds[0]) & (logged < bounds[1]) & (logged != 0)]
     if len(np.unique(np.round(inside, 5))) < INSIDE:
         bounds = -np.inf, np.inf
-    # One value of the formula beyond an end is no clip, either: several have to be logged as the same.
+    # And several distinct values of the formula have to be logged as the bound.
     lo, hi = (len(np.unique(np.round(computed[wrong & (logged == end)], 5))) > 1 for end in bounds)
     bounds = bounds[0] if lo else -np.inf, bounds[1] if hi else np.inf
     usual = int(np.bincount(sizes).argmax())
@@ -108,16 +105,16 @@ def causes(
 
 
 def noise_cause(noisy: Mask, table: pl.DataFrame) -> dict[str, Any]:
-    """The cause of advantages that are right but for the float32 noise of these groups, which whitening spread."""
+    """The cause of advantages that differ only by the float32 noise of these groups, which whitening spread."""
     says = (
-        "the float32 mean of equal rewards is some last bits off; divided by epsilon and spread over the batch by whitening, "
-        "that noise makes every difference"
+        "the float32 mean of equal rewards is off by some last bits; divided by epsilon and spread over the batch by whitening, "
+        "this noise explains every difference"
     )
     return cause("float32 noise", says, table["group"].to_numpy(), noisy)
 
 
 def cause(name: str, says: str, codes: Codes | Index, groups: Mask) -> dict[str, Any]:
-    """A cause with the number of these groups, and of their rows."""
+    """A cause, with the number of the groups and of their rows."""
     return {"cause": name, "says": says, "groups": int(groups.sum()), "rows": int(groups[codes].sum())}
 
 
@@ -125,7 +122,7 @@ def cause(name: str, says: str, codes: Codes | Index, groups: Mask) -> dict[str,
 
 
 def _rounding(case: Case) -> Mask:
-    """One and the same value on all rows of a constant group: what float32 leaves of the mean, divided as the formula does."""
+    """The same value on all rows of a constant group: the float32 error of the mean, divided as in the formula."""
     (reward, *others), sizes = constant_groups(case.table), case.sizes
     least, most = _extremes(case, case.logged)
     rule = case.plan.divisor
@@ -152,7 +149,7 @@ def _clipped(case: Case) -> Mask:
 
 
 def _spiked(case: Case) -> Mask | Literal[False]:
-    """One row whose others are all equal, divided by what float32 leaves of their std, which is 0."""
+    """All other rows of the group are equal, and the row was divided by the float32 error of their std, which is 0."""
     if case.plan.divisor.of != "others" or "reward.1" in case.table.columns:
         return False
     reward = case.table["reward.0"].to_numpy()
@@ -168,7 +165,7 @@ def _spiked(case: Case) -> Mask | Literal[False]:
 
 
 def _scaled(case: Case) -> Mask:
-    """A factor of its own for the whole group."""
+    """The values of the formula times a factor of the group."""
     square = np.bincount(case.codes, case.computed**2)
     with np.errstate(invalid="ignore", divide="ignore"):
         factor = np.bincount(case.codes, case.computed * case.logged) / square
@@ -186,7 +183,7 @@ def _order(case: Case) -> Mask:
 
 
 def _blocks(case: Case, sizes: Sequence[int]) -> Mask | Literal[False]:
-    """Groups that agree once they are cut into blocks of one of these sizes."""
+    """Groups that agree if they are cut into blocks of one of these sizes."""
     explained: Mask | Literal[False] = False
     for size in () if case.plan.uses_batch else sizes:
         cut = blocks(encode([case.table["group"]], len(case.table)), size)
@@ -196,7 +193,7 @@ def _blocks(case: Case, sizes: Sequence[int]) -> Mask | Literal[False]:
 
 
 def _fragments(case: Case) -> Mask | Literal[False]:
-    """Groups that agree once every row counts, where several rows are one rollout."""
+    """Groups that agree if every row of a rollout counts."""
     if case.plan.unit.take == "each" or case.plan.uses_batch or "rollout" not in case.table.columns:
         return False
     plan = replace(case.plan, unit=replace(case.plan.unit, take="each"))
@@ -204,7 +201,7 @@ def _fragments(case: Case) -> Mask | Literal[False]:
 
 
 def counted_per_fragment(plan: Plan, table: pl.DataFrame, computed: Vector, tolerance: Vector) -> list[dict[str, Any]]:
-    """The cause of advantages that are right, of a plan that counts every row: groups with another value if rollouts counted."""
+    """For a plan that counts every row: the groups whose advantages would differ if each rollout counted once."""
     if plan.unit.take != "each" or "rollout" not in table.columns:
         return []
     once = score(replace(plan, unit=replace(plan.unit, take="last")), table).frame[".advantage"].to_numpy()
@@ -214,7 +211,7 @@ def counted_per_fragment(plan: Plan, table: pl.DataFrame, computed: Vector, tole
 
 
 def _other_rows(case: Case) -> Mask:
-    """A line in the reward with another offset or slope: the mean or the std is that of other rows, too."""
+    """A line in the reward with another offset or slope: the mean or the std includes other rows."""
     reward = case.table["reward.0"].to_numpy()
     low, high = _extremes(case, reward)
     at_low, at_high = (value_of_groups(case.codes, case.logged, reward == end[case.codes]) for end in (low, high))
@@ -222,7 +219,7 @@ def _other_rows(case: Case) -> Mask:
         slope = (at_high - at_low) / (high - low)
         line = at_low[case.codes] + slope[case.codes] * (reward - low[case.codes])
     same = np.abs(line - case.logged) <= case.tolerance
-    # Where one end is as the formula says, only the other was edited: two values lie on a line, whatever they are.
+    # If one end is as computed, only the other was changed: any two values lie on a line.
     wrong = (np.abs(case.logged - case.computed) > case.tolerance).astype(np.float64)
     moved = [value_of_groups(case.codes, wrong, reward == end[case.codes]) == 1 for end in (low, high)]
     return np.asarray(case.every(same) & moved[0] & moved[1] & (high > low) & (slope > 0) & (case.sizes >= LINE))
@@ -234,7 +231,7 @@ def _extremes(case: Case, values: Vector) -> tuple[Vector, Vector]:
 
 
 def value_of_groups(codes: np.ndarray[Any, Any], values: Vector, rows: Mask) -> Vector:
-    """The value of one of these rows of each group; NaN of a group that has none."""
+    """For each group, the value of one of its rows among these; NaN if it has none."""
     found = np.full(int(codes.max()) + 1, np.nan)
     found[codes[rows]] = values[rows]
     return found
@@ -242,15 +239,15 @@ def value_of_groups(codes: np.ndarray[Any, Any], values: Vector, rows: Mask) -> 
 
 _TESTS: Final[tuple[tuple[str, str, Callable[[Case], Mask | Literal[False]]], ...]] = (
     ("zeroed", "every row of the group was logged as 0: it was dropped, masked or filtered", lambda case: case.every(case.logged == 0)),
-    ("rounding", "float32 noise in a constant group: the mean of equal rewards is some last bits off, and the formula gives 0", _rounding),
-    ("spike", "float32 leave-one-out spikes: the other rewards are equal, and what E[r^2] - E[r]^2 left of their std divided (NeMo-RL before its pull request 4158)", _spiked),
+    ("rounding", "float32 noise in a constant group: the mean of equal rewards is off by some last bits, where the formula gives 0", _rounding),
+    ("spike", "float32 leave-one-out spikes: the other rewards are equal, and the row was divided by the float32 error of their std, E[r^2] - E[r]^2 (NeMo-RL before its pull request 4158)", _spiked),
     ("clipped", "the logged values stop at a bound that the formula passes: they were clipped", _clipped),
     ("sign", "the logged values have the opposite sign", lambda case: case.agrees(-case.computed)),
     ("order", "the values of the group are right, on other rows: rows and advantages were shuffled", _order),
     ("counted per fragment", FRAGMENTS, _fragments),
-    ("merged", "blocks of the usual size agree: the key merges several prompts or rounds (--group-size splits them)", lambda case: _blocks(case, [case.usual])),
+    ("merged", "blocks of the usual size agree: the key merges several prompts or rounds (--group-size splits it)", lambda case: _blocks(case, [case.usual])),
     ("split", "parts of the group agree: it was split, for instance over workers, before it was scored", lambda case: _blocks(case, SPLITS)),
-    ("scaled", "the baseline is right, the divisor is another one: its std, ddof or epsilon", _scaled),
+    ("scaled", "the baseline is right, but the divisor has another std, ddof or epsilon", _scaled),
     (
         "other rows", "a line in the reward, with another mean or std: rows of the group are missing here, or were added", _other_rows,
     ),

@@ -26,7 +26,7 @@ from grpo_cli.stats.facts import plain, worst_and_best
 
 VERSION: Final = 1
 LARGEST: Final = 3  # changes that are listed
-EQUAL: Final = 1e-9  # of the typical size: closer advantages are the same
+EQUAL: Final = 1e-9  # advantages are equal if they differ by less, relative to their root mean square
 SOLVE_RATES: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -118,7 +118,7 @@ def _changes(x: Vector, y: Vector) -> dict[str, Any]:
 
 
 def _rms(values: Vector) -> float | None:
-    """The root of the mean square; None of nothing."""
+    """The root mean square; None without values."""
     return float(np.sqrt(np.mean(values**2))) if len(values) else None
 
 
@@ -141,7 +141,7 @@ def _largest(rows: Index, x: Vector, y: Vector, narrow: Narrow, base: Scored) ->
 
 
 def _by_rate(x: Vector, y: Vector, mean: Vector) -> list[dict[str, Any]]:
-    """The changes in groups that are never, seldom, often and always solved; rates without a row are left out."""
+    """The changes by solve rate, from never to always solved; rates without rows are left out."""
     parts = [
         ("0", mean == 0),
         *((f"{a:g}..{b:g}", (mean > a) & (mean <= b) & (mean < 1)) for a, b in pairwise(SOLVE_RATES)),

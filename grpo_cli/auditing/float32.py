@@ -1,8 +1,7 @@
-"""What float32 leaves of constant groups, and whether it explains advantages that were whitened afterwards.
+"""Float32 noise of constant groups, and whether it explains advantages that were whitened afterwards.
 
-The float32 mean of equal values is often some last bits off; divided by a tiny epsilon that is as large as an
-advantage, and whitening spreads it over the whole batch. How many bits it is depends on the order in which a trainer
-adds, so a few are tried.
+The float32 mean of equal values is often off by a few last bits. Divided by a tiny epsilon, the error becomes as large as an advantage, and
+whitening spreads it over the whole batch. How many bits depends on the order in which a trainer adds, so a few are tried.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Divisor, Whiten
 from grpo_cli.engine.score import advantages, weights
 
-ULPS: Final = 4  # the float32 mean of a group may be off by so many last bits
-BITS: Final = 24  # a float32 has so many bits: a sum that needs no more is exact
-SUMS: Final = 20_000  # of the sums of the noise of several columns at most so many are tried
-PLAIN: Final = 3  # the factor and the offset of a batch are taken from so many rows without noise, at least
+ULPS: Final = 4  # the largest error of a float32 mean, in last bits
+BITS: Final = 24  # bits of a float32 mantissa: a sum that needs no more is exact
+SUMS: Final = 20_000  # combinations of the noise of several columns that are tried at most
+PLAIN: Final = 3  # rows without noise in a batch, at least, to fit its factor and offset
 
 
 def noise_of(value: float, size: int, divisor: Divisor) -> Vector:
-    """The advantages that float32 may give to a group of so many equal rewards; 0 is always among them."""
+    """The advantages that float32 may give to a group of equal rewards, including 0."""
     single = np.float32(value)
     if not np.isfinite(single) or single == 0:
         return np.zeros(1)
@@ -36,14 +35,15 @@ def noise_of(value: float, size: int, divisor: Divisor) -> Vector:
     if bits + (size - 1).bit_length() <= BITS:
         return np.zeros(1)
     off = np.arange(1, ULPS + 1) * float(np.spacing(abs(single)))
-    # The std is that around the same mean, or was computed with more digits.
+    # The std is taken around the same mean, or computed with more digits.
     stds = off * np.sqrt(size / max(size - divisor.ddof, 1)), 0 * off
-    noise = [off / (np.sqrt(np.maximum(std**2 + divisor.inside, divisor.floor)) + divisor.epsilon) for std in stds]
+    with np.errstate(divide="ignore"):  # without an epsilon it is infinite
+        noise = [off / (np.sqrt(np.maximum(std**2 + divisor.inside, divisor.floor)) + divisor.epsilon) for std in stds]
     return np.concatenate([np.zeros(1), *noise, *(-values for values in noise)])
 
 
 def constant_groups(table: pl.DataFrame) -> list[Vector]:
-    """Of each reward column the value of every group that is constant in it; NaN of the others."""
+    """For each reward column, the value of every group that is constant in it; NaN for the other groups."""
     codes = table["group"].to_numpy()
     values = []
     for name in (name for name in table.columns if name.startswith("reward.")):
@@ -61,11 +61,11 @@ def noisy_groups(
     *,
     sampled: bool = False,
 ) -> Mask | None:
-    """The groups whose float32 noise makes the logged values what they are; None where it does not explain every row.
+    """The groups whose float32 noise explains the logged values; None if it does not explain every row.
 
-    Groups that can have none show the factor and the offset of the whitening. What is left of the others has to be
-    noise that float32 gives, and the formula has to give every row once that noise is added. `sampled`: there are other
-    rows in the batches, so that the whitening itself cannot be computed.
+    Groups without noise show the factor and the offset of the whitening. The rest of the other groups has to be noise that float32 can
+    produce, and with that noise the formula has to explain every row. `sampled`: the batches have further rows, so the whitening itself
+    cannot be computed.
     """
     is_whitened = any(isinstance(op, Whiten) for op in plan.post)
     several = plan.rewards.combine != "normalize" and "reward.1" in table.columns

@@ -1,11 +1,12 @@
-"""What happened to a whole log that no formula gives: rows and advantages shifted, groups cut, lengths penalised.
+"""Causes that concern a whole log: advantages were shifted, groups were cut, lengths were penalised.
 
-Each of them makes nearly every row differ, so a search for causes group by group would only repeat it.
+Nearly every row differs then, so one headline replaces the causes of each group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -14,28 +15,30 @@ import polars as pl
 from grpo_cli.auditing.candidates import Candidate
 from grpo_cli.auditing.causes import cause, value_of_groups
 from grpo_cli.auditing.float32 import constant_groups
-from grpo_cli.auditing.trial import MORE, SAMPLE, Trial, evidence, formula_key_of
+from grpo_cli.auditing.formulas import Formulas, formula_key
+from grpo_cli.auditing.trial import MORE, SAMPLE, Trial, evidence
 from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.moments import Codes
 
-SHIFTS: Final = 64  # rows that advantages may have moved
-GLANCE: Final = 64  # rows that are compared before all of them are
-# Rollouts of a group of which some rows are missing: groups are sampled in sizes like these.
+SHIFTS: Final = 64  # rows by which advantages may be shifted
+MOST: Final = 0.75  # share of the rows that a shift has to explain, even if each file was shifted separately
+# Usual numbers of rollouts of a group.
 SIZES: Final = tuple(n for n in range(2, 65) if n <= 16 or n % 4 == 0 or n % 5 == 0)  # noqa: PLR2004 - sizes themselves
-PAIRS: Final = 20  # of rows of equal reward, in which the longer one has the lower advantage
-GROUPS: Final = 3  # that have such pairs
-TWO: Final = 2  # rewards of a group that can be completed
+PAIRS: Final = 20  # pairs of rows with equal rewards and different lengths and advantages, at least
+GROUPS: Final = 3  # groups with such pairs, at least
+TWO: Final = 2  # distinct rewards: otherwise the missing rows of a group cannot be solved
 
 
-def headline(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
-    """The one cause of all differences, as plain data; None where there is none of these.
+def headline(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, Any] | None:
+    """The one cause of all differences, as plain data; None if there is none of these.
 
-    `log` is what no formula explains, of those that were `tried`.
+    None of the formulas that were `tried` explains the log; `parts` numbers the file and the step of every row.
     """
-    return _shift(log, tried) or _cut(log, tried) or _length(log)
+    return _shift(log, tried, parts) or _cut(log, tried) or _length(log)
 
 
 def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
-    """Each formula that looks at the group alone and reads nothing but rewards, once; the plainest first."""
+    """Each formula that reads only the rewards of the group, once; the simplest first."""
 
     def plainness(candidate: Candidate) -> tuple[bool, int, int]:
         return not candidate.claimed, len(candidate.plan.post), list(ESTIMATORS).index(candidate.plan.method)
@@ -43,53 +46,47 @@ def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
     known = set[Any]()
     for candidate in sorted(tried, key=plainness):
         plan = candidate.plan
-        formula = formula_key_of(plan, missing=False, singletons=False)
+        formula = formula_key(plan, missing=False, singletons=False)
         if formula not in known and candidate.factor == 1 and not plan.uses_batch and not plan.needs:
             known.add(formula)
             yield candidate
 
 
-def _shift(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
-    """Every advantage belongs to a row so many further up or down."""
+def _shift(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, Any] | None:
+    """Every advantage belongs to a row that is up to SHIFTS rows further up or down.
+
+    If each file or step was shifted separately, the rows at its ends may differ.
+    """
     codes = log.table["group"].to_numpy()
-    # The rows before the first group that does not end in time: they lie as they do in the file.
+    # The first rows of the file, up to the first group that has rows beyond them.
     late = np.isin(codes[:SAMPLE], codes[SAMPLE:])
     last = int(late.argmax()) if late.any() else len(codes[:SAMPLE])
     table, logged = log.table.head(last), log.logged[:last]
     if not last or not evidence(tried[0].plan, table, logged).suffices(1):
         return None
-    trial = Trial(table, logged, log.known)
+    formulas = Formulas(table, log.formulas.known)
     allowed = log.tolerance.of(logged)
     most = min(SHIFTS, last // 4)
     shifts = [sign * size for size in range(1, most + 1) for sign in (1, -1)]
-    # A glance at the first rows of each shift, of all shifts at once: nearly every one ends there.
-    told = np.flatnonzero(logged != 0)
-    firsts = {by: told[(told >= by) & (told < last + by)][:GLANCE] for by in shifts}
-    firsts = {by: rows for by, rows in firsts.items() if len(rows)}
-    if not firsts:
-        return None
-    glance = np.concatenate([*firsts.values()])
-    origins = np.concatenate([rows - by for by, rows in firsts.items()])
-    starts = np.cumsum([0, *map(len, firsts.values())])[:-1]
     plain = [*_plain(tried)]
-    trial.compute(candidate.plan for candidate in plain)
-    for candidate in plain:
-        values = trial.advantages(candidate.plan)
-        near = np.abs(values[origins] - logged[glance]) <= allowed[glance]
-        for by in np.array([*firsts])[np.logical_and.reduceat(near, starts)].tolist():
-            here = np.arange(max(by, 0), last + min(by, 0))
-            if (np.abs(values[here - by] - logged[here]) <= allowed[here]).all():
-                rows = f"{abs(by)} row{'s' if abs(by) > 1 else ''}"
-                where = f"{rows} {'further up' if by > 0 else 'further down'}"
-                says = f"shifted by {rows}: every row has the advantage that {candidate.name} gives {where}"
-                return cause("shift", says, codes, np.bincount(codes) > 0)
+    formulas.compute(candidate.plan for candidate in plain)
+    values = [(candidate.name, formulas.advantages(candidate.plan)) for candidate in plain]
+    for (name, given), by in product(values, shifts):
+        here, there = slice(max(by, 0), last + min(by, 0)), slice(max(-by, 0), last - max(by, 0))
+        near = np.abs(given[there] - logged[here]) <= allowed[here]
+        if near.mean() >= MOST and (near | (parts[here] != parts[there])).all():
+            rows = f"{abs(by)} row{'s' if abs(by) > 1 else ''}"
+            by_part = "" if near.all() else " within each file or step"
+            where = f"{rows} {'further up' if by > 0 else 'further down'}"
+            says = f"shifted by {rows}{by_part}: every row has the advantage that {name} gives {where}"
+            return cause("shift", says, codes, np.bincount(codes) > 0)
     return None
 
 
 def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
-    """Groups of two rewards that some formula gives once each has its missing rows back: as many in all of them.
+    """Groups with two distinct rewards that were cut after advantages were computed: all had the same size before.
 
-    What is missing is solved from the values, so different groups have to tell it.
+    The missing rows are solved from the advantages, so several different groups have to confirm them.
     """
     if "reward.1" in log.table.columns or not np.isfinite(log.logged).all():
         return None
@@ -115,16 +112,16 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
         "reward.0": np.concatenate([np.repeat(kinds, [n - s, s]) for n, s in whole]),
     }).with_columns(batch=pl.lit(0, pl.UInt32))  # fmt: skip
     of_whole, is_high = table["group"].to_numpy(), table["reward.0"].to_numpy() == kinds[1]
-    trial = Trial(table, np.zeros(len(table)), log.known)
+    formulas = Formulas(table, log.formulas.known)
     sizes, highs = (np.array(each) for each in zip(*whole, strict=True))
     plain = [candidate for candidate in _plain(tried) if candidate.plan.estimator.order_free]
-    trial.compute(candidate.plan for candidate in plain)
+    formulas.compute(candidate.plan for candidate in plain)
     for candidate in plain:
-        values = trial.advantages(candidate.plan)
+        values = formulas.advantages(candidate.plan)
         given = np.stack([value_of_groups(of_whole, values, rows) for rows in (~is_high, is_high)], axis=1)
         for n in larger:
             here = sizes == n
-            left = highs[here] - high[:, None]  # of the missing rows, so many have the higher reward
+            left = highs[here] - high[:, None]  # how many of the missing rows have the higher reward
             fits = (left >= 0) & (left <= n - usual[:, None])
             for at in range(TWO):
                 same = np.abs(given[here, at] - seen[:, at, None]) <= allowed
@@ -132,7 +129,7 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
             if not fits.any(axis=1).all():
                 continue
             solved = fits.argmax(axis=1)
-            # What is missing is not to be told from what is here: a formula of these rows alone would be no cut.
+            # If the rows here determined the missing ones, a formula of the rows here alone would explain the log.
             here_alone = np.unique(np.column_stack([high, usual]), axis=0)
             free = len(np.unique(np.column_stack([high, usual, solved]), axis=0)) - len(here_alone)
             equations = sum(len(np.unique(solved[~np.isnan(seen[:, at])])) for at in range(TWO))
@@ -146,7 +143,7 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
 
 
 def _length(log: Trial) -> dict[str, Any] | None:
-    """In groups of equal rewards the advantages go with the length, everywhere in the same direction."""
+    """In groups of equal rewards, advantages rise with the length everywhere, or fall everywhere."""
     if "length" not in log.table.columns:
         return None
     codes = log.table["group"].to_numpy()

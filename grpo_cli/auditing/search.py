@@ -1,19 +1,20 @@
-"""The search for the plan that gives logged advantages: all plans on a sample, the likely ones on all rows."""
+"""Search the plan that explains logged advantages: try all plans on a sample, then the likely ones on all rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
-import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, Said, candidates, is_of_tool, plain_method, refined
 from grpo_cli.auditing.float32 import noisy_groups
+from grpo_cli.auditing.formulas import Formulas, Known, formula_key
 from grpo_cli.auditing.solved import clipped, multiplied, weighed, with_solved_epsilon, without_epsilon
 from grpo_cli.auditing.solved import weights as solved_weights
-from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, SAMPLE, Fit, Tolerance, Trial, formula_key_of, rounded
+from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, SAMPLE, Fit, Tolerance, Trial, rounded
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
@@ -21,65 +22,57 @@ from grpo_cli.engine.presets import presets
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.schemas.table import schemas
 
-CONFIRMED: Final = 2_000_000  # rows that may be computed to confirm the result of the sample, beyond the first few
-FEWEST: Final = 6  # plans that are confirmed however many rows there are, and rows that may differ in the sample only
-MOST: Final = 40  # plans that are confirmed
+CONFIRMED: Final = 2_000_000  # rows that are computed to confirm plans, all plans together
+FEWEST: Final = 6  # plans that are confirmed at least; further rows that may differ in the sample
+MOST: Final = 40  # plans that are confirmed at most
 REFINED: Final = 8  # formulas whose epsilons are tried
-DECIMALS: Final = range(2, 7)  # a logger that rounds writes so many; one or none may be the number as it is
-BETTER: Final = 0.5  # of the rows that differ: more is not worth a tolerance
-LAST_BITS: Final = 0.5  # of the values: fewer with one of the last two bits were not rounded to so many
-VALUES: Final = 4  # different ones that show of how many bits they are
-SIXTEEN_BITS: Final = {11: 2.0**-11, 8: 2.0**-8}  # float16 and bfloat16: bits of a number, and how far off it may be
+DECIMALS: Final = range(2, 7)  # decimals of rounded values; a number with one or none may be exact
+BETTER: Final = 0.5  # a tolerance for rounding has to reduce the rows that differ to this share
+LAST_BITS: Final = 0.5  # values were rounded to 16 bits if a larger share has one of the last two bits
+VALUES: Final = 4  # distinct values that are needed to recognise rounding
+SIXTEEN_BITS: Final = {11: 2.0**-11, 8: 2.0**-8}  # float16 and bfloat16: bits of the mantissa -> relative error
 
 
-def search(narrow: Narrow, logged: Vector, said: Said, known: dict[Any, Vector]) -> tuple[list[Fit], Tolerance, int]:
-    """The fits, best first; the tolerance under which they are; and the rows of the sample.
+def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[list[Fit], Tolerance, int]:
+    """The fits, best first; their tolerance; and the number of rows of the sample.
 
-    Where nothing fits, the logger may have rounded: then values are equal that it would have written as one; and
-    several rewards may have had weights. Presets of the tool that wrote the file, as far as that is known, are tried
-    with every scale and come first; before them the preset that somebody named. `known` is that of trials.
+    If nothing fits, the logger may have rounded, and several rewards may have weights. Presets of the tool that wrote the file, if it is
+    known, are tried with every scale.
     """
     schema = next((name for name, schema in schemas().at_hand.items() if schema.title == narrow.schema), "")
     tool = schema.removeprefix("ms-").split("-")[0]
     rows = _sample(narrow)
-    all_rows = trial = Trial(narrow.table, logged, known)
+    trials = [Trial(Formulas(narrow.table, known), logged)]
     if len(rows) < len(logged):
-        trial = Trial(_part(narrow.table, rows), logged[rows], known, rescaled=True)
+        trials.insert(0, Trial(Formulas(narrow.at(rows).table, known), logged[rows], rescaled=True))
     components, roles = len(narrow.reward_names), {*narrow.roles, "input_length", "turns"}
     tried = candidates(said, roles, components, tool)
-    best, best_tolerance = _best_fits(trial, all_rows, tried, tool), Tolerance()
+    best, best_tolerance = _best_fits(trials, tried, tool), Tolerance()
 
     def try_again(tried: Sequence[Candidate], tolerance: Tolerance) -> None:
         nonlocal best, best_tolerance
-        part, whole = (replace(rows, tolerance=tolerance) for rows in (trial, all_rows))
-        nearer = _best_fits(part, whole, tried, tool)
+        nearer = _best_fits([replace(trial, tolerance=tolerance) for trial in trials], tried, tool)
         if nearer[0].mismatched < BETTER * best[0].mismatched:
             best, best_tolerance = nearer, tolerance
 
     tolerances = _rounding_tolerances(logged) if best[0].mismatched else []
     for tolerance in tolerances:
         try_again(tried, tolerance)
-    enough = trial.tells(Candidate(Plan.of({}), constants=components))
+    enough = trials[0].has_evidence_for(Candidate(Plan.of({}), constants=components))
     if best[0].mismatched and components > 1 and not said.weights and enough:
-        for weights in solved_weights(trial, components):
+        for weights in solved_weights(trials[0], components):
             tried_again = candidates(replace(said, weights=weights), roles, components, tool)
             with_weights = [replace(one, constants=components) for one in tried_again if not one.claimed]
             for tolerance in (Tolerance(), *tolerances):
                 if best[0].mismatched:
                     try_again(with_weights, tolerance)
     if best[0].mismatched:
-        trials = [
-            replace(rows, tolerance=best_tolerance) for rows in ((trial, all_rows) if trial.rescaled else (all_rows,))
-        ]
-        best = [*_noisy_fit(tried, trials), *best]
+        best = [*_noisy_fit(tried, [replace(trial, tolerance=best_tolerance) for trial in trials]), *best]
     return best, best_tolerance, len(rows)
 
 
 def _noisy_fit(tried: Sequence[Candidate], trials: Sequence[Trial]) -> list[Fit]:
-    """The first preset that gives every row once the float32 noise of constant groups is added; nothing where none does.
-
-    The last of the trials has all rows; one before it has a sample.
-    """
+    """The first preset that explains every row once float32 noise of constant groups is added; nothing if there is none."""
     for candidate in (candidate for candidate in tried if candidate.presets and candidate.plan.post):
         for trial in trials:
             allowed = trial.tolerance.of(trial.logged)
@@ -92,9 +85,9 @@ def _noisy_fit(tried: Sequence[Candidate], trials: Sequence[Trial]) -> list[Fit]
 
 
 def _rounding_tolerances(logged: Vector) -> list[Tolerance]:
-    """The tolerances of loggers that round or have 16 bits, as far as the values themselves show that they did.
+    """Tolerances for loggers that round or write 16 bits, if the values show it.
 
-    Numbers of one decimal, or of few bits, may be what was computed, and so may those of two that are twentieths.
+    Numbers with one decimal or few bits may be exact, and so may twentieths, which have two decimals.
     """
     values = np.unique(np.abs(logged[np.isfinite(logged) & (logged != 0)]))
     if not len(values):
@@ -108,7 +101,7 @@ def _rounding_tolerances(logged: Vector) -> list[Tolerance]:
     twentieths = np.mean(np.abs(values * 20 - np.round(values * 20)) < FLOAT32_ERROR)
     if decimals in DECIMALS and (decimals > DECIMALS[0] or (len(values) >= VALUES and twentieths < LAST_BITS)):
         tolerances.append(Tolerance(0.5 * 10.0**-decimals + (3e-7 if stored is single else 1e-9), 0.0))
-    # The bits that each needs; of numbers that were rounded to so many, half have the last one.
+    # The bits that each value needs: half of all rounded values need the last one.
     mantissas = (np.frexp(values)[0] * (1 << 53)).astype(np.int64)
     bits = 53 - np.log2((mantissas & -mantissas).astype(np.float64)).astype(np.int64)
     for size, error in SIXTEEN_BITS.items():
@@ -117,65 +110,71 @@ def _rounding_tolerances(logged: Vector) -> list[Tolerance]:
     return tolerances
 
 
-def _best_fits(trial: Trial, all_rows: Trial, tried: Sequence[Candidate], tool: str) -> list[Fit]:
+def _best_fits(trials: Sequence[Trial], tried: Sequence[Candidate], tool: str) -> list[Fit]:
+    """The fits on all rows, the best first; the first of the trials has a sample, if there are many rows."""
+    trial = trials[0]
     fits = trial.fits(tried)
     best = _best_families(fits, rescaled=trial.rescaled)
-    trial.compute(candidate.plan for fit in best for candidate in refined(fit.candidate))
-    trial.compute(plan for fit in best for plan in without_epsilon(fit.candidate.plan, trial))
+    trial.formulas.compute(candidate.plan for fit in best for candidate in refined(fit.candidate))
+    trial.formulas.compute(plan for fit in best for plan in without_epsilon(fit.candidate.plan, trial))
     for fit in best:
         fits += trial.fits([*refined(fit.candidate), *with_solved_epsilon(fit.candidate, trial)])
     if _none_matches(fits, trial):
         families = {_family_key(fit.candidate.plan): fit.candidate for fit in reversed(fits)}
-        trial.compute(plan for family in families.values() for plan in without_epsilon(family.plan, trial))
+        trial.formulas.compute(plan for family in families.values() for plan in without_epsilon(family.plan, trial))
         fits += trial.fits(solved for family in families.values() for solved in with_solved_epsilon(family, trial))
     if _none_matches(fits, trial):
         fits += clipped(best, trial)
         fits += weighed(fits, trial)
-    # Where the spread of a batch is near a round number, its formula is nearly one without it, multiplied.
+    # If the std of a batch is nearly a round number, a factor gives nearly the same values as the batch formula.
     if _none_matches((fit for fit in fits if not fit.candidate.plan.uses_batch), trial):
         fits += multiplied(fits, trial)
-    fits = [fit for fit in fits if fit.mismatched or not fit.candidate.constants or trial.tells(fit.candidate)]
+    fits = [
+        fit for fit in fits if fit.mismatched or not fit.candidate.constants or trial.has_evidence_for(fit.candidate)
+    ]
     fits.sort(key=lambda fit: fit.rank)
     if trial.rescaled:
-        fits = _confirm(fits, all_rows)
+        fits = _confirm(fits, trials[-1])
     ties = [fit for fit in fits if fit.is_tied_with(fits[0])]
     others = [fit for fit in fits if not fit.is_tied_with(fits[0])]
-    methods = list(ESTIMATORS)
+    return [*sorted(ties, key=partial(_plainness, tool=tool)), *others]
 
-    def plainness(fit: Fit) -> tuple[Any, ...]:
-        """Of those that the data cannot tell apart: the claimed one, no factor, a preset of the user's own, one of the tool, a method as it is, a preset, the plainest."""
-        plan, names, factor = fit.candidate.plan, fit.candidate.presets, fit.candidate.factor
-        from_tool = any(is_of_tool(name, tool) for name in names)
-        digits = 0 if factor == 1 else len(f"{factor:g}")
-        own = 0 if names else len(plan.post)
-        plain = plain_method(plan)
-        order = (
-            digits,
-            not any(map(presets().origin, names)),
-            not from_tool,
-            methods.index(plain) if plain else len(methods),
-            not names,
-            methods.index(plan.method),
-            own,
-            plan.divisor.of != "reward",
-        )
-        return not fit.candidate.claimed, plan.divisor.level == "constant", *order
 
-    ties.sort(key=plainness)
-    return [*ties, *others]
+def _plainness(fit: Fit, tool: str) -> tuple[Any, ...]:
+    """Sort formulas that the rows cannot tell apart.
+
+    First comes the claimed one, then one without a factor, the user's own preset, a preset of the tool that wrote the file, a method with
+    its default options, a formula without steps before and after the divisor, and a preset, the one with the fewest steps first.
+    """
+    plan, names, factor = fit.candidate.plan, fit.candidate.presets, fit.candidate.factor
+    methods, plain = list(ESTIMATORS), plain_method(plan)
+    steps = len(plan.shape) + len(plan.post) + (plan.rewards.combine != "sum") + (plan.weight.by != "none")
+    return (
+        not fit.candidate.claimed,
+        plan.divisor.level == "constant",
+        0 if factor == 1 else len(f"{factor:g}"),
+        not any(map(presets().origin, names)),
+        not any(is_of_tool(name, tool) for name in names),
+        methods.index(plain) if plain else len(methods),
+        steps > 0,
+        not names,
+        steps,
+        methods.index(plan.method),
+        plan.divisor.of != "reward",
+    )
 
 
 def _none_matches(fits: Iterable[Fit], trial: Trial) -> bool:
-    """Whether no formula gives all rows; one of a batch that may have any factor is none."""
+    """Whether no formula explains all rows; on a sample, one that needs the batch does not count, since any factor is allowed."""
     return all(fit.mismatched or (trial.rescaled and fit.candidate.plan.uses_batch) for fit in fits)
 
 
 def _sample(narrow: Narrow) -> Index:
-    """Rows of whole groups; all rows where they are not many."""
+    """The rows of whole groups; all rows of a small table."""
     codes = narrow.table["group"].to_numpy()
     if len(codes) <= SAMPLE:
         return np.arange(len(codes))
-    # Every k-th group, so that a long file is sampled from end to end.
+    # Every k-th group, so that the sample covers the whole file.
     stride = max(len(codes) // SAMPLE, 1)
     chosen = narrow.table["group"].unique(maintain_order=True).gather_every(stride)
     wanted = np.zeros(int(codes.max()) + 1, dtype=bool)
@@ -183,16 +182,10 @@ def _sample(narrow: Narrow) -> Index:
     return np.flatnonzero(wanted[codes])
 
 
-def _part(table: pl.DataFrame, rows: Index) -> pl.DataFrame:
-    """Some rows, with codes that have no gaps."""
-    part = table[pl.Series(rows)]
-    return part.with_columns(pl.col(name).rank("dense").cast(table[name].dtype) - 1 for name in ("group", "batch"))
-
-
 def _best_families(fits: Sequence[Fit], *, rescaled: bool) -> list[Fit]:
-    """The best formulas, each once; not those of a batch that may have any factor: the sample cannot show their epsilon.
+    """The best formulas, each once; not batch formulas on a sample, which cannot show their epsilon.
 
-    Best by the rows that differ, and by the error of the middle row: a few odd groups must not decide.
+    They are the best by rows that differ, and the best by median error, so that a few odd groups do not decide.
     """
     fits = [fit for fit in fits if not (rescaled and fit.candidate.plan.uses_batch)]
     families: dict[Any, Fit] = {}
@@ -205,16 +198,16 @@ def _best_families(fits: Sequence[Fit], *, rescaled: bool) -> list[Fit]:
 
 
 def _family_key(plan: Plan) -> tuple[Any, ...]:
-    """What stays of a formula without its constants and its rules for odd rows and groups."""
+    """A formula without its constants and its rules for missing rewards and singletons, as a key."""
     post = tuple(op.name for op in plan.post)
     divisor = plan.divisor.level, plan.divisor.of
     return plan.estimator.build, str(plan.params), plan.baseline_level, plan.unit, plan.shape, divisor, post
 
 
 def _confirm(fits: list[Fit], all_rows: Trial) -> list[Fit]:
-    """The plans that fit the sample, on all rows; as many as fit into a few seconds.
+    """Fit the best plans of the sample to all rows, as many as take a few seconds.
 
-    Where not even half of the sample is explained, one is enough to count how many rows differ.
+    If less than half of the sample is explained, one plan is enough to count the rows that differ.
     """
     if fits[0].mismatched > FAR * fits[0].rows:
         return all_rows.fits([fits[0].candidate])
@@ -230,11 +223,11 @@ def _confirm(fits: list[Fit], all_rows: Trial) -> list[Fit]:
 
 
 def _first_formulas(fits: list[Fit], number: int) -> list[Fit]:
-    """The fits of the first so many formulas: plans of one formula are computed once."""
+    """The fits of the first formulas, this many; plans of the same formula count once."""
     formulas: set[Any] = set()
     first = []
     for fit in fits:
-        formula = formula_key_of(fit.candidate.plan, missing=True, singletons=True)
+        formula = formula_key(fit.candidate.plan, missing=True, singletons=True)
         if formula in formulas or len(formulas) < number:
             formulas.add(formula)
             first.append(fit)

@@ -1,4 +1,4 @@
-"""Constants that are in no list, solved from the rows: an epsilon, a factor, a clip, and weights of groups or rewards."""
+"""Solve constants from the rows: an epsilon, a factor, a clip, weights of groups or of rewards."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from grpo_cli.auditing.candidates import DDOFS, Candidate, refined
 from grpo_cli.auditing.causes import INSIDE
 from grpo_cli.auditing.trial import MORE, Fit, Trial, rounded
 from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.group_stats import Matrix, group_means
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor, PostOp, Weight
 from grpo_cli.engine.score import score
 
-TELLING: Final = 500.0  # of that error: a constant gets only so many digits that its neighbours miss by more
+STEP: Final = 500.0  # one step of a constant's last digit must change the values by this many times their error
 CLIPPED: Final = 6  # clipped formulas whose epsilons are tried
-LARGE: Final = 1e-3  # smaller advantages say little of an epsilon
-SAME: Final = 0.1  # of an epsilon: by so much may that of one spread differ from that of the others
-EQUAL: Final = 1e-5  # of a bound: by so much may the values differ that were clipped to it
-ALONG: Final = 0.05  # of what does not go with the logged values: weights that leave more are none
-ROUNDING: Final = 1e-12  # a spread that is only rounding
-NEARLY: Final = 0.01  # of a weight of groups: by so much may it be off before the epsilon is known
-DIFFERENT: Final = 2  # values, or rows at a bound, that are no coincidence
+LARGE: Final = 1e-3  # smaller advantages depend too little on an epsilon
+SAME: Final = 0.1  # relative difference of the epsilons that different stds may give
+EQUAL: Final = 1e-5  # relative difference of values that were clipped to the same bound
+ALONG: Final = 0.05  # the smallest singular value, relative to the next, if a weighted sum explains the values
+ROUNDING: Final = 1e-12  # a smaller std is rounding
+NEARLY: Final = 0.01  # error of the logarithm of a group weight, as long as the epsilon is not known
+DIFFERENT: Final = 2  # distinct values, or rows at a bound, at least
 
 
 def without_epsilon(plan: Plan, trial: Trial) -> list[Plan]:
-    """The formula without its divisor, and without its epsilon; nothing where rows cannot tell its epsilon."""
+    """The formula without its divisor, and with epsilon 0; nothing if the rows cannot determine its epsilon."""
     open_factor = plan.uses_batch and trial.rescaled
     if plan.divisor.level not in {"group", "batch"} or plan.post or open_factor or trial.is_coarse:
         return []
@@ -41,17 +42,17 @@ def without_epsilon(plan: Plan, trial: Trial) -> list[Plan]:
 def with_solved_epsilon(candidate: Candidate, trial: Trial) -> Iterator[Candidate]:
     """The formula with the epsilon that the rows give: A (std + epsilon) is the residual.
 
-    Groups with other spreads must give the same one. Where there is one spread only, that of a batch, any factor could
-    be called an epsilon: it has so few digits that another one would be far off.
+    Groups with different stds must give the same epsilon. With the single std of a batch, any factor could be an epsilon: then it gets only
+    as many digits as the rows determine.
     """
     plans = without_epsilon(candidate.plan, trial)
     if not plans:
         return
-    trial.compute(plans)
-    residual = trial.advantages(plans[0])
+    trial.formulas.compute(plans)
+    residual = trial.formulas.advantages(plans[0])
     for bare in plans[1:]:
         with np.errstate(all="ignore"):
-            spread = residual / trial.advantages(bare)
+            spread = residual / trial.formulas.advantages(bare)
             epsilons = residual / trial.logged - spread
         known = np.isfinite(epsilons) & (np.abs(trial.logged) > LARGE)
         epsilons, spread = epsilons[known], spread[known]
@@ -63,8 +64,8 @@ def with_solved_epsilon(candidate: Candidate, trial: Trial) -> Iterator[Candidat
         if len(kinds) == 1:
             values = trial.logged[known]
             share = trial.tolerance.of_formula(values, solved=True).of(values).max() / np.abs(values).max()
-            off = TELLING * share * (float(spread[0]) + epsilon)
-            digits = _telling_digits(epsilon, off) if bare.divisor.level == "batch" and epsilon > 0 else 0
+            off = STEP * share * (float(spread[0]) + epsilon)
+            digits = _determined_digits(epsilon, off) if bare.divisor.level == "batch" and epsilon > 0 else 0
         else:
             allowed = SAME * abs(epsilon) + np.median(trial.tolerance.of(trial.logged[known]) * spread)
             digits = 2 if abs(np.median(epsilons[most]) - np.median(epsilons[~most])) <= allowed else 0
@@ -74,55 +75,54 @@ def with_solved_epsilon(candidate: Candidate, trial: Trial) -> Iterator[Candidat
             yield candidate.with_plan(plan, solved=True, constants=candidate.constants + 1)
 
 
-def _telling_digits(value: float, least: float) -> int:
-    """As many digits of a number as leave its neighbours `least` away, two at the most; 0 where one digit does not."""
+def _determined_digits(value: float, least: float) -> int:
+    """The digits of a number, two at most, whose last one has a step of `least` or more; 0 if there are none."""
     magnitude = np.floor(np.log10(value))
     return next((digits for digits in (2, 1) if 10.0 ** (magnitude - digits + 1) >= least), 0)
 
 
 def multiplied(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
-    """Formulas that give every row when they are multiplied by a number of at most three digits, which the rows tell.
+    """Formulas that explain every row if they are multiplied by a number of at most three digits, solved from the rows.
 
-    Groups with other values must tell the same number, so rows of one value and its opposite tell nothing.
+    Different values must give the same number, so rows with only one value and its opposite are no evidence.
     """
     exact_fits = list[Fit]()
     tried = set()
     for fit in fits:
-        formula = trial.formula_key(fit.candidate.plan)
+        formula = trial.formulas.key(fit.candidate.plan)
         if formula in tried or trial.is_coarse or (trial.rescaled and fit.candidate.plan.uses_batch):
             continue
         tried.add(formula)
-        values = trial.advantages(fit.candidate.plan)
+        values = trial.formulas.advantages(fit.candidate.plan)
         known = np.isfinite(values) & np.isfinite(trial.logged) & (np.abs(values) > LARGE)
         sizes = np.abs(values[known])
         kinds = len(np.unique(np.round(sizes / sizes.max(initial=LARGE), 5)))
-        # Above the mean of a batch two rewards have one value each: with a factor they are on any line through that mean.
+        # Minus the mean of a batch, two rewards have two values: a factor puts them on any line through the mean.
         if kinds <= (DIFFERENT if fit.candidate.plan.baseline_level == "batch" else 1):
             continue
-        digits = 2 if fit.candidate.plan.uses_batch else 3  # one and the same with each of many spreads of the batch
+        digits = 2 if fit.candidate.plan.uses_batch else 3  # one of the many stds of a batch would fit three by chance
         factor = float(f"{np.median(trial.logged[known] / values[known]):.{digits}g}")
         if factor in {0.0, 1.0}:
             continue
         constants = fit.candidate.constants + 1
         candidate = Candidate(fit.candidate.plan, factor=factor, solved=True, constants=constants)
         exact = trial.fits([candidate])[0]
-        if not exact.mismatched and trial.tells(candidate):
+        if not exact.mismatched and trial.has_evidence_for(candidate):
             exact_fits.append(exact)
     return exact_fits
 
 
 def clipped(best: Sequence[Fit], trial: Trial) -> list[Fit]:
-    """The best formulas, clipped where the logged values stop at both ends: at one and the same size first.
+    """The best formulas, clipped at the lowest and highest logged values.
 
-    Any log stops at its own ends. A clip shows by a formula that goes beyond both, and by different values inside of
-    them that it gives as they were logged.
+    It is a clip only if the formula goes beyond both bounds, and matches several distinct values between them.
     """
     finite = trial.logged[np.isfinite(trial.logged)]
     low, high = (float(f"{end:.6g}") for end in (finite.min(initial=0.0), finite.max(initial=0.0)))
     if not low < 0 < high or any(np.sum(np.abs(finite - end) <= EQUAL * abs(end)) < DIFFERENT for end in (low, high)):
         return []
     is_symmetric = abs(low + high) <= EQUAL * high
-    clip = Clip(lo=-high if is_symmetric else low, hi=high)
+    clip_low = -high if is_symmetric else low
     allowed = trial.tolerance.of(trial.logged)
     inside = (trial.logged > low + allowed) & (trial.logged < high - allowed) & (np.abs(trial.logged) > allowed)
     fits = list[Fit]()
@@ -131,30 +131,26 @@ def clipped(best: Sequence[Fit], trial: Trial) -> list[Fit]:
         shown = inside & (np.abs(values - trial.logged) <= allowed)
         passed = (values < low - allowed).any() and (values > high + allowed).any()
         if passed and len({rounded(value) for value in trial.logged[shown].tolist()}) >= INSIDE:
-            others = [op for op in candidate.plan.post if not _is_wider(op, clip)]
-            plan = replace(candidate.plan, post=(*others, clip))
+            others = [op for op in candidate.plan.post if not _is_wider(op, clip_low, high)]
+            plan = replace(candidate.plan, post=(*others, Clip(lo=clip_low, hi=high)))
             constants = candidate.constants + (1 if is_symmetric else 2)
             fits += trial.fits([candidate.with_plan(plan, constants=constants)])
     for fit in sorted(fits, key=lambda fit: fit.rank)[:CLIPPED]:
         plan = fit.candidate.plan
         plain = replace(fit.candidate, plan=replace(plan, divisor=replace(plan.divisor, of="reward")))
         fits += trial.fits([*refined(plain), *refined(fit.candidate)])
-    return [fit for fit in fits if trial.tells(fit.candidate)]
+    return [fit for fit in fits if trial.has_evidence_for(fit.candidate)]
 
 
-def _is_wider(op: PostOp, clip: Clip) -> bool:
-    """Whether a clip after this one leaves it nothing to do."""
-    if not isinstance(op, Clip):
-        return False
-    return (op.lo is None or (clip.lo is not None and op.lo <= clip.lo)) and (
-        op.hi is None or (clip.hi is not None and op.hi >= clip.hi)
-    )
+def _is_wider(op: PostOp, low: float, high: float) -> bool:
+    """Whether a step is a clip that has no effect if a clip to these bounds follows."""
+    return isinstance(op, Clip) and (op.lo is None or op.lo <= low) and (op.hi is None or op.hi >= high)
 
 
 def weighed(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
-    """Formulas that give every row when each group counts by its solve rate, or beside the other groups of its batch.
+    """Formulas that explain every row with a weight for each group: by its solve rate, or relative to the groups of its batch.
 
-    The logged values of a group are then those of the formula by a factor; what gives the factors is solved from them.
+    The logged values of a group are those of the formula times a factor; the weight is solved from the factors.
     """
     codes = trial.table["group"].to_numpy()
     exact_fits = list[Fit]()
@@ -167,12 +163,12 @@ def weighed(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
     for candidate in sorted((fit.candidate for fit in fits), key=plainness):
         plan = candidate.plan
         has_more = plan.post or plan.shape or plan.uses_batch or plan.weight.by != "none" or candidate.factor != 1
-        formula = trial.formula_key(plan)
+        formula = trial.formulas.key(plan)
         family = plan.estimator.build, str(plan.params), plan.unit, plan.divisor.level, plan.divisor.of
         if formula in tried or family in families or has_more or candidate.solved or trial.is_coarse:
             continue
         tried.add(formula)
-        factors = _factors(trial.advantages(plan), trial, codes)
+        factors = _factors(trial.formulas.advantages(plan), trial, codes)
         if factors is None:
             continue
         families.add(family)
@@ -183,11 +179,11 @@ def weighed(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
         if not [*_weights(groups, factors)]:
             continue  # whatever its epsilon
         for same in [candidate, *refined(candidate)]:
-            factors = _factors(trial.advantages(same.plan), trial, codes)
+            factors = _factors(trial.formulas.advantages(same.plan), trial, codes)
             for weight, constants in () if factors is None else _weights(groups, factors):
                 solved = same.with_plan(replace(same.plan, weight=weight), solved=constants > 0, constants=constants)
                 exact = trial.fits([solved])[0]
-                if not exact.mismatched and trial.tells(solved):
+                if not exact.mismatched and trial.has_evidence_for(solved):
                     exact_fits.append(exact)
         if exact_fits and not trial.rescaled:
             break
@@ -195,7 +191,7 @@ def weighed(fits: Sequence[Fit], trial: Trial) -> list[Fit]:
 
 
 def _factors(values: Vector, trial: Trial, codes: Index) -> Vector | None:
-    """A factor for each group, NaN where all of its values are 0; None where they do not give every row that has both."""
+    """A factor for each group, NaN if all of its values are 0; None if the factors do not explain every row."""
     both = np.isfinite(values) & np.isfinite(trial.logged)
     if (np.isfinite(values) != np.isfinite(trial.logged)).any():
         return None
@@ -207,7 +203,7 @@ def _factors(values: Vector, trial: Trial, codes: Index) -> Vector | None:
 
 
 def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, int]]:
-    """Weights that may give these factors of groups, each with the number of constants that were solved."""
+    """Group weights that explain these factors, each with the number of solved constants."""
     rate = groups["rate"].to_numpy()
     known = np.isfinite(factors) & (rate > 0) & (rate < 1) & (groups["std"].to_numpy() > 0)
     known &= np.isfinite(groups["mean"].to_numpy())  # of the first of several rewards
@@ -216,7 +212,7 @@ def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, in
     if kinds < 1 + MORE:
         return
     log = np.log(factors[known])
-    # What all groups of a batch have in common is no part of a weight beside the others of the batch.
+    # A weight relative to the batch has an unknown factor in common for all of its groups.
     of_batch, falls, wider = (_centred(values[:, None], batch)[:, 0] for values in (log, -mean, np.log(std)))
     if _solved([wider], of_batch) is not None:
         yield Weight(by="std"), 0
@@ -234,18 +230,18 @@ def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, in
 
 
 def _solved(columns: Sequence[Vector], values: Vector) -> Vector | None:
-    """The coefficients of these columns whose sum the values are, nearly; None where they are not."""
+    """Coefficients with which the columns add up to the values, nearly; None if there are none."""
     matrix = np.column_stack(columns)
     found = np.linalg.lstsq(matrix, values)[0]
     return np.asarray(found) if np.abs(matrix @ found - values).max() < NEARLY else None
 
 
 def weights(trial: Trial, components: int) -> Iterator[tuple[float, ...]]:
-    """Weights of several rewards with which a formula may give the rows, the likeliest first.
+    """Weights of several rewards that may explain the rows, the likeliest first.
 
-    In each group the logged values go with the weighted sum, whatever divides it, so all groups together show the
-    ratio of the weights; so they do where each reward is divided by its own spread. Their size is one that people
-    write (the largest is 1, or the sum), or that of a formula that divides by nothing.
+    In each group the logged values are proportional to the weighted sum, whatever divides it, so all groups together show the ratio of the
+    weights, also if each reward is divided by its own std. The weights are scaled so that the largest or the sum is 1, or as in a formula
+    without a divisor.
     """
     codes = trial.table["group"].to_numpy()
     rewards = trial.table.select(f"reward.{at}" for at in range(components)).fill_null(np.nan).to_numpy()
@@ -261,7 +257,7 @@ def weights(trial: Trial, components: int) -> Iterator[tuple[float, ...]]:
         with np.errstate(invalid="ignore", divide="ignore"):
             along = np.where(square > 0, _means(columns * logged, codes) / square, 0.0)
         varied = np.ptp(columns, axis=0) > ROUNDING
-        # What of each column does not go with the logged values: the weights make it nothing.
+        # The part of each column that is not proportional to the logged values: the weighted sum of these parts is 0.
         _, sizes, directions = np.linalg.svd((columns - along * logged)[:, varied], full_matrices=False)
         if varied.sum() < DIFFERENT or sizes[-1] > ALONG * sizes[-2]:
             continue
@@ -277,12 +273,11 @@ def weights(trial: Trial, components: int) -> Iterator[tuple[float, ...]]:
                 yield known_digits
 
 
-def _means(values: Vector, codes: Index) -> Vector:
+def _means(values: Matrix, codes: Index) -> Matrix:
     """The mean of each column in the group of each row."""
-    count = np.maximum(np.bincount(codes), 1)
-    sums = np.column_stack([np.bincount(codes, column) for column in values.T])
-    return np.asarray((sums / count[:, None])[codes])
+    groups = int(codes.max(initial=0)) + 1
+    return np.column_stack([group_means(codes, column, groups)[codes] for column in values.T])
 
 
-def _centred(values: Vector, codes: Index) -> Vector:
-    return np.asarray(values - _means(values, codes))
+def _centred(values: Matrix, codes: Index) -> Matrix:
+    return values - _means(values, codes)

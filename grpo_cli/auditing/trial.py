@@ -1,45 +1,39 @@
-"""Rows that plans are tried on, how much they say, and how well a plan gives the advantages that were logged.
+"""How well plans fit logged advantages, and whether the log has enough evidence to tell formulas apart.
 
-A plan whose batch is larger than the sample is compared up to a factor and an offset of each batch first: that is
-all that the other rows of the batch can change.
+On a sample, a plan that needs its whole batch is compared up to a factor and an offset per batch: the other rows of the batch can change
+nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate
-from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.engine.group_stats import Mask, group_extremes
+from grpo_cli.auditing.formulas import Formulas
+from grpo_cli.engine.group_stats import Mask, group_means
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import Shaped, advantages
-from grpo_cli.errors import PluginError
-from grpo_cli.plugins import warn
 
 SAMPLE: Final = 4_096  # rows that every plan is tried on
-FLOAT32_ERROR: Final = 2e-5  # of max(1, |A|): what float32 leaves
-# Of the largest |A|: what is off where a constant that was solved is right, in float64 and float32.
+FLOAT32_ERROR: Final = 2e-5  # error of float32 arithmetic, relative to max(1, |A|)
+# Error of a formula with a solved constant, relative to the largest |A|: in float64 and float32.
 EXACT: Final = (1e-9, 1e-6)
-COARSE: Final = 1e-3  # a tolerance above it
-TIED: Final = 3.0  # times the error of the best: the data cannot tell them apart
-ROUNDING: Final = 1e-12  # below this an error is rounding
-FAR: Final = 0.5  # of the rows: a formula that misses more is not near
-MORE: Final = 3  # equations than constants that were solved from them
-FEW_GROUPS: Final = 3  # so many, or fewer, tell no formula
-MISSING: Final = 1e300  # in the place of a reward that is no number
+COARSE: Final = 1e-3  # a larger tolerance leaves too few digits to solve a constant
+TIED: Final = 3.0  # formulas are tied if their errors differ by at most this factor
+ROUNDING: Final = 1e-12  # a smaller error is rounding
+FAR: Final = 0.5  # a formula is not near if a larger share of the rows differs
+MORE: Final = 3  # a match needs this many more equations than solved constants
+FEW_GROUPS: Final = 3  # a match needs more groups than these
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far off an equal advantage may be: an absolute part, and one that grows with an advantage above `least`."""
+    """How far two equal advantages may differ: an absolute part, and a part relative to max(`least`, |A|)."""
 
     absolute: float = 0.0
     relative: float = FLOAT32_ERROR
@@ -50,9 +44,9 @@ class Tolerance:
         return self.absolute + self.relative * np.maximum(self.least, np.abs(logged))
 
     def of_formula(self, logged: Vector, *, solved: bool) -> Tolerance:
-        """The same; with a constant that was solved from values that were not rounded, only what their own type leaves.
+        """The same; if a constant was solved from unrounded values, only the error of their type.
 
-        Such a constant is nearly right for any values.
+        A solved constant fits nearly any values approximately.
         """
         if not solved or self != Tolerance():
             return self
@@ -67,98 +61,91 @@ class Fit:
 
     candidate: Candidate
     mismatched: int  # rows that differ
-    typical: float  # error of the others
-    median: float  # error of all
+    typical: float  # root mean square error of the other rows
+    median: float  # median error of all rows
     rows: int
-    noisy: Mask | None = None  # the groups whose float32 noise, spread by whitening, explains every row
+    noisy: Mask | None = None  # groups whose float32 noise, spread by whitening, explains all differences
 
     @property
     def explains_all(self) -> bool:
-        """Whether every row is as the formula says, but for float32 noise."""
+        """Whether the formula explains every row, apart from float32 noise."""
         return not self.mismatched or self.noisy is not None
 
     @property
     def unexplained(self) -> int:
-        """How many rows differ, where float32 noise does not explain them."""
+        """How many rows differ and are not explained by float32 noise."""
         return 0 if self.explains_all else self.mismatched
 
     @property
     def rank(self) -> tuple[int, int, float]:
         """Fewer unexplained rows first, then the smaller error.
 
-        A formula that misses most rows is not told by a constant that was solved from them: those without one come first.
+        Among formulas that miss most rows, those without solved constants come first.
         """
         solved = self.candidate.constants if self.unexplained > FAR * self.rows else 0
         return solved, self.unexplained, self.typical
 
     def is_tied_with(self, best: Fit) -> bool:
-        """Whether the data cannot tell it from the best; formulas that are far off are never tied."""
+        """Whether the rows cannot distinguish it from the best; formulas that are far off are never tied."""
         near = best.mismatched <= FAR * best.rows
         return near and self.mismatched == best.mismatched and self.typical <= TIED * best.typical + ROUNDING
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """How many different equations a log has for a formula, from how many groups.
+    """How many distinct equations a log has for a formula, from how many groups.
 
-    With few of them some formula of the library always fits, and one with a constant of its own fits nearly any numbers.
+    If there are few, some formula of the library always fits, and a formula with solved constants fits nearly any numbers.
     """
 
     equations: int
     groups: int
 
     def suffices(self, constants: int = 0) -> bool:
-        """Whether a formula may be told from it, of which so many constants were solved from the same rows."""
+        """Whether it is enough for a formula with this many constants solved from the same rows."""
         return self.groups > FEW_GROUPS and self.equations >= constants + MORE
 
 
 def evidence(plan: Plan, table: pl.DataFrame, logged: Vector) -> Evidence:
-    """Count (rewards of the group, reward of the row) -> value; with the batch, where a formula reads one.
+    """Count the distinct (rewards of the group, reward of the row), with the batch if the plan needs it.
 
-    A zero in a group of equal rewards is no equation: nearly every formula gives it.
+    A zero in a group of equal rewards does not count: nearly every formula gives it.
     """
-    read = [name for name in table.columns if name.startswith("reward.") or name in plan.needs]
-    columns = [table[name].cast(pl.Float64, strict=False).fill_null(MISSING).to_numpy() for name in read]
-    cells = np.nan_to_num(np.column_stack(columns), nan=MISSING, posinf=MISSING, neginf=-MISSING)
-    row = np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)
-    group = table["group"].to_numpy()
-    # A group's rewards in any order: the sum of a random number for each of them, modulo 2 ** 64.
-    numbers = np.random.default_rng(0).integers(0, 2**63, int(row.max(initial=0)) + 1, dtype=np.uint64)
-    sums = np.zeros(int(group.max(initial=0)) + 1, dtype=np.uint64)
-    np.add.at(sums, group, numbers[row])
-    lowest, highest = group_extremes(group, row.astype(np.float64), len(sums))
-    telling = np.isfinite(logged) & ((lowest < highest)[group] | (logged != 0))
-    batch = table["batch"].to_numpy() if plan.uses_batch else np.zeros(len(row))
-    keys = np.column_stack([sums[group].astype(np.uint64), row.astype(np.uint64), batch.astype(np.uint64)])[telling]
-    prompts = table["key" if "key" in table.columns else "group"].to_numpy()  # where whole steps are tried as groups
-    return Evidence(len(np.unique(keys, axis=0)), len(np.unique(prompts[telling])))
+    read = pl.col([name for name in table.columns if name.startswith("reward.") or name in plan.needs])
+    numbers = read.cast(pl.Float64, strict=False)
+    prompt = "key" if "key" in table.columns else "group"  # the key, if whole steps are tried as groups
+    row = pl.struct(pl.when(numbers.is_finite()).then(numbers)).hash()
+    batch = "batch" if plan.uses_batch else 0
+    rows = table.select("group", pl.Series("logged", logged), row=row, prompt=prompt, batch=batch).with_columns(
+        rewards=pl.col("row").sum().over("group"),  # the same for a group's rewards in any order
+        varies=(pl.col("row").min() != pl.col("row").max()).over("group"),
+    )
+    telling = rows.filter(pl.col("logged").is_finite() & (pl.col("varies") | (pl.col("logged") != 0)))
+    return Evidence(telling.select("rewards", "row", "batch").n_unique(), telling["prompt"].n_unique())
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Rows that plans are tried on; one that differs only in rules which these rows never need is not computed again.
+    """Rows that plans are tried on, and what was logged for them; `rescaled` allows each batch a factor and an offset."""
 
-    `rescaled` allows each batch a factor and an offset of its own. `known` are the advantages of few rows so far, which
-    do not depend on what was logged: of these rows, and of others that an audit has tried. `failed` are methods that
-    cannot be computed.
-    """
-
-    table: pl.DataFrame
+    formulas: Formulas
     logged: Vector
-    known: dict[Any, Vector] = field(default_factory=dict)
     rescaled: bool = False
     tolerance: Tolerance = Tolerance()
-    shaped: dict[Any, Shaped] = field(default_factory=dict)
-    failed: set[str] = field(default_factory=set)
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """The rows."""
+        return self.formulas.table
 
     def fits(self, tried: Iterable[Candidate]) -> list[Fit]:
         """Compute each plan and measure it, in their order."""
         tried = [*tried]
-        self.compute(candidate.plan for candidate in tried)
+        self.formulas.compute(candidate.plan for candidate in tried)
         known: dict[Any, Fit] = {}
         measured = []
         for candidate in tried:
-            formula = self.formula_key(candidate.plan), candidate.factor, candidate.solved
+            formula = self.formulas.key(candidate.plan), candidate.factor, candidate.solved
             if formula not in known:
                 tolerance = self.tolerance.of_formula(self.logged, solved=candidate.solved)
                 known[formula] = _measure(candidate, self.values(candidate), self.logged, tolerance)
@@ -167,118 +154,23 @@ class Trial:
 
     @property
     def is_coarse(self) -> bool:
-        """Whether so much was rounded off that an epsilon or a factor could be solved for nearly any numbers."""
+        """Whether values are so rounded that an epsilon or a factor could be solved from nearly any numbers."""
         return self.tolerance.absolute > COARSE
 
-    def tells(self, candidate: Candidate) -> bool:
-        """Whether these rows have equations enough for the constants that were solved from them."""
+    def has_evidence_for(self, candidate: Candidate) -> bool:
+        """Whether the rows have enough equations for the candidate's solved constants."""
         return evidence(candidate.plan, self.table, self.logged).suffices(candidate.constants)
 
     def values(self, candidate: Candidate) -> Vector:
-        """What the rows would have been given."""
-        values = candidate.factor * self.advantages(candidate.plan)
+        """The candidate's advantages."""
+        values = candidate.factor * self.formulas.advantages(candidate.plan)
         if self.rescaled and candidate.plan.uses_batch:
             return _rescale(values, self.logged, self.table["batch"].to_numpy())
         return values
 
-    def advantages(self, plan: Plan) -> Vector:
-        """The advantages of a plan; none of a method of a package that fails, or that cannot be computed of these groups."""
-        nothing = np.full(len(self.logged), np.nan)
-        if self._is_kept:
-            self.compute([plan])
-            return self.known.get(self._formula(plan), nothing)
-        if self._may_compute(plan):
-            with self._left_out_if_it_fails(plan.method):
-                return advantages(plan, self.table)
-        return nothing
-
-    def compute(self, plans: Iterable[Plan]) -> None:
-        """Compute these together, where the rows are few: that is faster than one by one, when they are asked for.
-
-        Nearly all plans share the shaped rewards with others. One of a package's method, which may fail, shares nothing else.
-        """
-        waiting: dict[Any, dict[Any, Plan]] = {}
-        for plan in plans if self._is_kept else ():
-            formula = self._formula(plan)
-            if formula not in self.known and self._may_compute(plan):
-                own = formula if ESTIMATORS.origin(plan.method) else None
-                waiting.setdefault((_shaped_key(plan, missing=self._has_missing), own), {})[formula] = plan
-        for (key, own), formulas in waiting.items():
-            plans = [*formulas.values()]
-            with self._left_out_if_it_fails(plans[0].method):
-                if key not in self.shaped:
-                    self.shaped[key] = Shaped.of(plans[0], self.table)
-                shaped = self.shaped[key] if own is None else self.shaped[key].copy()
-                self.known.update(zip(formulas, shaped.advantages(plans), strict=True))
-
-    @contextmanager
-    def _left_out_if_it_fails(self, method: str) -> Iterator[None]:
-        try:
-            yield
-        except PluginError as error:
-            if method not in self.failed:
-                warn(f"{error.message}; it is left out")
-            self.failed.add(method)
-
-    def _may_compute(self, plan: Plan) -> bool:
-        divided = self._divides_groups and plan.uses_batch and not plan.estimator.spans_batches
-        return plan.method not in self.failed and not divided
-
-    @property
-    def _is_kept(self) -> bool:
-        """Whether advantages are kept, as the rows are few."""
-        return len(self.table) <= 2 * SAMPLE
-
-    def _formula(self, plan: Plan) -> Any:
-        """A key: the rows that are read, and all of a plan that they can show."""
-        return self._rows[plan.uses_batch or plan.estimator.spans_batches], self.formula_key(plan)
-
-    def formula_key(self, plan: Plan) -> Any:
-        """All of a plan that these rows can show: a key."""
-        return formula_key_of(plan, missing=self._has_missing, singletons=self._has_singletons)
-
-    @cached_property
-    def _rows(self) -> tuple[Any, Any]:
-        """What tells these rows from others, for formulas that do not look at the batch and for those that do."""
-
-        def key(table: pl.DataFrame) -> tuple[Any, ...]:
-            return *table.columns, table.hash_rows().to_numpy().tobytes()
-
-        return key(self.table.drop("batch")), key(self.table)
-
-    @cached_property
-    def _divides_groups(self) -> bool:
-        """Whether some group has rows in several batches."""
-        return self.table.select("group", "batch").n_unique() > self.table["group"].n_unique()
-
-    @cached_property
-    def _has_missing(self) -> bool:
-        rewards = [self.table[name] for name in self.table.columns if name.startswith("reward.")]
-        return any(bool((~reward.is_finite()).fill_null(value=True).any()) for reward in rewards)
-
-    @cached_property
-    def _has_singletons(self) -> bool:
-        """Whether rules for the only row of a group may count."""
-        only_row = bool((np.bincount(self.table["group"].to_numpy()) == 1).any())
-        return self._has_missing or "rollout" in self.table.columns or only_row
-
-
-def formula_key_of(plan: Plan, *, missing: bool, singletons: bool) -> Any:
-    """All of a plan that rows can show, with or without missing rewards and singletons: a key."""
-    alone = (plan.alone, plan.groups) if singletons else (replace(plan.groups, small="null"),)
-    estimator = plan.estimator.build, str(plan.params), plan.baseline_level
-    return *_shaped_key(plan, missing=missing), *estimator, plan.divisor, plan.weight, plan.post, alone
-
-
-def _shaped_key(plan: Plan, *, missing: bool) -> tuple[Any, ...]:
-    """All of a plan that enters the shaped rewards of rows and the facts of their groups."""
-    rules = (plan.rewards.missing, plan.rewards.component_missing) if missing else ()
-    rewards = plan.rewards.combine, plan.rewards.weights, rules
-    return *rewards, plan.unit, plan.shape, plan.divisor.ddof, plan.groups.std_threshold
-
 
 def _measure(candidate: Candidate, computed: Vector, logged: Vector, tolerance: Tolerance) -> Fit:
-    """Rows that differ, and the error of the others: a few odd rows must not decide between two epsilons."""
+    """The rows that differ, and the error of the others, so that a few odd rows do not decide between two epsilons."""
     wrong, error = differences(computed, logged, tolerance)
     finite = error[np.isfinite(error)]
     if not len(finite):
@@ -289,7 +181,7 @@ def _measure(candidate: Candidate, computed: Vector, logged: Vector, tolerance: 
 
 
 def differences(computed: Vector, logged: Vector, tolerance: Tolerance) -> tuple[Mask, Vector]:
-    """Which rows differ, and by how much (NaN where both have no number)."""
+    """Which rows differ, and by how much (NaN if both are NaN)."""
     error = np.abs(computed - logged)
     both = np.isnan(computed) & np.isnan(logged)
     with np.errstate(invalid="ignore"):
@@ -298,12 +190,11 @@ def differences(computed: Vector, logged: Vector, tolerance: Tolerance) -> tuple
 
 
 def _rescale(computed: Vector, logged: Vector, batches: np.ndarray[Any, Any]) -> Vector:
-    """The line through the logged values, batch by batch: slope and offset of least squares."""
+    """Fit the logged values by a line in each batch (least squares)."""
     known = np.isfinite(computed) & np.isfinite(logged)
     size = int(batches.max(initial=0)) + 1
     at, x, y = batches[known], computed[known], logged[known]
-    count = np.maximum(np.bincount(at, minlength=size), 1)
-    mean_x, mean_y = (np.bincount(at, v, size) / count for v in (x, y))
+    mean_x, mean_y = (group_means(at, values, size) for values in (x, y))
     dx, dy = x - mean_x[at], y - mean_y[at]
     square = np.bincount(at, dx * dx, size)
     slope = np.where(square > 0, np.bincount(at, dx * dy, size) / np.where(square > 0, square, 1.0), 0.0)
@@ -311,5 +202,5 @@ def _rescale(computed: Vector, logged: Vector, batches: np.ndarray[Any, Any]) ->
 
 
 def rounded(error: float) -> float:
-    """A number without the digits by which two spellings of one formula differ."""
+    """Five digits of a number: equal for two ways to compute the same formula."""
     return float(f"{error:.5g}")

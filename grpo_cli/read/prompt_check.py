@@ -267,22 +267,23 @@ def _numbers(start: int, rows: range | Ints, at: Ints) -> Ints:
     return start + (at if isinstance(rows, range) else rows[at])
 
 
-def _quick_rows(read: Located) -> list[tuple[int, range | Ints]]:
+def _quick_rows(read: Located) -> Sequence[tuple[int, range | Ints]]:
     """For some files: the number of its first row, and its rows that are cheap to read."""
-    found: list[tuple[int, range | Ints]] = []
-    for at in np.unique(np.linspace(0, len(read.tables) - 1, FILES).astype(np.int64)).tolist():
-        height = read.lengths[at]
-        rows = read.tables[at].cheap_rows(read.scans[at].index, height)
-        found.append((int(read.ends[at]) - height, rows if isinstance(rows, range) else rows.astype(np.int64)))
+    found = read.fetched.cheap
+    if not found:
+        for at in np.unique(np.linspace(0, len(read.tables) - 1, FILES).astype(np.int64)).tolist():
+            height = read.lengths[at]
+            rows = read.tables[at].cheap_rows(read.scans[at].index, height)
+            found.append((int(read.ends[at]) - height, rows if isinstance(rows, range) else rows.astype(np.int64)))
     return found
 
 
 def _values(read: Located, rows: Ints, column: str) -> list[Any]:
     """The values of a column at some ascending rows; None for rows of a file that lacks the column.
 
-    Each is fetched only once: `audit` groups the same rows several times.
+    Each is fetched only once.
     """
-    known = read.fetched.setdefault(column, {})
+    known = read.fetched.texts.setdefault(column, {})
     new = np.array([row for row in rows.tolist() if row not in known], np.int64)
     if len(new):
         of_files = dict(read.by_file(new))

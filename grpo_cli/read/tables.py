@@ -290,6 +290,16 @@ class FrameTable:
         return [f"{self.name} row {row + 1}" for row in rows]
 
 
+class Excerpts:
+    """What the check of prompts has fetched: `audit` groups the same rows several times, and each grouping is checked."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, dict[int, Any]] = {}  # column -> row -> value
+        self.cheap: list[
+            tuple[int, range | Index]
+        ] = []  # of some files: the number of the first row, and rows that are cheap to read
+
+
 @dataclass(frozen=True, kw_only=True)
 class Located:
     """Rows of tables, and where each of them came from."""
@@ -299,7 +309,7 @@ class Located:
     scans: Sequence[Scanned]  # the other results of reading each table
     rows: Index | None = None  # which rows of the tables, if not all
     over: OverTables = map  # fetches texts of prompts
-    fetched: dict[str, dict[int, Any]] = field(default_factory=dict)  # the texts fetched so far: column -> row -> value
+    fetched: Excerpts = field(default_factory=Excerpts)
 
     @cached_property
     def ends(self) -> Index:

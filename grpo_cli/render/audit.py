@@ -9,6 +9,7 @@ from rich.console import Console
 
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.presets import presets
+from grpo_cli.options.table import OPTIONS
 from grpo_cli.render import plan_text
 from grpo_cli.render.documents import AuditDocument, Audited, AuditPartsDocument, Claim, Disagreement, Match
 from grpo_cli.render.text import Sheet, clean, count, exact, file_list, listing, number
@@ -17,6 +18,12 @@ from grpo_cli.values.key_text import cut
 KEY: Final = 60
 TIES: Final = 8
 LABELS: Final = {"match": "match", "noise": "match", "few": "too few", "nothing": "nothing"}
+# The option that sets a field of a plan, or a part of it.
+FLAGS: Final[Mapping[str, str]] = {
+    **{option.sets: option.flag for option in OPTIONS.values() if option.sets},
+    "method": "--method", "rewards.weights": "weights of --reward", "shape.clip": "--reward-clip",
+    "shape.overlong": "--overlong", "post.whiten.level": "--whiten", "post.clip": "--clip",
+}  # fmt: skip
 WORDS: Final[Mapping[str, Mapping[Any, str]]] = {
     "divisor.ddof": {0: "population std (ddof 0)", 1: "sample std (ddof 1)"},
     "divisor.level": {
@@ -46,14 +53,14 @@ def _print(facts: Audited, sheet: Sheet) -> None:
         sheet.row("claimed", _claim(facts["claim"], facts["rows"]))
         sheet.blank()
     verdict = match["verdict"]
-    told = verdict in {"match", "noise"}
+    fits = verdict in {"match", "noise"}
     says_formula = verdict not in {"few", "nothing"} and facts["headline"] is None
     constants = [f"  {_constants(facts)}"] if says_formula else []
     sheet.row(LABELS.get(verdict, "no match"), [_verdict(facts), *constants])
     if says_formula:
-        sheet.row("formula" if told else "nearest", plan_text.decided(plan, match["without_effect"]))
+        sheet.row("formula" if fits else "nearest", plan_text.decided(plan, match["without_effect"]))
     if facts["tied_formulas"] and verdict != "nothing" and facts["headline"] is None:
-        listed = facts["tied_formulas"] if told else facts["tied_formulas"][:TIES]
+        listed = facts["tied_formulas"] if fits else facts["tied_formulas"][:TIES]
         more = len(facts["tied_formulas"]) - len(listed)
         names = [
             first + (f" (and {count(len(others), 'preset')} like it)" if others else "") for first, *others in listed
@@ -69,7 +76,7 @@ def _print(facts: Audited, sheet: Sheet) -> None:
     claim = facts["claim"]
     # If the claim leads, the same rows would be listed twice.
     if says_formula and (claim is None or claim["disagreements"] != facts["disagreements"]):
-        _differing("differs", "formula" if told else "nearest", facts["disagreements"], match, sheet)
+        _differing("differs", "formula" if fits else "nearest", facts["disagreements"], match, sheet)
     if claim is not None:
         _differing("claim differs", "claimed", claim["disagreements"], claim, sheet)
     if facts["not_tried"]:
@@ -131,10 +138,33 @@ def _claim(claim: Claim, rows: int) -> list[str]:
         return ["every row matches the claim"]
     wrong = f"{claim['mismatched_rows']:,} of {count(rows, 'row')} in {count(claim['mismatched_groups'], 'group')}"
     lines = [f"{wrong} differ from what the claim computes, by up to {number(claim['max_difference'])}"]
-    differs = {**claim["differs"]}
-    formula = differs.pop("params.sql", {"claimed": ""})["claimed"]
-    for key, values in differs.items():
-        words = {**WORDS.get(key, {}), "expression": f"--expr '{formula}'"}
-        logged, claimed = (words.get(value, f"{key} {exact(value)}") for value in (values["logged"], values["claimed"]))
+    parts: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for field, values in claim["differs"].items():
+        head = field.partition(".")[0]
+        part = "method" if head == "params" else field.rpartition(".")[0] if head in {"shape", "post"} else field
+        parts.setdefault(part, {})[field] = values
+    for part, fields in parts.items():
+        logged, claimed = (
+            _option(part, {field: values[side] for field, values in fields.items()}) for side in ("logged", "claimed")
+        )
         lines.append(f"logged: {logged}; claimed: {claimed}")
     return lines
+
+
+def _option(part: str, fields: Mapping[str, Any]) -> str:
+    """Fields of one part of a plan, as words or as the options that set them."""
+    given = {field: value for field, value in fields.items() if value not in {None, ()}}
+    if "params.sql" in given:
+        return f"--expr '{given['params.sql']}'"
+    if not given:
+        return f"without {next((FLAGS[name] for name in (part, *fields) if name in FLAGS), part)}"
+    if part == "post.clip" and len(given) == 2:  # noqa: PLR2004 - both bounds
+        return " ".join(OPTIONS["clip"].words(":".join(map(exact, given.values()))))
+    if part == "post.whiten" and "post.whiten.level" in given:
+        given = {field: value for field, value in given.items() if field in FLAGS}
+    words = []
+    for field, value in given.items():
+        text = ", ".join(map(exact, value)) if isinstance(value, tuple) else exact(value)
+        param = f"--param {field.removeprefix('params.')}={text}" if part == "method" else f"--set {field}={text}"
+        words.append(WORDS.get(field, {}).get(value, f"{FLAGS[field]} {text}" if field in FLAGS else param))
+    return " ".join(words)

@@ -88,7 +88,7 @@ def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Callable[...,
 
 
 def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> dict[str, Any]:
-    """The facts of each part; without claims, the formula of every value is searched for."""
+    """The facts of each part; without claims, the formula of every value is searched."""
     jobs, plans, column = job.parts or {OTHERS: job}, {}, ""
     for name, part in jobs.items():
         column, binding = what_is_read(column_names(tables), part.binding, job.column, tables[0])

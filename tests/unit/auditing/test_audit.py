@@ -21,6 +21,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Alone, Rewards
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UnknownName
+from grpo_cli.formats.jsonl import format as jsonl
 from grpo_cli.read.tables import Binding, FrameTable
 from grpo_cli.runs.audit import Job, audited, run
 from tests.support.command import adv
@@ -74,6 +75,15 @@ def standard(spread: Callable[[Group], float], epsilon: float) -> Callable[[Grou
 
 
 STANDARD = [standard(stdev, 1e-4)(group) for group in GROUPS]
+
+
+@pytest.mark.parametrize(("epsilon", "ddof"), some(product([1e-6, 1e-8, 0.0], [0, 1]), 3))
+def test_the_plainest_of_the_formulas_that_fit_is_the_headline(epsilon: float, ddof: int) -> None:
+    """Of zeros and ones a threshold changes nothing, a clip at 10 nothing of any group."""
+    logged = [standard(stdev if ddof else pstdev, epsilon)(group) if pstdev(group) else [0.0] * 8 for group in MIXED]
+    plan = found(rows(MIXED, logged))["match"]["plan"]
+    assert (plan["method"], plan["divisor"]["level"], plan["divisor"]["ddof"]) == ("grpo", "group", ddof)
+    assert (plan["shape"], plan["post"], plan["rewards"]["combine"]) == ([], [], "sum")
 
 
 # Of 640 groups a sample is searched.
@@ -417,6 +427,21 @@ def test_a_value_for_each_reward_is_no_factor_of_a_batch(factor: float) -> None:
     assert match["verdict"] not in {"match", "noise"}
 
 
+def test_no_file_is_opened_again_for_a_grouping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each grouping is checked for prompts that it merges: their texts, and which rows are cheap to read, are fetched once."""
+    noise = drawn(48, 8, seed=2)
+    for at in range(3):
+        part = slice(16 * at, 16 * at + 16)
+        frame = rows(drawn(16, 8, seed=at), noise[part], step=[at] * 128)
+        write(tmp_path / f"{at}.jsonl", frame.with_columns(prompt="prompt_id").to_dicts())
+    looked: list[Any] = []
+    monkeypatch.setattr(jsonl, "is_packed", lambda source: looked.append(source.name))
+    phases: list[str] = []
+    run(Job(inputs=[str(tmp_path)]), lambda name, *_: phases.append(name))
+    assert len([name for name in phases if name.startswith("trying formulas")]) > 2
+    assert sorted(looked) == sorted([str(tmp_path / f"{at}.jsonl") for at in range(3)] * 2)
+
+
 # --- what a log can tell ----------------------------------------------------------------------------------------
 
 
@@ -597,6 +622,17 @@ def test_advantages_of_other_rows_are_the_headline(kind: str, by: int, tmp_path:
     assert [one["cause"] for one in facts["causes"]] == ["shift"]
     said = adv("audit", str(write(tmp_path / "a.jsonl", frame.to_dicts()))).out
     assert f"no match       shifted by {abs(by)} row" in said
+
+
+@pytest.mark.parametrize("files", [5, 1])
+def test_advantages_of_other_rows_of_each_step_are_the_headline(files: int, tmp_path: Path) -> None:
+    """A trainer that shifted its columns and wrote a file for each step: the first row of a step has another step's advantage, or none."""
+    moved = np.roll(np.reshape(STANDARD, (5, 64)), 1, axis=1).reshape(40, 8).tolist()
+    frame = rows(GROUPS, moved, step=[k // 8 for k in range(40) for _ in range(8)])
+    for at, part in enumerate(frame.iter_slices(320 // files)):
+        write(tmp_path / f"step_{at}.jsonl", part.to_dicts())
+    said = " ".join(adv("audit", str(tmp_path)).out.split())
+    assert "no match shifted by 1 row within each file or step: every row has the advantage that trl-grpo gives" in said
 
 
 @pytest.mark.parametrize(("sizes", "method"), some(product([(4, 8), (6, 16)], ["centred", "standard"]), 3))
@@ -800,6 +836,30 @@ def test_only_rules_that_the_rows_decide_are_printed(tmp_path: Path) -> None:
     assert all(word not in said for word in ("singletons", "finite reward", "zero-variance", "without effect"))
     frame = rows([*GROUPS, [0.5]], [*STANDARD, [0.5]])
     assert "singletons" in adv("audit", str(write(tmp_path / "b.jsonl", frame.to_dicts()))).out
+
+
+def test_a_formula_whose_epsilon_the_rows_leave_open_is_tied_once_with_all_its_options() -> None:
+    logged = [standard(pstdev, 0.0)(group) if pstdev(group) else [0.0] * 8 for group in MIXED]
+    (tied,) = [name for name in found(rows(MIXED, logged))["ties"] if "--method grpo" in name]
+    assert tied.startswith("--method grpo --ddof 0 --epsilon 0 to ")
+
+
+def test_fields_in_which_a_claim_differs_are_options(tmp_path: Path) -> None:
+    frame = rows(GROUPS, [standard(pstdev, 1e-6)(group) for group in GROUPS])
+    write(tmp_path / "a.jsonl", frame.with_columns(other=pl.col("reward").reverse()).to_dicts())
+
+    def said(*claim: str) -> str:
+        return " ".join(adv("audit", "a.jsonl", "--group", "prompt_id", *claim, cwd=tmp_path).out.split())
+
+    clipped = said("--clip=-1:1", "--std-threshold", "0.5", "--zero-variance", "null")
+    assert "logged: without --clip; claimed: --clip=-1:1" in clipped
+    assert "logged: without --std-threshold; claimed: --std-threshold 0.5" in clipped
+    passk = said("--method", "passk", "--param", "k=2", "--whiten", "sample")
+    assert "logged: --method grpo; claimed: --method passk --param k=2 --param epsilon=1e-06" in passk
+    assert "logged: without --whiten; claimed: --whiten sample --whiten-epsilon 1e-08" in passk
+    assert "claimed: --set divisor.measure=mad" in said("--set", "divisor.measure=mad")
+    weighted = said("--reward", "reward=1", "--reward", "other=0.5")
+    assert "()" not in weighted and "None" not in weighted
 
 
 def test_formulas_without_a_divisor_are_tied_once_and_without_its_options() -> None:

@@ -1,4 +1,4 @@
-"""What float32 leaves of groups of equal rewards: nothing where their sum is exact, else some last bits over epsilon."""
+"""Float32 noise of groups with equal rewards: none if their sum is exact, otherwise some last bits divided by epsilon."""
 
 from __future__ import annotations
 

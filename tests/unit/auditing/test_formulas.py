@@ -1,4 +1,4 @@
-"""Plans that are tried on a sample: computed together, each has the numbers that it has alone."""
+"""Plans that are computed together on a sample have the same numbers as separately."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from grpo_cli.auditing.candidates import Said, candidates
-from grpo_cli.auditing.trial import Trial
+from grpo_cli.auditing.formulas import Formulas
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages, score
 from tests.support.drawn import some
@@ -45,12 +45,12 @@ def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: dict
     table = rewards(**kind)
     roles = ("length", "input_length", "turns")
     plans = [candidate.plan for candidate in candidates(Said(), roles, kind["components"])]
-    trial = Trial(table, np.zeros(len(table)))
-    trial.compute(plans)
+    formulas = Formulas(table)
+    formulas.compute(plans)
     assert len(plans) > 200
     for plan in some(plans, 4):
         alone = kept_advantages(score(plan, table).frame)
-        assert trial.advantages(plan).tobytes() == np.asarray(alone).tobytes(), plan
+        assert formulas.advantages(plan).tobytes() == np.asarray(alone).tobytes(), plan
 
 
 @pytest.mark.parametrize(("roles", "claimed"), [((), []), (("length",), ["opo"])])

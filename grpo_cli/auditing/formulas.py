@@ -1,0 +1,130 @@
+"""A cache of the advantages of plans on the rows of a table: each formula is computed once, and many together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.moments import Vector
+from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.score import Shaped, advantages
+from grpo_cli.errors import PluginError
+from grpo_cli.plugins import warn
+
+KEPT: Final = 8_192  # rows at most; for larger tables, advantages are computed again each time
+
+# Advantages by rows and formula; tables whose rows are the same to a formula share them.
+Known = dict[Any, Vector]
+
+
+class Formulas:
+    """The advantages of plans on the rows of a table.
+
+    Those of small tables are kept in `known`, which an audit passes from one table to the next.
+    """
+
+    def __init__(self, table: pl.DataFrame, known: Known | None = None) -> None:
+        self.table = table
+        self.known: Known = {} if known is None else known
+        self._shaped: dict[Any, Shaped] = {}
+        self._failed: set[str] = set()  # methods that cannot be computed
+
+    def advantages(self, plan: Plan) -> Vector:
+        """The advantages of a plan; all NaN if its method fails, or cannot be computed for groups in several batches."""
+        nothing = np.full(len(self.table), np.nan)
+        if self._is_kept:
+            self.compute([plan])
+            return self.known.get(self._of_these_rows(plan), nothing)
+        if self._may_compute(plan):
+            with self._left_out_if_it_fails(plan.method):
+                return advantages(plan, self.table)
+        return nothing
+
+    def compute(self, plans: Iterable[Plan]) -> None:
+        """Compute these together if the table is small: most plans share their shaped rewards.
+
+        The method of a package is computed separately, since it may fail.
+        """
+        waiting: dict[Any, dict[Any, Plan]] = {}
+        for plan in plans if self._is_kept else ():
+            formula = self._of_these_rows(plan)
+            if formula not in self.known and self._may_compute(plan):
+                own = formula if ESTIMATORS.origin(plan.method) else None
+                waiting.setdefault((_shaped_key(plan, missing=self._has_missing), own), {})[formula] = plan
+        for (key, own), formulas in waiting.items():
+            plans = [*formulas.values()]
+            with self._left_out_if_it_fails(plans[0].method):
+                if key not in self._shaped:
+                    self._shaped[key] = Shaped.of(plans[0], self.table)
+                shaped = self._shaped[key] if own is None else self._shaped[key].copy()
+                self.known.update(zip(formulas, shaped.advantages(plans), strict=True))
+
+    def key(self, plan: Plan) -> Any:
+        """The parts of a plan that can matter for these rows."""
+        return formula_key(plan, missing=self._has_missing, singletons=self._has_singletons)
+
+    @contextmanager
+    def _left_out_if_it_fails(self, method: str) -> Iterator[None]:
+        try:
+            yield
+        except PluginError as error:
+            if method not in self._failed:
+                warn(f"{error.message}; it is left out")
+            self._failed.add(method)
+
+    def _may_compute(self, plan: Plan) -> bool:
+        divided = self._divides_groups and plan.uses_batch and not plan.estimator.spans_batches
+        return plan.method not in self._failed and not divided
+
+    @property
+    def _is_kept(self) -> bool:
+        return len(self.table) <= KEPT
+
+    def _of_these_rows(self, plan: Plan) -> Any:
+        return self._rows[plan.uses_batch or plan.estimator.spans_batches], self.key(plan)
+
+    @cached_property
+    def _rows(self) -> tuple[Any, Any]:
+        """The rows as a key, for formulas without and with the batch."""
+
+        def key(table: pl.DataFrame) -> tuple[Any, ...]:
+            return *table.columns, table.hash_rows().to_numpy().tobytes()
+
+        return key(self.table.drop("batch")), key(self.table)
+
+    @cached_property
+    def _divides_groups(self) -> bool:
+        """Whether some group has rows in several batches."""
+        return self.table.select("group", "batch").n_unique() > self.table["group"].n_unique()
+
+    @cached_property
+    def _has_missing(self) -> bool:
+        rewards = [self.table[name] for name in self.table.columns if name.startswith("reward.")]
+        return any(bool((~reward.is_finite()).fill_null(value=True).any()) for reward in rewards)
+
+    @cached_property
+    def _has_singletons(self) -> bool:
+        """Whether rules for singletons may matter."""
+        only_row = bool((np.bincount(self.table["group"].to_numpy()) == 1).any())
+        return self._has_missing or "rollout" in self.table.columns or only_row
+
+
+def formula_key(plan: Plan, *, missing: bool, singletons: bool) -> Any:
+    """The parts of a plan that can matter for rows with or without missing rewards and singletons."""
+    alone = (plan.alone, plan.groups) if singletons else (replace(plan.groups, small="null"),)
+    estimator = plan.estimator.build, str(plan.params), plan.baseline_level
+    return *_shaped_key(plan, missing=missing), *estimator, plan.divisor, plan.weight, plan.post, alone
+
+
+def _shaped_key(plan: Plan, *, missing: bool) -> tuple[Any, ...]:
+    """The parts of a plan that determine the shaped rewards and the facts of groups."""
+    rules = (plan.rewards.missing, plan.rewards.component_missing) if missing else ()
+    rewards = plan.rewards.combine, plan.rewards.weights, rules
+    return *rewards, plan.unit, plan.shape, plan.divisor.ddof, plan.groups.std_threshold
