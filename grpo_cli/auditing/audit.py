@@ -448,6 +448,11 @@ def _check_claim(claim: Plan, result: Result) -> dict[str, Any]:
 def _without_effect(plan: Plan, narrow: Narrow) -> list[str]:
     """The plan fields for kinds of rows and groups that this file does not have."""
     frame = score(plan, narrow.table).frame
-    fields = [] if (~frame[".scorable"]).any() else ["rewards.missing", "rewards.component_missing"]
-    fields += [] if (frame[".n"] == 1).any() else ["alone.baseline", "alone.sd", "alone.result"]
-    return fields + ([] if frame[".constant"].fill_null(value=False).any() else ["groups.zero_variance"])
+    known = narrow.table.select(pl.col("^reward[.].*$").is_finite().fill_null(value=False))
+    decides = {
+        ("rewards.missing",): (~frame[".scorable"]).any(),
+        ("rewards.component_missing",): not known.select(pl.all_horizontal(pl.all())).to_series().all(),
+        ("alone.baseline", "alone.sd", "alone.result"): (frame[".n"] == 1).any(),
+        ("groups.zero_variance",): frame[".zero_variance"].fill_null(value=False).any(),
+    }
+    return [name for names, some in decides.items() if not some for name in names]

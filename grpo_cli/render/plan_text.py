@@ -99,7 +99,9 @@ def decided(plan: Plan, without_effect: Sequence[str]) -> list[str]:
     """The same for rows on which these fields have no effect, without the lines about them or about unread fields."""
     omitted = {*_without_effect(plan)}
     if "rewards.missing" in without_effect:
-        omitted |= {*missing(plan), *component_missing(plan)}
+        omitted |= {*missing(plan)}
+    if "rewards.component_missing" in without_effect:
+        omitted |= {*component_missing(plan)}
     if "alone.result" in without_effect:
         omitted |= {*singletons(plan)}
     if "groups.zero_variance" in without_effect:

@@ -838,6 +838,32 @@ def test_only_rules_that_the_rows_decide_are_printed(tmp_path: Path) -> None:
     assert "singletons" in adv("audit", str(write(tmp_path / "b.jsonl", frame.to_dicts()))).out
 
 
+@pytest.mark.parametrize(
+    ("rewards", "options", "rule"),
+    [
+        ([(0.5, 1), (0.51, 1)], ["--zero-variance", "null", "--std-threshold", "0.1"], "zero-variance groups get null"),
+        (
+            [(0, None), (1, 1), (0, 1), (1, 0)],
+            ["--method", "gdpo", "--component-missing", "zero"],
+            "if one of several rewards is missing, it counts as 0",
+        ),
+    ],
+)
+def test_a_rule_that_some_rows_decide_is_printed(
+    rewards: list[tuple[float, float | None]], options: list[str], rule: str, tmp_path: Path
+) -> None:
+    others = [(acc, form) for acc in (0.0, 1.0) for form in (0.0, 0.5)]
+    groups: dict[str, list[tuple[float, float | None]]] = {"a": rewards} | {name: [*others] for name in "bcdefg"}
+    records = [
+        {"prompt_id": name, "acc": acc, "fmt": form} for name, group in groups.items() for acc, form in group
+    ]  # fmt: skip
+    write(tmp_path / "a.jsonl", records)
+    claim = ["--reward", "acc", "--reward", "fmt", *options]
+    assert adv("compute", "a.jsonl", "-o", "b.jsonl", *claim, cwd=tmp_path).status == 0
+    said = adv("audit", "b.jsonl", *claim, cwd=tmp_path).out
+    assert "every row matches the claim" in said and rule in " ".join(said.split())
+
+
 def test_a_formula_whose_epsilon_the_rows_leave_open_is_tied_once_with_all_its_options() -> None:
     logged = [standard(pstdev, 0.0)(group) if pstdev(group) else [0.0] * 8 for group in MIXED]
     (tied,) = [name for name in found(rows(MIXED, logged))["ties"] if "--method grpo" in name]
