@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -31,10 +32,11 @@ def file_of(given: Given, name: str) -> Path | None:
     return Path(given[name])
 
 
-def show(given: Given, facts: Facts, render: Callable[[Any, Console], None], *, aside: bool = False) -> None:
+def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: Any) -> None:
     """Print the facts to standard output, or to standard error if data went there, and write the file of --summary.
 
-    `aside` says that data went to standard output although the facts do not list it.
+    `view` is MODULE.FUNCTION of the room `render`: it loads rich, which a quiet run and JSON do not need. `aside` says that data
+    went to standard output although the facts do not list it.
     """
     if "config" in given:
         facts = {**facts, "config": given["config"]}
@@ -44,7 +46,8 @@ def show(given: Given, facts: Facts, render: Callable[[Any, Console], None], *, 
     if given.get("json"):
         print(as_json(facts), file=stream)
     elif not given.get("quiet"):
-        render(facts, screen(stream))
+        module, _, function = view.partition(".")
+        getattr(import_module(f"grpo_cli.render.{module}"), function)(facts, screen(stream), **more)
 
 
 def is_silent(given: Given) -> bool:
