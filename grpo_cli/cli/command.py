@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -255,6 +256,7 @@ def _names(row: Option) -> Callable[[typer.Context, str], list[str]] | None:
     return names
 
 
+@cache  # typer asks several times and compares what it gets
 def _converting(parameter: Any) -> Any:
     """The parameter with our conversion of its value: typer's loads pydantic and makes a validator for every option.
 
@@ -267,8 +269,9 @@ def _converting(parameter: Any) -> Any:
             value = _value(row, value)
         return parameter.callback(ctx, parameter, value) if parameter.callback else value
 
-    parameter.process_value = process_value
-    return parameter
+    converting = copy(parameter)
+    converting.process_value = process_value
+    return converting
 
 
 def _value(row: Option, value: Any) -> Any:

@@ -278,18 +278,11 @@ def _quick_rows(read: Located) -> list[tuple[int, range | Ints]]:
 
 
 def _values(read: Located, rows: Ints, column: str) -> list[Any]:
-    """The values of a column at some ascending rows; None for rows of a file that lacks the column.
-
-    Each is fetched only once: `audit` groups the same rows several times.
-    """
-    known = read.fetched.setdefault(column, {})
-    new = np.array([row for row in rows.tolist() if row not in known], np.int64)
-    if len(new):
-        of_files = dict(read.by_file(new))
-        wanted = {read.tables[at].name: (read.scans[at].index, own) for at, own in of_files.items()}
-        found = read.over(partial(_excerpt, column=column, wanted=wanted), [read.tables[at] for at in of_files])
-        known.update(zip(new.tolist(), (value for values in found for value in values), strict=True))
-    return [known[row] for row in rows.tolist()]
+    """The values of a column at some ascending rows; None for rows of a file that lacks the column."""
+    of_files = dict(read.by_file(rows))
+    wanted = {read.tables[at].name: (read.scans[at].index, own) for at, own in of_files.items()}
+    found = read.over(partial(_excerpt, column=column, wanted=wanted), [read.tables[at] for at in of_files])
+    return [value for values in found for value in values]
 
 
 def _excerpt(table: Table, column: str, wanted: Mapping[str, tuple[Index, Ints]]) -> Sequence[Any]:

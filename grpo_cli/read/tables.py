@@ -299,7 +299,6 @@ class Located:
     scans: Sequence[Scanned]  # the other results of reading each table
     rows: Index | None = None  # which rows of the tables, if not all
     over: OverTables = map  # fetches texts of prompts
-    fetched: dict[str, dict[int, Any]] = field(default_factory=dict)  # the texts fetched so far: column -> row -> value
 
     @cached_property
     def ends(self) -> Index:
