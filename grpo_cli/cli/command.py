@@ -26,7 +26,7 @@ from grpo_cli.engine.coerce import typed
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError, printable
 from grpo_cli.options.meant import meant, unknown_option
 from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
-from grpo_cli.plugins import PluginWarning, Rows
+from grpo_cli.plugins import PluginWarning, Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ def _names(row: Option) -> Callable[[typer.Context, str], list[str]] | None:
         from grpo_cli.options.config import beside
         from grpo_cli.schemas.table import schemas
 
-        tables: dict[str, Rows[Any]] = {"methods": ESTIMATORS, "presets": presets(), "schemas": schemas()}
+        tables: dict[str, Registry[Any]] = {"methods": ESTIMATORS, "presets": presets(), "schemas": schemas()}
         given = {name: value for name, value in ctx.params.items() if value is not None}
         with ExitStack() as stack:
             with suppress(GrpoError):  # errors in a file are reported when the line is run

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.stores import is_url
 from grpo_cli.options.table import EVERY
-from grpo_cli.plugins import Rows
+from grpo_cli.plugins import Registry
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,7 +67,7 @@ def as_json(facts: Facts) -> str:
     return json.dumps(dict(facts), indent=2, default=str, allow_nan=False)
 
 
-def listing(given: Given, view: Any, table: Rows[Any]) -> None:
+def listing(given: Given, view: Any, table: Registry[Any]) -> None:
     """Show a whole table, or the row that is named."""
     name = given.get("name")
     if given.get("json"):

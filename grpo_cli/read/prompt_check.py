@@ -15,20 +15,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats.interface import Index
+from grpo_cli.read.group_keys import Coded
 from grpo_cli.read.known_names import CONVERSATIONS, NO_PROMPT, PROMPT_TEXTS
 from grpo_cli.read.tables import FileTable, FrameTable, Located, Table, size_of
 from grpo_cli.values.chat import responds
 from grpo_cli.values.paths import Absent
-
-if TYPE_CHECKING:
-    from grpo_cli.read.group_keys import Coded
 
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 

@@ -49,7 +49,7 @@ class Binding:
     missing_is_error: bool = False  # even for rows that the schema declares to have no reward
     schema: str | None = None  # the name of a schema, or "none"; None: detect it
     rollouts: Counting = "once"  # how rows of one rollout count if the plan does not say so
-    compare_prompts: bool = True  # off for streams, which would compare them in every block
+    compare_prompts: bool = True  # off for streams, which would compare them in every portion
     skip_broken: bool = False  # leave out lines that are not JSON objects
     max_line: int = MAX_LINE  # bytes
 
