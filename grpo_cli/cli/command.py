@@ -58,7 +58,7 @@ class Line:
             raise
 
     def _name_file(self, given: Mapping[str, Any]) -> None:
-        """Tell what the file of the working folder sets, even with --quiet: somebody else may have written it."""
+        """Print what the file of the working folder sets, even with --quiet: someone else may have written it."""
         set_there = [name for name in self.command.takes if name in given and name not in {"config", *self.given}]
         words = [word for name in set_there for word in EVERY[name].words(given[name])]
         said = f"{shlex.join(words)}; --no-config leaves it out"

@@ -51,7 +51,7 @@ def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: 
 
 
 def is_silent(given: Given) -> bool:
-    """Whether the result is shown to nobody."""
+    """Whether no result is shown."""
     return "quiet" in given and not {"json", "summary", "explain"} & {*given}
 
 

@@ -22,8 +22,8 @@ from grpo_cli.values.paths import Absent
 SAMPLE: Final = 1_000  # keys from all over the file, to find what all keys share
 LISTED: Final = 5
 NUMBER: Final = re.compile(r"#\d{1,15}")
-LONGEST: Final = 100  # characters of a key that is compared with a misspelt one
-NEAR: Final = 10_000  # keys that are compared with a misspelt one, to suggest the nearest
+LONGEST: Final = 100  # characters of a key that is compared with a misspelled one
+NEAR: Final = 10_000  # keys that are compared with a misspelled one, to suggest the nearest
 
 
 class Labels:

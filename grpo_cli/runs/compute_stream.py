@@ -116,7 +116,7 @@ def _boundary(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _weave(job: Job, portion: Portion, sink: BinaryIO, tally: Tally) -> None:
-    """Write the rows of a portion with their advantages, and count them; blank lines alone are copied."""
+    """Write the rows of a portion with their advantages, and count them; a portion of blank lines is copied."""
     if not len(registry.lines().row_starts(portion.data)):
         sink.write(portion.data)
         return

@@ -399,7 +399,7 @@ def test_a_prompt_that_is_empty_in_every_row_is_no_key(value: Any, suffix: str, 
     ]  # fmt: skip
     path = saved(rows, tmp_path / f"x{suffix}")
     with pytest.raises(
-        DataError, match="responses_create_params is empty in all 10 rows: nothing tells prompts apart"
+        DataError, match="responses_create_params is empty in all 10 rows: nothing distinguishes the prompts"
     ) as error:
         look(path)
     assert error.value.hint.startswith("name the column of the prompt's id with --group, or give --group-size N")
