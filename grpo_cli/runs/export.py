@@ -51,14 +51,14 @@ class Job:
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        asked = {
-            "inputs": given.get("inputs", ()),
-            "wanted": Wanted(**export_fields(given)),
-            "plan": plan_of(given),
-            "binding": Binding(**binding_fields(given)),
-            "output": Output(**output_fields(given)),
-        }
-        return cls(**{**asked, **more})
+        job = cls(
+            inputs=given.get("inputs", ()),
+            wanted=Wanted(**export_fields(given)),
+            plan=plan_of(given),
+            binding=Binding(**binding_fields(given)),
+            output=Output(**output_fields(given)),
+        )
+        return replace(job, **more)
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
