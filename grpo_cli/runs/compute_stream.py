@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -45,7 +46,7 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
     tally = Tally()
     for portion in portions(source, *_boundary(job), job.binding.group_size, job.binding.max_line):
         with _explained():
-            _weave(job, portion, sink, tally)
+            tally.add(_weave(job, portion, sink))
     if not tally.counts["rows"]:
         dropped = tally.counts["dropped_rows"]
         raise DataError(
@@ -115,19 +116,18 @@ def _boundary(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return group, ()
 
 
-def _weave(job: Job, portion: Portion, sink: BinaryIO, tally: Tally) -> None:
-    """Write the rows of a portion with their advantages, and count them; a portion of blank lines is copied."""
+def _weave(job: Job, portion: Portion, sink: BinaryIO) -> Tally:
+    """Write the rows of a portion with their advantages, and return their counts; a portion of blank lines is copied."""
     if not len(registry.lines().row_starts(portion.data)):
         sink.write(portion.data)
-        return
+        return Tally()
     source = portion.as_input()
     (table,) = refuse_columns([FileTable(source, registry.lines())], job.output)
     binding = replace(job.binding, singletons_meant=True, schema=NONE, compare_prompts=False)
     narrow = build_table.read([table], binding, job.plan, checks=CHECKS_OF_STREAM)
     refuse_read_columns(narrow.request.read_names, job.output)
     if not len(narrow.table):  # a last block that is too short, and is dropped
-        tally.counts["dropped_rows"] += sum(narrow.lengths)
-        return
+        return Tally(counts=Counter(dropped_rows=sum(narrow.lengths)))
     scored = scored_unless_refused(narrow)
     kept = scored.frame[".kept"].to_numpy()
     rows = np.arange(len(kept)) if narrow.rows is None else narrow.rows
@@ -139,8 +139,8 @@ def _weave(job: Job, portion: Portion, sink: BinaryIO, tally: Tally) -> None:
     sink.flush()
     counted = Tally.of(scored, narrow, group_facts(scored))
     counted.reward = Numbers.of(scored.rows[".reward"])
-    tally.add(counted)
-    tally.counts["dropped_rows"] += sum(narrow.lengths) - int(kept.sum())
+    counted.counts["dropped_rows"] = sum(narrow.lengths) - int(kept.sum())
+    return counted
 
 
 @contextmanager
