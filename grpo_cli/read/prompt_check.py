@@ -20,15 +20,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError
-from grpo_cli.formats.interface import Index
 from grpo_cli.read.group_keys import Coded
 from grpo_cli.read.known_names import CONVERSATIONS, NO_PROMPT, PROMPT_TEXTS
 from grpo_cli.read.tables import FileTable, FrameTable, Located, Table, size_of
 from grpo_cli.values.chat import responds
 from grpo_cli.values.paths import Absent
-
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 GROUPS: Final = 128  # groups in the sample
 FEWEST: Final = 8  # groups at least, if rows are very long
@@ -150,7 +148,7 @@ def _are_words(texts: Collection[str]) -> bool:
     return len(texts) >= _PROMPTS and worded >= _MOST * len(texts) and sum(map(len, texts)) >= _LONG * len(texts)
 
 
-def _repeats(rows: Ints, texts: Sequence[str], *, whole: bool) -> set[int]:
+def _repeats(rows: Index, texts: Sequence[str], *, whole: bool) -> set[int]:
     """How often each text occurs: in all rows, or consecutively if only runs of rows are known."""
     if whole:
         return {*Counter(texts).values()}
@@ -235,7 +233,7 @@ def _goes_on(text: str, longer: str) -> bool:
     return follows or len(rest) > max(len(text), _TURN)
 
 
-def _compared_rows(read: Located, coded: Coded) -> Ints:
+def _compared_rows(read: Located, coded: Coded) -> Index:
     """The rows of the sample, in ascending order."""
     quick, size = _quick_rows(read), size_of(read.tables)
     codes = [
@@ -260,14 +258,14 @@ def _compared_rows(read: Located, coded: Coded) -> Ints:
     return np.unique([rows[first], rows[::-1][last]])
 
 
-def _numbers(start: int, rows: range | Ints, at: Ints) -> Ints:
+def _numbers(start: int, rows: range | Index, at: Index) -> Index:
     """The row numbers, over all tables, of some of the cheap rows of a file."""
     return start + (at if isinstance(rows, range) else rows[at])
 
 
-def _quick_rows(read: Located) -> list[tuple[int, range | Ints]]:
+def _quick_rows(read: Located) -> list[tuple[int, range | Index]]:
     """For some files: the number of its first row, and its rows that are cheap to read."""
-    found: list[tuple[int, range | Ints]] = []
+    found: list[tuple[int, range | Index]] = []
     for at in np.unique(np.linspace(0, len(read.tables) - 1, FILES).astype(np.int64)).tolist():
         height = read.lengths[at]
         rows = read.tables[at].cheap_rows(read.scans[at].index, height)
@@ -275,7 +273,7 @@ def _quick_rows(read: Located) -> list[tuple[int, range | Ints]]:
     return found
 
 
-def _values(read: Located, rows: Ints, column: str) -> list[Any]:
+def _values(read: Located, rows: Index, column: str) -> list[Any]:
     """The values of a column at some ascending rows; None for rows of a file that lacks the column."""
     of_files = dict(read.by_file(rows))
     wanted = {read.tables[at].name: (read.scans[at].index, own) for at, own in of_files.items()}
@@ -283,7 +281,7 @@ def _values(read: Located, rows: Ints, column: str) -> list[Any]:
     return [value for values in found for value in values]
 
 
-def _excerpt(table: Table, column: str, wanted: Mapping[str, tuple[Index, Ints]]) -> Sequence[Any]:
+def _excerpt(table: Table, column: str, wanted: Mapping[str, tuple[Any, Index]]) -> Sequence[Any]:
     """The values of a column at the wanted rows of a table."""
     index, rows = wanted[table.name]
     if {column, column.partition(".")[0]} & {*table.columns()}:

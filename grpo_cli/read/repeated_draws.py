@@ -15,11 +15,11 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.moments import Index
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import Coded, blocks, encode, parts_of_each, sizes, spanning
 from grpo_cli.read.known_names import JUDGES, ROLLOUT_IDS, SAMPLE_IDS
 
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 Numbering = Literal["rollout", "sample", "judge"]  # what a column numbers; `sample` restarts in each group
 
 GIANT: Final = 64  # rows from which a single group is more than the samples of one prompt
@@ -173,7 +173,7 @@ def _tail(count: int, hits: int, chance: float) -> float:
     return first / (1 - ratio) if ratio < 1 else 1.0
 
 
-def _counter(numbers: Ints) -> Counter[int]:
+def _counter(numbers: Index) -> Counter[int]:
     counts = np.bincount(numbers)
     values = np.flatnonzero(counts)
     return Counter(dict(zip(values.tolist(), counts[values].tolist(), strict=True)))
