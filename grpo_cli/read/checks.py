@@ -22,6 +22,7 @@ from grpo_cli.read.group_keys import (
     Coded,
     ascending,
     encode,
+    packed,
     parts_of_each,
     refuse_missing,
     sizes,
@@ -385,7 +386,10 @@ def repeats(coded: Coded, sample: pl.Series) -> int:
     """How many rows repeat a sample of their group."""
     known = sample.is_not_null()
     pairs = [coded.codes, sample] if known.all() else [coded.codes.filter(known), sample.filter(known)]
-    return 0 if ascending(pairs) else len(pairs[0]) - encode(pairs, len(pairs[0])).size
+    if ascending(pairs):
+        return 0
+    words, _ = packed(pairs)  # counting them is faster than numbering the pairs
+    return len(pairs[0]) - (encode(pairs, len(pairs[0])).size if words is None else pl.Series(words).n_unique())
 
 
 # --- files -------------------------------------------------------------------------------------------------
