@@ -645,7 +645,7 @@ def _from_pandas(frame: Any) -> pl.DataFrame:
         return pl.from_pandas(frame)
     except (TypeError, ValueError) as error:  # pyarrow's errors are among them
         reason = str(error).splitlines()[0]
-        raise DataError(f"a column holds values of several types ({reason})", "make it one type first") from None
+        raise DataError(f"a column has values of several types ({reason})", "make it one type first") from None
 
 
 def _from_arrow(table: Any) -> pl.DataFrame:

@@ -120,7 +120,7 @@ class PluginError(UsageError):
 
 
 def near_names(name: str, known: Collection[str]) -> list[str]:
-    """The names that begin with this one, else the one that it is a typo of, else those that contain it."""
+    """The names that begin with this one, else the name that it is a typo of, else those that contain it."""
     low, *texts = (text.lower().lstrip("-").replace("_", "-") for text in (name, *known))
     names = dict(zip(known, texts, strict=True))
     begun = [other for other, text in names.items() if low and text.startswith(low)]

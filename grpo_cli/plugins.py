@@ -32,7 +32,7 @@ class PluginWarning(UserWarning):
     """A plugin that is slow, broken or in conflict with another; nothing else is affected."""
 
 
-class Rows(Mapping[str, Row], Generic[Row]):
+class Registry(Mapping[str, Row], Generic[Row]):
     """The rows of a table. A package is imported when one of its names is looked up, and by `items` and `values`.
 
     These two leave out broken rows, with a warning. `kind` is what a row is called, and `group` that of the entry points.

@@ -11,7 +11,6 @@ from grpo_cli.options.resolve import output_fields
 
 def add(given: dict[str, Any]) -> None:
     """Insert the columns; all other bytes of the file stay the same."""
-    from grpo_cli.render import written
     from grpo_cli.runs.add import Job, run
     from grpo_cli.write.outputs import Output
 
@@ -26,4 +25,4 @@ def add(given: dict[str, Any]) -> None:
     )
     with progress(given) as phase:
         facts = run(job, phase)
-    show(given, facts, written.add)
+    show(given, facts, "written.add")

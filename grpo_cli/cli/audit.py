@@ -13,7 +13,6 @@ from grpo_cli.options.conditions import Filter
 def audit(given: dict[str, Any]) -> None:
     """Find the formula of the advantages, or check a claim."""
     from grpo_cli.auditing.audit import GATES
-    from grpo_cli.render import audit as view
     from grpo_cli.runs.audit import Job, run
 
     gate = Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None
@@ -22,6 +21,6 @@ def audit(given: dict[str, Any]) -> None:
         with progress(given) as phase, workers(given) as tasks:
             facts = run(job, phase, tasks)
     except GateError as error:
-        show(given, error.facts or {}, view.render)
+        show(given, error.facts or {}, "audit.render")
         raise
-    show(given, facts, view.render)
+    show(given, facts, "audit.render")

@@ -47,4 +47,4 @@ def browse(given: dict[str, Any]) -> None:
         print(line)
     browser.finish()
     sys.stdout.flush()
-    os._exit(0)  # nobody waits for what is still being read
+    os._exit(0)  # without waiting for what is still being read

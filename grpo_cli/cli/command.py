@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -25,7 +26,7 @@ from grpo_cli.engine.coerce import typed
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError, printable
 from grpo_cli.options.meant import meant, unknown_option
 from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
-from grpo_cli.plugins import PluginWarning, Rows
+from grpo_cli.plugins import PluginWarning, Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Line:
             raise
 
     def _name_file(self, given: Mapping[str, Any]) -> None:
-        """Tell what the file of the working folder sets, even with --quiet: somebody else may have written it."""
+        """Print what the file of the working folder sets, even with --quiet: someone else may have written it."""
         set_there = [name for name in self.command.takes if name in given and name not in {"config", *self.given}]
         words = [word for name in set_there for word in EVERY[name].words(given[name])]
         said = f"{shlex.join(words)}; --no-config leaves it out"
@@ -245,7 +246,7 @@ def _names(row: Option) -> Callable[[typer.Context, str], list[str]] | None:
         from grpo_cli.options.config import beside
         from grpo_cli.schemas.table import schemas
 
-        tables: dict[str, Rows[Any]] = {"methods": ESTIMATORS, "presets": presets(), "schemas": schemas()}
+        tables: dict[str, Registry[Any]] = {"methods": ESTIMATORS, "presets": presets(), "schemas": schemas()}
         given = {name: value for name, value in ctx.params.items() if value is not None}
         with ExitStack() as stack:
             with suppress(GrpoError):  # errors in a file are reported when the line is run
@@ -255,6 +256,7 @@ def _names(row: Option) -> Callable[[typer.Context, str], list[str]] | None:
     return names
 
 
+@cache  # typer asks several times and compares what it gets
 def _converting(parameter: Any) -> Any:
     """The parameter with our conversion of its value: typer's loads pydantic and makes a validator for every option.
 
@@ -267,8 +269,9 @@ def _converting(parameter: Any) -> Any:
             value = _value(row, value)
         return parameter.callback(ctx, parameter, value) if parameter.callback else value
 
-    parameter.process_value = process_value
-    return parameter
+    converting = copy(parameter)
+    converting.process_value = process_value
+    return converting
 
 
 def _value(row: Option, value: Any) -> Any:

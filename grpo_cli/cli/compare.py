@@ -13,7 +13,6 @@ from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
 def compare(given: dict[str, Any]) -> None:
     """Compute the plans, show where they differ, and write their columns with --write."""
     from grpo_cli.read.tables import Binding
-    from grpo_cli.render import compare as view
     from grpo_cli.runs.compare import Job, run
     from grpo_cli.write.outputs import Output
 
@@ -30,7 +29,7 @@ def compare(given: dict[str, Any]) -> None:
         binding=Binding(**binding_fields(given)),
         output=Output(**output_fields(given)) if given.get("write") else None,
     )
-    show(given, run(job), view.render)
+    show(given, run(job), "compare.render")
 
 
 def _options(given: dict[str, Any]) -> dict[str, dict[str, Any]]:

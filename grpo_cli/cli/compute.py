@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grpo_cli.cli.engine import refuse_engine, workers
 from grpo_cli.cli.output import file_of, is_silent, progress, screen, show
 from grpo_cli.errors import GateError, UsageError
 from grpo_cli.runs.compute_files import Job, run
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def compute(given: dict[str, Any]) -> None:
@@ -20,14 +16,14 @@ def compute(given: dict[str, Any]) -> None:
     job = Job.of(given, summary=file_of(given, "summary"), silent=is_silent(given))
     refuse_engine(given)
     if given.get("stream"):
-        show(given, _streamed(job), _summary, aside=True)
+        show(given, _streamed(job), "summary.render", aside=True)
         return
     try:
         with progress(given) as phase, workers(given) as tasks:
             done = run(job, phase, tasks)
     except GateError as error:
         if error.facts is not None:
-            show(given, error.facts, _summary, aside=True)
+            show(given, error.facts, "summary.render", aside=True)
         raise
     if job.dry_run and not given.get("json"):
         from grpo_cli.render import explain
@@ -41,7 +37,7 @@ def compute(given: dict[str, Any]) -> None:
                 Sheet(console).part(done.facts["plan_by"], facts["value"])
             explain.render(part.narrow.plan, {**done.facts, **facts}, part.scored, part.narrow, console)
     else:
-        show(given, done.facts, _summary)
+        show(given, done.facts, "summary.render")
 
 
 def _streamed(job: Job) -> dict[str, Any]:
@@ -50,9 +46,3 @@ def _streamed(job: Job) -> dict[str, Any]:
     if sys.stdin is None or sys.stdout is None:
         raise UsageError("--stream needs standard input and output", "one of them is closed")
     return compute_stream.run(job, sys.stdin.buffer, sys.stdout.buffer)
-
-
-def _summary(facts: Mapping[str, Any], console: Console) -> None:
-    from grpo_cli.render import summary  # it loads rich, which a quiet run does not need
-
-    summary.render(facts, console)

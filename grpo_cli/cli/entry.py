@@ -15,8 +15,8 @@ from grpo_cli.cli.terminal import has_colours
 from grpo_cli.errors import GrpoError, printable
 
 # Modules and parsed rows are many objects with hardly a cycle: at Python's threshold of 700 the collector would walk
-# them again and again.
-_NEW_OBJECTS: Final = 100_000
+# them again and again. Loading a command makes up to 200,000.
+_NEW_OBJECTS: Final = 1_000_000
 SIGNALLED: Final = 128  # the exit status after a signal is this and the number of the signal
 _SOON: Final = 0.02  # seconds until a signal is sent again
 INTERRUPTED: Final = SIGNALLED + signal.SIGINT

@@ -9,10 +9,9 @@ from grpo_cli.cli.output import file_of, progress, show
 
 def export(given: dict[str, Any]) -> None:
     """Write records for supervised finetuning, preferences, a weighted loss, or a table of prompts."""
-    from grpo_cli.render import written
     from grpo_cli.runs.export import Job, run
 
     job = Job.of(given, summary=file_of(given, "summary"))
     with progress(given) as phase:
         facts = run(job, phase)
-    show(given, facts, written.export)
+    show(given, facts, "written.export")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
 from grpo_cli.cli.engine import workers
@@ -21,7 +20,6 @@ SAME_ROLLOUTS: Final = "both inputs have the same rollouts with different reward
 
 def inspect(given: dict[str, Any]) -> None:
     """Look at rewards and groups, and show all of it, one group, or one table."""
-    from grpo_cli.render import inspect as view
     from grpo_cli.stats.facts import REWARD_GATES, reward_gates
     from grpo_cli.stats.group_rows import show_group
     from grpo_cli.stats.verdicts import with_verdicts
@@ -41,9 +39,11 @@ def inspect(given: dict[str, Any]) -> None:
         config = {"config": given["config"]} if "config" in given else {}
         print(as_json({**with_verdicts(found.facts), **config, **group}))
     elif key is not None:
+        from grpo_cli.render import inspect as view
+
         view.render_group(show_group(found.holding(key), key, view.ROWS), screen())
     else:
-        show(given, found.facts, partial(view.render, browse=_browse(given, found.facts)))
+        show(given, found.facts, "inspect.render", browse=_browse(given, found.facts))
     if gate is not None:
         gate.check(reward_gates, found.facts)
 
@@ -69,15 +69,12 @@ def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
 
 def _against(given: dict[str, Any]) -> None:
     """Show how solve rates changed from another run to this one."""
-    from grpo_cli.render import against as view
-
     refuse_beside("before", given, "show", "format", "by", "where", "fail_on")
-    show(given, compared(inspected(given), given)[0], view.render)
+    show(given, compared(inspected(given), given)[0], "against.render")
 
 
 def _rescored(given: dict[str, Any]) -> None:
     """Show what another reward of the same rollouts changes."""
-    from grpo_cli.render import rescored as view
     from grpo_cli.stats.facts import REWARD_GATES, reward_gates
 
     refuse_beside("rescored" if "rescored" in given else "rescored_column", given, "show", "sort")
@@ -88,9 +85,11 @@ def _rescored(given: dict[str, Any]) -> None:
     said = {**facts["rescored"], **{name: facts[name] for name in ("inputs", "warnings")}}
     if "format" in given:
         refuse_beside("format", given, "json")
-        print(view.markdown(said), end="")
+        from grpo_cli.render.rescored import markdown
+
+        print(markdown(said), end="")
     else:
-        show(given, said, view.render)
+        show(given, said, "rescored.render")
     if gate is not None:
         gate.check(reward_gates, facts)
 

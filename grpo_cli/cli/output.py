@@ -6,13 +6,14 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.stores import is_url
 from grpo_cli.options.table import EVERY
-from grpo_cli.plugins import Rows
+from grpo_cli.plugins import Registry
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,10 +32,11 @@ def file_of(given: Given, name: str) -> Path | None:
     return Path(given[name])
 
 
-def show(given: Given, facts: Facts, render: Callable[[Any, Console], None], *, aside: bool = False) -> None:
+def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: Any) -> None:
     """Print the facts to standard output, or to standard error if data went there, and write the file of --summary.
 
-    `aside` says that data went to standard output although the facts do not list it.
+    `view` is MODULE.FUNCTION of the room `render`: it loads rich, which a quiet run and JSON do not need. `aside` says that data
+    went to standard output although the facts do not list it.
     """
     if "config" in given:
         facts = {**facts, "config": given["config"]}
@@ -44,11 +46,12 @@ def show(given: Given, facts: Facts, render: Callable[[Any, Console], None], *, 
     if given.get("json"):
         print(as_json(facts), file=stream)
     elif not given.get("quiet"):
-        render(facts, screen(stream))
+        module, _, function = view.partition(".")
+        getattr(import_module(f"grpo_cli.render.{module}"), function)(facts, screen(stream), **more)
 
 
 def is_silent(given: Given) -> bool:
-    """Whether the result is shown to nobody."""
+    """Whether no result is shown."""
     return "quiet" in given and not {"json", "summary", "explain"} & {*given}
 
 
@@ -64,7 +67,7 @@ def as_json(facts: Facts) -> str:
     return json.dumps(dict(facts), indent=2, default=str, allow_nan=False)
 
 
-def listing(given: Given, view: Any, table: Rows[Any]) -> None:
+def listing(given: Given, view: Any, table: Registry[Any]) -> None:
     """Show a whole table, or the row that is named."""
     name = given.get("name")
     if given.get("json"):

@@ -23,4 +23,4 @@ def schemas(given: dict[str, Any]) -> None:
         raise UnknownName.among("schema or file", name, known())
     from grpo_cli.read.detect_schema import explained
 
-    show(given, explained(name), view.matched)
+    show(given, explained(name), "schemas.matched")

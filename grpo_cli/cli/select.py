@@ -9,10 +9,9 @@ from grpo_cli.cli.output import file_of, is_silent, progress, show
 
 def select(given: dict[str, Any]) -> None:
     """Keep groups by their facts, and rows inside them."""
-    from grpo_cli.render import written
     from grpo_cli.runs.select import Job, run
 
     job = Job.of(given, summary=file_of(given, "summary"), silent=is_silent(given))
     with progress(given) as phase:
         facts = run(job, phase)
-    show(given, facts, written.select)
+    show(given, facts, "written.select")

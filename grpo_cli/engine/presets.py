@@ -19,7 +19,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.plugins import Rows
+from grpo_cli.plugins import Registry
 
 KEYS: Final[Mapping[str, type]] = MappingProxyType(
     {
@@ -80,7 +80,7 @@ def preset(name: str) -> Preset:
     return chosen
 
 
-def presets() -> Rows[Preset]:
+def presets() -> Registry[Preset]:
     """All presets by name: those built in in the order of their file, then those of others."""
     return _PRESETS
 
@@ -112,7 +112,7 @@ def _of_others(name: str, entries: Mapping[str, Any]) -> Preset:
     return row
 
 
-_PRESETS: Final = Rows("preset", "grpo_adv.presets", _built_in, _of_others, Mapping)
+_PRESETS: Final = Registry("preset", "grpo_adv.presets", _built_in, _of_others, Mapping)
 
 
 def _preset(entries: Mapping[str, Any], name: str) -> Preset:

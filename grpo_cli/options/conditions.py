@@ -176,7 +176,7 @@ def _condition(node: ast.expr) -> pl.Expr:
 
 
 def _link(op: type[ast.cmpop], left: ast.expr, right: ast.expr) -> pl.Expr:
-    # A number before a column of nulls alone is one row to polars 2.1, behind it as many as the column has.
+    # polars 2.1 compares a number with a column of nulls to one row, and the column with the number to all rows.
     if not any(isinstance(node, ast.Name) for node in ast.walk(left)):
         op, left, right = _MIRRORED.get(op, op), right, left
     compared: pl.Expr = _COMPARE[op](_term(left), _term(right))

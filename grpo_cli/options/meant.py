@@ -54,6 +54,7 @@ MEANT: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "normadvbystdingrpo": "verl's norm_adv_by_std_in_grpo is --scale: group (True) or none (False)",
             **dict.fromkeys(("numgenerations", "nsamplesperprompt", "samplesperprompt", "numsamples", "rolloutn", "n"), _SIZE),
             **dict.fromkeys(("advestimator", "advantageestimator", "estimator", "algorithm", "algo"), "--method NAME; a framework's own arithmetic is --preset NAME"),
+            **{name: f"{name} is a method: --method {name}" for name in ("grpo", "rloo", "reinforce", "reinforce++", "remax", "opo")},
             **dict.fromkeys(("losstype", "drgrpo"), f"the loss is the trainer's; {_DR_GRPO}"),
             **dict.fromkeys(("epsilonlow", "epsilonhigh", "cliphigh", "cliprange", "clipratio", "cliplow"), _CLIP),
             **dict.fromkeys(("gamma", "discount"), "--param gamma=X, for methods that discount (grpo-adv methods)"),

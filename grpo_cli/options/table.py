@@ -421,9 +421,13 @@ class Command:
         return argument | {name: EVERY[name] for name in self.options}
 
 
+_PANELS: Final = {row.panel for row in EVERY.values()}
+_OF_PANEL: Final = {panel: [row.name for row in EVERY.values() if row.panel == panel] for panel in _PANELS}
+
+
 def _options(*which: str, without: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The options of these panels and names, in this order."""
-    names = (row.name for wanted in which for row in EVERY.values() if wanted in {row.panel, row.name})
+    names = chain.from_iterable([name] if name in EVERY else _OF_PANEL[name] for name in which)
     return tuple(name for name in names if name not in without)
 
 

@@ -135,8 +135,8 @@ class Filled:
     @property
     def logged_column(self) -> str:
         """The column of the logged advantage, if it reveals the baseline or the group size; otherwise empty."""
-        tells = self.schema is not None and (self.schema.centred or self.schema.one_size)
-        return self.schema.advantage if self.schema is not None and tells else ""
+        reveals = self.schema is not None and (self.schema.centred or self.schema.one_size)
+        return self.schema.advantage if self.schema is not None and reveals else ""
 
     def declared_unscorable(self, columns: Mapping[str, pl.Series], rewards: Sequence[str]) -> pl.Series | None:
         """The rows without a reward according to the schema; None if it declares none."""

@@ -106,7 +106,7 @@ def read_parts(
     Groups of one row are refused only if every part has nothing else: one part may have a single prompt with one row.
     """
     whole, of_parts = columns_of_parts(tables, parts, warn=warn, over=over)
-    warnings = (*check(group(whole, Rule()), CHECKS_OF_FILES), *_misspelt(parts, whole.values[parts.column]))
+    warnings = (*check(group(whole, Rule()), CHECKS_OF_FILES), *_misspelled(parts, whole.values[parts.column]))
     each = [check_ for check_ in CHECKS if check_ not in {*CHECKS_OF_FILES, only_singletons}]
     narrows, refused = [], list[DataError]()
     for columns in of_parts:
@@ -176,7 +176,7 @@ def _texts(values: pl.Series) -> list[str]:
     return texts.fill_null(NULL).to_list()
 
 
-def _misspelt(parts: Parts, column: pl.Series) -> list[str]:
+def _misspelled(parts: Parts, column: pl.Series) -> list[str]:
     """Warn of a plan for a value that no row has, if a similar value gets the plan for all others."""
     if OTHERS not in parts.plans:
         return []
@@ -185,18 +185,18 @@ def _misspelt(parts: Parts, column: pl.Series) -> list[str]:
     others = [value for value in seen if value not in named]
     near = {value: get_close_matches(value, others, 1, ALIKE) for value in sorted(named - {*seen})}
     return [
-        f"no row has {parts.column} = {plain(value)}, which has a plan; {plain(other)} has the plan of {OTHERS}: is it misspelt?"
+        f"no row has {parts.column} = {plain(value)}, which has a plan; {plain(other)} has the plan of {OTHERS}: is it misspelled?"
         for value, found in near.items() for other in found
         if re.sub(r"\d+", "", value) != re.sub(r"\d+", "", other)  # another number is another value
     ]  # fmt: skip
 
 
 def _no_plan(parts: Parts, without: Mapping[str, int], unused: Sequence[str]) -> DataError:
-    """The error that lists values without a plan and plans without rows: one may be misspelt."""
+    """The error that lists values without a plan and plans without rows: one may be misspelled."""
     shown = [f"{plain(value)} ({count:,} row{'s' * (count != 1)})" for value, count in without.items()]
     more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
     have = "a value has" if len(shown) == 1 else f"{len(shown)} values have"
-    spare = f"; no row has {', '.join(map(plain, unused[:LISTED]))}: misspelt?" if unused else ""
+    spare = f"; no row has {', '.join(map(plain, unused[:LISTED]))}: misspelled?" if unused else ""
     value = plain(next(iter(without)))
     return DataError(
         f"{parts.column}: {have} no plan: {', '.join(shown[:LISTED])}{more}{spare}",

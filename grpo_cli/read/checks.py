@@ -22,6 +22,7 @@ from grpo_cli.read.group_keys import (
     Coded,
     ascending,
     encode,
+    packed,
     parts_of_each,
     refuse_missing,
     sizes,
@@ -101,7 +102,7 @@ def empty_keys(groups: Groups) -> None:
     first = groups.by_key.first  # usually the first key is not empty, and settles it
     texts = (canonical(columns.values[name].gather(rows)) for rows in (first.head(1), first) for name in prompts)
     if all(is_empty(text) for column in texts for text in column):
-        wrong = f"{', '.join(prompts)} is empty in all {columns.height:,} rows: nothing tells prompts apart"
+        wrong = f"{', '.join(prompts)} is empty in all {columns.height:,} rows: nothing distinguishes the prompts"
         cure = "name the column of the prompt's id with --group, or give --group-size N if the samples of a prompt are consecutive"
         raise DataError(wrong, cure, place=columns.place(0))
 
@@ -263,7 +264,7 @@ def only_singletons(groups: Groups) -> None:
     what = f"every group has a single {unit}" if groups.coded.size > 1 else f"there is a single {unit}"
     if {*group} & {*CONVERSATIONS}:
         raise DataError(
-            f"{what}: {', '.join(group)} may hold the responses as well as the prompts",
+            f"{what}: {', '.join(group)} may contain the responses as well as the prompts",
             "name the column of the prompt's id with --group, or give --group-size N if the samples of a prompt are consecutive",
         )
     if key_words or {*group} & {*PROMPT_TEXTS}:
@@ -385,7 +386,10 @@ def repeats(coded: Coded, sample: pl.Series) -> int:
     """How many rows repeat a sample of their group."""
     known = sample.is_not_null()
     pairs = [coded.codes, sample] if known.all() else [coded.codes.filter(known), sample.filter(known)]
-    return 0 if ascending(pairs) else len(pairs[0]) - encode(pairs, len(pairs[0])).size
+    if ascending(pairs):
+        return 0
+    words, _ = packed(pairs)  # counting them is faster than numbering the pairs
+    return len(pairs[0]) - (encode(pairs, len(pairs[0])).size if words is None else pl.Series(words).n_unique())
 
 
 # --- files -------------------------------------------------------------------------------------------------

@@ -114,9 +114,10 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
         request = late
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
-    values = {field.name: joined(_in_each(frames, field.name, lengths)) for field in request.fields}
-    # Their columns are in `values` now.
+    parts = {field.name: _in_each(frames, field.name, lengths) for field in request.fields}
     scans = [replace(scanned, frame=pl.DataFrame()) for scanned in scans]
+    del frames  # a column is freed when it has been joined: only one is in memory twice
+    values = {field.name: joined(parts.pop(field.name)) for field in request.fields}
     found = Columns(request=request, tables=tables, lengths=lengths, values=values, scans=scans, over=over)
     columns = with_outcomes(found)
     if not (request.binding.rewards or request.parts):  # each part has its own reward
@@ -188,7 +189,7 @@ def columns_of(table: Table, fields: Sequence[Field], optional: Collection[str])
 def _in_each(frames: Sequence[pl.DataFrame], name: str, lengths: Sequence[int]) -> list[pl.Series]:
     """Take a column out of each frame; null if a frame lacks it."""
     return [
-        frame.drop_in_place(name) if name in frame.columns else pl.Series(name, [None] * length, pl.Null)
+        frame[name] if name in frame.columns else pl.Series(name, [None] * length, pl.Null)
         for frame, length in zip(frames, lengths, strict=True)
     ]
 

@@ -71,7 +71,7 @@ def frame_with_schema(table: FrameTable, choice: str | None) -> FrameTable:
     else:
         found = schema(choice)
         if found.layout != LONG:
-            wrong = f"the records of a {found.title} hold several rollouts, and a frame has one a row"
+            wrong = f"a record of a {found.title} has several rollouts, but a frame needs one per row"
             raise UsageError(wrong, "make one row per rollout, and name the columns: group=..., reward=...")
     return replace(table, schema=found)
 

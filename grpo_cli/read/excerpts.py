@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError, GrpoError
-from grpo_cli.formats.interface import Index
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import SHOWN, FileTable, Table
 from grpo_cli.values.cells import Field, canonical, json_text, words
@@ -22,8 +21,8 @@ from grpo_cli.values.paths import Absent
 SAMPLE: Final = 1_000  # keys from all over the file, to find what all keys share
 LISTED: Final = 5
 NUMBER: Final = re.compile(r"#\d{1,15}")
-LONGEST: Final = 100  # characters of a key that is compared with a misspelt one
-NEAR: Final = 10_000  # keys that are compared with a misspelt one, to suggest the nearest
+LONGEST: Final = 100  # characters of a key that is compared with a misspelled one
+NEAR: Final = 10_000  # keys that are compared with a misspelled one, to suggest the nearest
 
 
 class Labels:
@@ -140,7 +139,7 @@ def _as_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json_text(value)
 
 
-def _values(table: Table, index: Index, rows: RowNumbers, column: str) -> Sequence[Any]:
+def _values(table: Table, index: Any, rows: RowNumbers, column: str) -> Sequence[Any]:
     """The values of these ascending rows; derived columns need a scan."""
     if isinstance(table, FileTable):
         with suppress(Absent):

@@ -27,7 +27,7 @@ from grpo_cli.values.key_text import cut, plain
 EXAMPLES: Final = 3
 NOWHERE: Final = np.iinfo(np.uint32).max  # instead of a row
 
-Rows = Index | Codes  # numbers of rows
+Positions = Index | Codes  # numbers of rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,8 @@ class Pairs:
     `aligned` says that these are all rows, in the same order.
     """
 
-    now: Rows
-    before: Rows
+    now: Positions
+    before: Positions
     aligned: bool
     by: tuple[str, ...]  # the columns that matched, beside the key
 
@@ -119,7 +119,7 @@ def pair(
     return _pairs(rows, now, before, (*(ids if parts_of_one else ()), text))
 
 
-def _pairs(rows: tuple[Rows, Rows], now: Narrow, before: Narrow, by: tuple[str, ...]) -> Pairs:
+def _pairs(rows: tuple[Positions, Positions], now: Narrow, before: Narrow, by: tuple[str, ...]) -> Pairs:
     whole = len(rows[0]) == len(now.table) == len(before.table)
     return Pairs(now=rows[0], before=rows[1], aligned=whole and (rows[0] is rows[1] or np.array_equal(*rows)), by=by)
 
@@ -185,10 +185,10 @@ def _is_number(ids: pl.Series) -> bool:
     return ids.dtype.is_integer() and ids.dtype not in {pl.UInt64, pl.Int128, pl.UInt128}
 
 
-Columns = Sequence[tuple[pl.Series, ...]]
+OfBoth = Sequence[tuple[pl.Series, ...]]
 
 
-def _codes(columns: Columns) -> tuple[Index, Index]:
+def _codes(columns: OfBoth) -> tuple[Index, Index]:
     """A number for every row of both inputs, equal for rows with equal columns."""
     mine, theirs = columns
     joined = [pl.concat(_comparable(one, other)) for one, other in zip(mine, theirs, strict=True)]
@@ -206,7 +206,7 @@ def _comparable(one: pl.Series, other: pl.Series) -> tuple[pl.Series, pl.Series]
     return one.cast(pl.String).str.strip_chars('"'), other.cast(pl.String).str.strip_chars('"')
 
 
-def _paired_ids(columns: Columns) -> tuple[Rows, Rows] | None:
+def _paired_ids(columns: OfBoth) -> tuple[Positions, Positions] | None:
     """The rows of both inputs with equal columns; None if several rows of one input are equal."""
     mine, theirs = columns
     if len(mine[0]) == len(theirs[0]) and all(
@@ -240,7 +240,7 @@ def _matched(codes: tuple[Index, Index]) -> tuple[Codes, Codes]:
     return rows, found if len(rows) == len(found) else found[rows]
 
 
-def _paired_texts(codes: tuple[Index, Index], sides: tuple[Narrow, Narrow], text: str) -> tuple[Rows, Rows]:
+def _paired_texts(codes: tuple[Index, Index], sides: tuple[Narrow, Narrow], text: str) -> tuple[Positions, Positions]:
     """The rows of both inputs with equal texts; repeated texts are matched in order if their rewards are equal."""
     size = max(int(side.max(initial=0)) for side in codes) + 1
     mine, theirs = (np.bincount(side, minlength=size) for side in codes)

@@ -15,22 +15,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError
-from grpo_cli.formats.interface import Index
+from grpo_cli.read.group_keys import Coded
 from grpo_cli.read.known_names import CONVERSATIONS, NO_PROMPT, PROMPT_TEXTS
 from grpo_cli.read.tables import FileTable, FrameTable, Located, Table, size_of
 from grpo_cli.values.chat import responds
 from grpo_cli.values.paths import Absent
-
-if TYPE_CHECKING:
-    from grpo_cli.read.group_keys import Coded
-
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 GROUPS: Final = 128  # groups in the sample
 FEWEST: Final = 8  # groups at least, if rows are very long
@@ -46,7 +42,7 @@ _MOST: Final = 0.9  # least share of such texts in a column of prompts
 _LONG: Final = 10  # least mean length of its texts, in characters
 _SAID: Final = ("input", "messages", "prompt", "content", "text", "value")  # fields with the text of an object
 _SHOWN: Final = 30  # characters of a prompt in a message
-_BEFORE: Final = 10  # of which before the first difference
+_BEFORE: Final = 10  # characters of it before the first difference
 _ENDS: Final = ".!?"  # characters that end a sentence
 _MARKS: Final = "\n\r<>[]"  # characters between the turns of a conversation in one text
 _TURN: Final = 80  # characters that a later turn adds at least, unless a mark precedes it
@@ -152,7 +148,7 @@ def _are_words(texts: Collection[str]) -> bool:
     return len(texts) >= _PROMPTS and worded >= _MOST * len(texts) and sum(map(len, texts)) >= _LONG * len(texts)
 
 
-def _repeats(rows: Ints, texts: Sequence[str], *, whole: bool) -> set[int]:
+def _repeats(rows: Index, texts: Sequence[str], *, whole: bool) -> set[int]:
     """How often each text occurs: in all rows, or consecutively if only runs of rows are known."""
     if whole:
         return {*Counter(texts).values()}
@@ -237,7 +233,7 @@ def _goes_on(text: str, longer: str) -> bool:
     return follows or len(rest) > max(len(text), _TURN)
 
 
-def _compared_rows(read: Located, coded: Coded) -> Ints:
+def _compared_rows(read: Located, coded: Coded) -> Index:
     """The rows of the sample, in ascending order."""
     quick, size = _quick_rows(read), size_of(read.tables)
     codes = [
@@ -262,12 +258,12 @@ def _compared_rows(read: Located, coded: Coded) -> Ints:
     return np.unique([rows[first], rows[::-1][last]])
 
 
-def _numbers(start: int, rows: range | Ints, at: Ints) -> Ints:
+def _numbers(start: int, rows: range | Index, at: Index) -> Index:
     """The row numbers, over all tables, of some of the cheap rows of a file."""
     return start + (at if isinstance(rows, range) else rows[at])
 
 
-def _quick_rows(read: Located) -> Sequence[tuple[int, range | Ints]]:
+def _quick_rows(read: Located) -> Sequence[tuple[int, range | Index]]:
     """For some files: the number of its first row, and its rows that are cheap to read."""
     found = read.fetched.cheap
     if not found:
@@ -278,7 +274,7 @@ def _quick_rows(read: Located) -> Sequence[tuple[int, range | Ints]]:
     return found
 
 
-def _values(read: Located, rows: Ints, column: str) -> list[Any]:
+def _values(read: Located, rows: Index, column: str) -> list[Any]:
     """The values of a column at some ascending rows; None for rows of a file that lacks the column.
 
     Each is fetched only once.
@@ -293,7 +289,7 @@ def _values(read: Located, rows: Ints, column: str) -> list[Any]:
     return [known[row] for row in rows.tolist()]
 
 
-def _excerpt(table: Table, column: str, wanted: Mapping[str, tuple[Index, Ints]]) -> Sequence[Any]:
+def _excerpt(table: Table, column: str, wanted: Mapping[str, tuple[Any, Index]]) -> Sequence[Any]:
     """The values of a column at the wanted rows of a table."""
     index, rows = wanted[table.name]
     if {column, column.partition(".")[0]} & {*table.columns()}:

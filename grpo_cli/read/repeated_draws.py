@@ -15,11 +15,11 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.moments import Index
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import Coded, blocks, encode, parts_of_each, sizes, spanning
 from grpo_cli.read.known_names import JUDGES, ROLLOUT_IDS, SAMPLE_IDS
 
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 Numbering = Literal["rollout", "sample", "judge"]  # what a column numbers; `sample` restarts in each group
 
 GIANT: Final = 64  # rows from which a single group is more than the samples of one prompt
@@ -28,7 +28,7 @@ _SURE: Final = 4  # a smaller usual size must occur in several groups
 _LEAST: Final = 3  # least rows of a block found by many runs: half of all numbers are multiples of 2
 _SEVERAL: Final = 2  # least keys that come back: a single one may be from a run that was resumed
 _RARE: Final = 1e-3  # largest probability that random lengths have this divisor
-_RARER: Final = 1e-4  # largest probability that so many random lengths are multiples of it
+_RARER: Final = 1e-4  # largest probability that this number of random lengths would be multiples of it
 _MOST: Final = 0.6  # least share of multiples
 _NEAR: Final = 1e-4  # baselines that differ by less are equal up to rounding
 _WHOLE: Final = 0.9  # least share of rows that follow a rule, as some rows may be lost
@@ -173,7 +173,7 @@ def _tail(count: int, hits: int, chance: float) -> float:
     return first / (1 - ratio) if ratio < 1 else 1.0
 
 
-def _counter(numbers: Ints) -> Counter[int]:
+def _counter(numbers: Index) -> Counter[int]:
     counts = np.bincount(numbers)
     values = np.flatnonzero(counts)
     return Counter(dict(zip(values.tolist(), counts[values].tolist(), strict=True)))

@@ -49,7 +49,7 @@ class Binding:
     missing_is_error: bool = False  # even for rows that the schema declares to have no reward
     schema: str | None = None  # the name of a schema, or "none"; None: detect it
     rollouts: Counting = "once"  # how rows of one rollout count if the plan does not say so
-    compare_prompts: bool = True  # off for streams, which would compare them in every block
+    compare_prompts: bool = True  # off for streams, which would compare them in every portion
     skip_broken: bool = False  # leave out lines that are not JSON objects
     max_line: int = MAX_LINE  # bytes
 
@@ -266,7 +266,7 @@ class FrameTable:
         columns = [(wanted, self._reach(frame, wanted.name, heads[wanted.name])) for wanted in fields]
         for wanted, series in columns:
             if wanted.kind == "number" and isinstance(series.dtype, (pl.List, pl.Array)):
-                raise DataError(f"{wanted.name} holds lists, and a frame has one number a row", EXPLODE)
+                raise DataError(f"{wanted.name} has lists, but a frame needs one number per row", EXPLODE)
         return Scanned(pl.DataFrame([typed(wanted, series, self.place) for wanted, series in columns]))
 
     def _reach(self, frame: pl.DataFrame, name: str, head: str) -> pl.Series:
@@ -359,7 +359,7 @@ def whole(tables: Sequence[Table]) -> pl.DataFrame:
     files = [table for table in tables if isinstance(table, FileTable)]
     schema = files[0].schema
     if schema is not None and schema.layout != LONG:
-        wrong = f"the records of a {schema.title} hold several rollouts, and a frame has one a row"
+        wrong = f"a record of a {schema.title} has several rollouts, but a frame needs one per row"
         raise UsageError(wrong, "grpo-adv writes them to a file")
     frames = in_one_type([table.format.read(table.source) for table in files], "give the files one by one", wide=True)
     return pl.concat(frames, how="diagonal_relaxed")

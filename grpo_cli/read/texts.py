@@ -47,7 +47,7 @@ class TextColumns:
 def text_columns(tables: Sequence[FileTable], named: TextColumns, *, prompt_only: bool = False) -> TextColumns:
     """The columns of the texts: by flag, else by schema, else by known names."""
     if named.messages and (named.prompt or named.response):
-        raise UsageError("--messages already holds the response", "leave out --prompt and --response")
+        raise UsageError("--messages already contains the response", "leave out --prompt and --response")
     if named.messages:
         return named
     names = list(dict.fromkeys(name for table in tables for name in table.columns()))

@@ -26,7 +26,7 @@ from grpo_cli.write.weave import Computed, write
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Plans by name, of which the first is the reference, and where their columns go.
+    """Plans by name (the first is the reference), and where their columns go.
 
     The column of the output is the prefix of the new columns. Without an output nothing is written.
     """

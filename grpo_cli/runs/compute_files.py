@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,17 +80,17 @@ class Job:
         tokens = token_fields(given, plan)
         if "seed" in given and "duplicate" not in given:
             raise UsageError("--seed has no effect without --duplicate", "add --duplicate")
-        asked = {
-            "inputs": given.get("inputs", ()),
-            "plan": plan,
-            "binding": Binding(**binding_fields(given)),
-            "parts": parts,
-            "output": Output(**output_fields(given), tokens=None if tokens is None else TokenColumns(**tokens)),
-            "gate": Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
-            "dry_run": given.get("explain", False),
-            "origins": {name: origin(own, plans[name]) for name, own in (parts_of(given) or {"": given}).items()},
-        }
-        return cls(**{**asked, **more})
+        job = cls(
+            inputs=given.get("inputs", ()),
+            plan=plan,
+            binding=Binding(**binding_fields(given)),
+            parts=parts,
+            output=Output(**output_fields(given), tokens=None if tokens is None else TokenColumns(**tokens)),
+            gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
+            dry_run=given.get("explain", False),
+            origins={name: origin(own, plans[name]) for name, own in (parts_of(given) or {"": given}).items()},
+        )
+        return replace(job, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -43,9 +44,9 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
     if job.summary is not None:
         refuse_summary(job.summary, open_file(0), [None], force=job.output.force)
     tally = Tally()
-    for block in blocks(source, *_boundary(job), job.binding.group_size, job.binding.max_line):
+    for portion in portions(source, *_boundary(job), job.binding.group_size, job.binding.max_line):
         with _explained():
-            _weave(job, block, sink, tally)
+            tally.add(_weave(job, portion, sink))
     if not tally.counts["rows"]:
         dropped = tally.counts["dropped_rows"]
         raise DataError(
@@ -106,7 +107,7 @@ def _refuse(job: Job) -> None:
 
 
 def _boundary(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns whose change ends a block, and the columns of the group if a block is a batch (otherwise none)."""
+    """The columns whose change ends a portion, and the columns of the group if a portion is a batch (otherwise none)."""
     binding = job.binding
     within = [binding.group_within] if binding.group_within not in {None, "input"} else []
     group = tuple(name for name in (*binding.group, *within) if name)
@@ -115,19 +116,18 @@ def _boundary(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return group, ()
 
 
-def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
-    """Write the rows of a block with their advantages, and count them; blank lines alone are copied."""
-    if not len(registry.lines().row_starts(block.data)):
-        sink.write(block.data)
-        return
-    source = block.as_input()
+def _weave(job: Job, portion: Portion, sink: BinaryIO) -> Tally:
+    """Write the rows of a portion with their advantages, and return their counts; a portion of blank lines is copied."""
+    if not len(registry.lines().row_starts(portion.data)):
+        sink.write(portion.data)
+        return Tally()
+    source = portion.as_input()
     (table,) = refuse_columns([FileTable(source, registry.lines())], job.output)
     binding = replace(job.binding, singletons_meant=True, schema=NONE, compare_prompts=False)
     narrow = build_table.read([table], binding, job.plan, checks=CHECKS_OF_STREAM)
     refuse_read_columns(narrow.request.read_names, job.output)
     if not len(narrow.table):  # a last block that is too short, and is dropped
-        tally.counts["dropped_rows"] += sum(narrow.lengths)
-        return
+        return Tally(counts=Counter(dropped_rows=sum(narrow.lengths)))
     scored = scored_unless_refused(narrow)
     kept = scored.frame[".kept"].to_numpy()
     rows = np.arange(len(kept)) if narrow.rows is None else narrow.rows
@@ -139,8 +139,8 @@ def _weave(job: Job, block: Block, sink: BinaryIO, tally: Tally) -> None:
     sink.flush()
     counted = Tally.of(scored, narrow, group_facts(scored))
     counted.reward = Numbers.of(scored.rows[".reward"])
-    tally.add(counted)
-    tally.counts["dropped_rows"] += sum(narrow.lengths) - int(kept.sum())
+    counted.counts["dropped_rows"] = sum(narrow.lengths) - int(kept.sum())
+    return counted
 
 
 @contextmanager
@@ -150,8 +150,7 @@ def _explained() -> Iterator[None]:
         yield
     except DataError as error:
         if isinstance(error, NoNumber) and error.is_list:
-            cure = "a record with a list of rewards is read without --stream"
-            raise DataError(error.args[0], cure, place=error.place) from None
+            error.args = error.args[0], "a record with a list of rewards is read without --stream"
         error.options = _without_stream
         raise
 
@@ -160,11 +159,11 @@ def _without_stream(text: str) -> str:
     return text.replace("--on-error skip", "without --stream, --on-error skip")
 
 
-# --- blocks of whole groups --------------------------------------------------------------------------------
+# --- portions of whole groups ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class Portion:
     """Lines of complete groups, and how many lines came before. Blank lines stay with the row before them."""
 
     data: bytes
@@ -175,10 +174,10 @@ class Block:
         return InMemory.of(self.data, STDOUT, self.before)
 
 
-def blocks(
+def portions(
     source: BinaryIO, ends: tuple[str, ...], groups: tuple[str, ...], size: int | None, max_line: int
-) -> Iterator[Block]:
-    """Blocks of whole groups, each as soon as it is complete: a change of `ends`, or `size` rows, ends a block."""
+) -> Iterator[Portion]:
+    """Portions of whole groups, each as soon as it is complete: a change of `ends`, or `size` rows, ends a portion."""
     pending = _Pending(ends, groups, size)
     for data in _whole_lines(source, max_line):
         if cut := pending.add(data):
@@ -211,31 +210,31 @@ class _Run(NamedTuple):
     """Consecutive rows with the same key: where their first line begins, and digests of the key."""
 
     start: int
-    end: bytes  # digest of the columns whose change ends a block
-    group: bytes  # digest of the group's columns, if a block is a batch
+    end: bytes  # digest of the columns whose change ends a portion
+    group: bytes  # digest of the group's columns, if a portion is a batch
 
 
 @dataclass(slots=True)
 class _Pending:
-    """Lines of blocks that are not complete yet: a change of the key, or enough rows, completes one."""
+    """Lines of portions that are not complete yet: a change of the key, or enough rows, completes one."""
 
-    ends: tuple[str, ...]  # the columns whose change ends a block
-    groups: tuple[str, ...]  # those of the group, where a block is a batch
+    ends: tuple[str, ...]  # the columns whose change ends a portion
+    groups: tuple[str, ...]  # those of the group, where a portion is a batch
     size: int | None
     parts: list[bytes] = field(default_factory=list)
     waiting: int = 0  # bytes in them
     rows: int = 0
     runs: list[_Run] = field(default_factory=list)
     left: set[bytes] = field(default_factory=set)
-    block_of: dict[bytes, bytes] = field(default_factory=dict)
+    portion_of: dict[bytes, bytes] = field(default_factory=dict)
     arrived: int = 0  # lines
     gone: int = 0  # lines
 
     def add(self, data: bytes) -> int:
-        """Add what has arrived; return how many of the waiting bytes belong to complete blocks."""
+        """Add what has arrived; return how many of the waiting bytes belong to complete portions."""
         starts = registry.lines().row_starts(data) + self.waiting
         if self.ends and len(starts):
-            self._add_runs(Block(data, self.arrived), starts)
+            self._add_runs(Portion(data, self.arrived), starts)
         self.parts.append(data)
         self.waiting += len(data)
         self.rows += len(starts)
@@ -251,10 +250,10 @@ class _Pending:
         self.rows = left
         return int(starts[-left]) if left else self.waiting
 
-    def _add_runs(self, block: Block, starts: Ints) -> None:
+    def _add_runs(self, portion: Portion, starts: Ints) -> None:
         names = dict.fromkeys((*self.ends, *self.groups))
         with _explained():
-            frame = registry.lines().scan(block.as_input(), [Field(name, "key") for name in names]).frame
+            frame = registry.lines().scan(portion.as_input(), [Field(name, "key") for name in names]).frame
         changed = reduce(or_, (key.ne_missing(key.shift()) for key in frame))
         first = np.union1d([0], changed.arg_true())
         texts = {key.name: canonical(key.gather(first)).fill_null("null").to_list() for key in frame}
@@ -263,15 +262,15 @@ class _Pending:
             if not self.runs or run[1:] != self.runs[-1][1:]:
                 self.runs.append(run)
 
-    def release(self, cut: int) -> Block:
+    def release(self, cut: int) -> Portion:
         """Remove and return the first bytes; a key that was released before is an error."""
         data = b"".join(self.parts)
-        block = Block(data[:cut], self.gone)
+        portion = Portion(data[:cut], self.gone)
         last = b""
         count = bisect_left(self.runs, cut, key=attrgetter("start"))
         for run in self.runs[:count]:
             late = run.end != last and run.end in self.left
-            if late or (self.groups and self.block_of.setdefault(run.group, run.end) != run.end):
+            if late or (self.groups and self.portion_of.setdefault(run.group, run.end) != run.end):
                 line = self.gone + data.count(b"\n", 0, run.start) + 1
                 if late:
                     cure = "sort the rows by it upstream, or leave out --stream"
@@ -283,7 +282,7 @@ class _Pending:
         self.gone = self.arrived - data.count(b"\n", cut)
         self.parts, self.waiting = [data[cut:]], len(data) - cut
         self.runs = [run._replace(start=run.start - cut) for run in self.runs[count:]]
-        return block
+        return portion
 
 
 def _digests(keys: Sequence[list[str]], count: int) -> list[bytes]:

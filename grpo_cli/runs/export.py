@@ -31,7 +31,7 @@ from grpo_cli.write.token_lists import TokenColumns, has_tokens, token_advantage
 from grpo_cli.write.turns import before_response, conversations, divided, in_one_form
 from grpo_cli.write.weave import sink
 
-Columns = TextColumns | TokenColumns
+TextsOrTokens = TextColumns | TokenColumns
 VERSION: Final = 1
 PIECE_BYTES: Final = 8 << 20  # bytes of texts that are read at once
 PIECE_ROWS: Final = 4096
@@ -51,14 +51,14 @@ class Job:
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        asked = {
-            "inputs": given.get("inputs", ()),
-            "wanted": Wanted(**export_fields(given)),
-            "plan": plan_of(given),
-            "binding": Binding(**binding_fields(given)),
-            "output": Output(**output_fields(given)),
-        }
-        return cls(**{**asked, **more})
+        job = cls(
+            inputs=given.get("inputs", ()),
+            wanted=Wanted(**export_fields(given)),
+            plan=plan_of(given),
+            binding=Binding(**binding_fields(given)),
+            output=Output(**output_fields(given)),
+        )
+        return replace(job, **more)
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def records(job: Job) -> tuple[pl.DataFrame, dict[str, Any]]:
         return pl.read_parquet(made), {name: fact for name, fact in facts.items() if name != "outputs"}
 
 
-def _columns(tables: Sequence[FileTable], job: Job) -> Columns:
+def _columns(tables: Sequence[FileTable], job: Job) -> TextsOrTokens:
     """The columns of the texts, or of the tokens."""
     schema = tables[0].schema
     rows = f"{schema.rows}." if schema is not None and schema.rows else ""
@@ -178,7 +178,7 @@ def _columns(tables: Sequence[FileTable], job: Job) -> Columns:
 
 def _rollouts(
     inspection: Inspection,
-    columns: Columns,
+    columns: TextsOrTokens,
     groups: np.ndarray[tuple[int], np.dtype[np.bool_]],
     without_prompt: Index | None,
     *,
@@ -239,7 +239,7 @@ def _rollouts(
 # --- texts of records ------------------------------------------------------------------------------------------
 
 
-def _names(columns: Columns, rows: Mapping[str, Index]) -> list[str]:
+def _names(columns: TextsOrTokens, rows: Mapping[str, Index]) -> list[str]:
     """The text columns of a record."""
     if isinstance(columns, TokenColumns):
         return [*columns.names, "advantages"]
@@ -248,7 +248,7 @@ def _names(columns: Columns, rows: Mapping[str, Index]) -> list[str]:
     return ["prompt", *(name for name in rows if name != "prompt")]
 
 
-def _pieces(narrow: Narrow, columns: Columns, records: Records) -> Iterator[pl.DataFrame]:
+def _pieces(narrow: Narrow, columns: TextsOrTokens, records: Records) -> Iterator[pl.DataFrame]:
     """The JSON texts of the records, in frames of some records each."""
     rows = records.rows
     if isinstance(columns, TokenColumns):

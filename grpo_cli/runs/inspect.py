@@ -47,16 +47,16 @@ class Job:
             if name in given:
                 refuse_beside(name, given, "plan_by")
                 other = Other.of(given)
-        asked = {
-            "inputs": given.get("inputs", ()),
-            "plan": plan_of(given) if parts is None else Plan(),
-            "binding": Binding(**binding_fields(given)),
-            "parts": parts,
-            "view": View(**view_fields(given), by_steps=more.get("report") is not None or other is not None),
-            "where": Filter.parse(given["where"]) if "where" in given else None,
-            "other": other,
-        }
-        return cls(**{**asked, **more})
+        job = cls(
+            inputs=given.get("inputs", ()),
+            plan=plan_of(given) if parts is None else Plan(),
+            binding=Binding(**binding_fields(given)),
+            parts=parts,
+            view=View(**view_fields(given), by_steps=more.get("report") is not None or other is not None),
+            where=Filter.parse(given["where"]) if "where" in given else None,
+            other=other,
+        )
+        return replace(job, **more)
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Inspection:

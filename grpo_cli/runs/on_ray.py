@@ -68,7 +68,7 @@ class OnRay:
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """The stages of a run, in tasks of at least so many rows; `phase` is told how many tasks are done."""
+    """The stages of a run, in tasks of at least `rows` rows; `phase` hears how many tasks are done."""
 
     cluster: Cluster
     phase: Phase

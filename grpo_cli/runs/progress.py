@@ -18,7 +18,7 @@ READ: Final = 70  # per cent of the work is reading; the rest is grouping, compu
 
 
 class Watching:
-    """Reads and writes in this process, and tells `phase` the percentage that is done.
+    """Reads and writes in this process, and reports the percentage done to `phase`.
 
     Called as a `map` over tables. Files that are read from start to end count byte by byte.
     """
@@ -75,7 +75,7 @@ class Watching:
 
 
 def _watched(table: FileTable, said: Callable[[int], None]) -> FileTable:
-    """The table, which tells `said` how far it has been read; unchanged unless it is a plain file."""
+    """The table, which reports to `said` how far it has been read; unchanged unless it is a plain file."""
     if type(table.source) is not Input or table.source.fd is not None:
         return table
     return table.of_source(replace(table.source, said=said))

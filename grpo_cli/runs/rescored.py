@@ -40,7 +40,7 @@ class Other:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Other:
-        """What options say of it: the same as of the reward, but for its column where another one is named."""
+        """What options ask for: the same as for the reward, except for its column if another is named."""
         if "rescored_column" in given:
             kept = {name: value for name, value in given.items() if name != "component_missing"}
             given = {**kept, "reward": [given["rescored_column"]]}

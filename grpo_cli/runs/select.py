@@ -48,15 +48,15 @@ class Job:
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        asked = {
-            "inputs": given.get("inputs", ()),
-            "choice": Choice(**choice_fields(given)),
-            "plan": plan_of(given),
-            "binding": Binding(**binding_fields(given)),
-            "length": given.get("length_column"),
-            "output": Output(**output_fields(given), word="selected"),
-        }
-        return cls(**{**asked, **more})
+        job = cls(
+            inputs=given.get("inputs", ()),
+            choice=Choice(**choice_fields(given)),
+            plan=plan_of(given),
+            binding=Binding(**binding_fields(given)),
+            length=given.get("length_column"),
+            output=Output(**output_fields(given), word="selected"),
+        )
+        return replace(job, **more)
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:

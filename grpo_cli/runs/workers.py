@@ -30,7 +30,7 @@ class Workers(Protocol):
         """Do a little work on each table: others help only where it has to wait for a store."""
 
     def begin(self, tables: Sequence[FileTable], phase: Phase, folders: Iterable[Path] = (), /) -> Stages:
-        """The stages of a run on these files, which tell `phase` how far they are.
+        """The stages of a run on these files, which report their progress to `phase`.
 
         Files that some worker cannot read, and folders that it cannot write to, are refused.
         """

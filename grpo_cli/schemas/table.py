@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.plugins import Rows
+from grpo_cli.plugins import Registry
 
 T = TypeVar("T")
 NONE: Final = "none"
@@ -187,7 +187,7 @@ def schema(name: str) -> Schema:
     return known[name]
 
 
-def schemas() -> Rows[Schema]:
+def schemas() -> Registry[Schema]:
     """All schemas by name: first the built-in ones in the order of their file, then those of plugins."""
     return _SCHEMAS
 
@@ -202,7 +202,7 @@ def parsed(text: str) -> Mapping[str, Schema]:
     return MappingProxyType({name: _schema(name, entry) for name, entry in tomllib.loads(text).items()})
 
 
-_SCHEMAS: Final = Rows(
+_SCHEMAS: Final = Registry(
     "schema", "grpo_adv.schemas", _built_in, lambda name, entries: _schema(name, entries[name]), Mapping
 )
 

@@ -277,7 +277,7 @@ class Tally:
             known = self.skipped.setdefault(reason, {"reason": reason, "groups": 0, "rows": 0, "keys": []})
             known |= {name: known[name] + skip[name] for name in ("groups", "rows")}
             known["keys"] = [*known["keys"], *skip["keys"]][:LISTED]
-        self.reading = block.reading
+        self.reading = block.reading or self.reading
         self.warnings = tuple(dict.fromkeys((*self.warnings, *block.warnings)))
 
     def facts(self, plan: Plan, reward: Mapping[str, Any] | None = None) -> dict[str, Any]:

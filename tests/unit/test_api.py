@@ -215,7 +215,7 @@ def test_records_with_lists_of_rollouts_are_computed_from_a_path_and_not_selecte
     path = tmp_path / "lists.jsonl"
     LISTS.drop("rollouts").write_ndjson(path)
     assert grpo_cli.advantages(path, method="dr-grpo").to_list() == CENTRED
-    with pytest.raises(UsageError, match="hold several rollouts, and a frame has one a row"):
+    with pytest.raises(UsageError, match="has several rollouts, but a frame needs one per row"):
         grpo_cli.select(path, where="std > 0")
 
 
@@ -259,7 +259,7 @@ def test_of_a_lazy_frame_no_value_is_read_to_know_its_schema() -> None:
 
 
 def test_a_schema_of_records_with_several_rollouts_is_refused_for_a_frame() -> None:
-    with pytest.raises(UsageError, match="hold several rollouts, and a frame has one a row"):
+    with pytest.raises(UsageError, match="has several rollouts, but a frame needs one per row"):
         grpo_cli.advantages(FRAME, schema="rllm")
 
 
@@ -396,9 +396,9 @@ def test_lists_are_computed_as_the_refusal_says() -> None:
         (lambda: grpo_cli.compute(LISTS, reward="rollouts[].r"), "is a path into lists, and a frame has one reward per row; make a row of each item"),
         (lambda: grpo_cli.select(LISTS, reward="rollouts[].r", limit=1), "is a path into lists"),
         (lambda: grpo_cli.inspect(LISTS, group="rollouts[].r"), "is a path into lists"),
-        (lambda: grpo_cli.compute(LISTS, reward="rewards", group="prompt_id"), "rewards holds lists, and a frame has one number a row; make a row"),
-        (lambda: grpo_cli.compute(LISTS.to_pandas(), reward="rewards", group="prompt_id"), "rewards holds lists"),
-        (lambda: grpo_cli.compute(LISTS.to_arrow(), reward="rewards", group="prompt_id"), "rewards holds lists"),
+        (lambda: grpo_cli.compute(LISTS, reward="rewards", group="prompt_id"), "rewards has lists, but a frame needs one number per row; make a row"),
+        (lambda: grpo_cli.compute(LISTS.to_pandas(), reward="rewards", group="prompt_id"), "rewards has lists"),
+        (lambda: grpo_cli.compute(LISTS.to_arrow(), reward="rewards", group="prompt_id"), "rewards has lists"),
         (lambda: grpo_cli.advantages(frame([1.0, None])), "missing='exclude' leaves such rows out"),
         (lambda: grpo_cli.advantages(FRAME, **dict[str, Any](seed=1)), "the option 'seed'"),
         (lambda: grpo_cli.advantages(FRAME, group_size=3), "choose partial='keep' or partial='drop'"),

@@ -27,7 +27,7 @@ from grpo_cli.engine.estimators import (
 from grpo_cli.engine.estimators.expression import expression
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.plugins import Rows
+from grpo_cli.plugins import Registry
 
 GROUP_ONLY: Final = ("group",)
 BOTH_LEVELS: Final = ("group", "batch")
@@ -701,4 +701,4 @@ def _checked(name: str, entries: Mapping[str, Estimator]) -> Estimator:
     return row
 
 
-ESTIMATORS: Final = Rows("method", "grpo_adv.estimators", lambda: _BUILT_IN, _checked, Estimator)
+ESTIMATORS: Final = Registry("method", "grpo_adv.estimators", lambda: _BUILT_IN, _checked, Estimator)

@@ -47,6 +47,7 @@ def test_a_sentence_names_flags_and_values_that_there_are(option: str, name: str
         ("--mehtod rloo", "did you mean '--method'?"),
         ("--group_size 4", "did you mean '--group-size'?"),
         ("--rewards r", "did you mean '--reward'?"),
+        ("--rloo", "rloo is a method: --method rloo"),
     ],
 )
 def test_an_option_that_people_try_is_answered_with_what_they_mean(words: str, says: str) -> None:

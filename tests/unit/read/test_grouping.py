@@ -585,7 +585,7 @@ def test_messages_that_hold_the_answers_are_not_called_prompts(tmp_path: Path) -
         for k in range(8)
     ]
     path = write(tmp_path / "a.jsonl", rows)
-    with pytest.raises(DataError, match="messages may hold the responses as well") as caught:
+    with pytest.raises(DataError, match="messages may contain the responses as well") as caught:
         look(path)
     assert "--group-size N" in caught.value.hint
     assert any("hold the response" in verdict for verdict in verdicts(inspected(path).facts))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,9 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.formats.json_document import document
-from grpo_cli.read.columns import read_columns
-from grpo_cli.read.groups import group
-from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.prompt_check import prompt_of
-from grpo_cli.read.tables import Binding, Table
 from tests.support.jobs import look, write
 
 LEVELS = ["easy", "medium", "hard"]
@@ -99,22 +93,6 @@ def test_of_large_documents_the_last_is_compared(count: int, tmp_path: Path) -> 
         path.write_text(path.read_text() + " " * document._AGAIN)
     with pytest.raises(DataError, match="hold several prompts"):
         look(*paths, group_within="step")
-
-
-def test_texts_of_rows_that_are_grouped_several_times_are_read_once(tmp_path: Path) -> None:
-    rows = [{**row, "step": at // 24} for at, row in enumerate(by_level())]
-    inputs, _ = find_inputs([str(write(tmp_path / "x.jsonl", rows))])
-    asked = []
-
-    def over(work: Callable[[Table], Any], tables: Iterable[Table]) -> Iterator[Any]:
-        asked.append(work)
-        return map(work, tables)
-
-    columns = read_columns(open_tables(inputs, Binding()), Binding(), Plan(), over=over)
-    rule, again = columns.request.rule, columns.under(Binding(group=("step",)))
-    mixed = [group(*way).mixed for way in ((columns, rule), (columns, replace(rule, within="step")), (again, rule))]
-    assert [(found.column, found.groups) for found in mixed if found] == [("prompt", 3), ("prompt", 6), ("prompt", 3)]
-    assert len(asked) == 2  # the columns, and the texts
 
 
 def test_each_cure_that_is_named_cures(tmp_path: Path) -> None:
@@ -421,7 +399,7 @@ def test_a_prompt_that_is_empty_in_every_row_is_no_key(value: Any, suffix: str, 
     ]  # fmt: skip
     path = saved(rows, tmp_path / f"x{suffix}")
     with pytest.raises(
-        DataError, match="responses_create_params is empty in all 10 rows: nothing tells prompts apart"
+        DataError, match="responses_create_params is empty in all 10 rows: nothing distinguishes the prompts"
     ) as error:
         look(path)
     assert error.value.hint.startswith("name the column of the prompt's id with --group, or give --group-size N")

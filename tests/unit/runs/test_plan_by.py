@@ -479,15 +479,18 @@ def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows(tmp_p
         "error: env: 2 values have no plan: b (2 rows), null (6 rows); add --plan b:OPTION=X (in --config a table [plan.b]),"
         " or --plan default:... for all other values"
     )
-    misspelt = refused(*words, "aa:method=rloo", "--plan", "b:", cwd=tmp_path)
-    assert "2 values have no plan: a (4 rows), null (6 rows); no row has aa: misspelt?; add --plan a:" in misspelt
+    misspelled = refused(*words, "aa:method=rloo", "--plan", "b:", cwd=tmp_path)
+    assert "2 values have no plan: a (4 rows), null (6 rows); no row has aa: misspelled?; add --plan a:" in misspelled
     assert adv(*words, "a:method=rloo", "--plan", "default:", cwd=tmp_path).status == 0
 
 
 @pytest.mark.parametrize(
     ("plans", "warned"),
     [
-        (["mth:method=rloo"], "no row has env = mth, which has a plan; math has the plan of default: is it misspelt?"),
+        (
+            ["mth:method=rloo"],
+            "no row has env = mth, which has a plan; math has the plan of default: is it misspelled?",
+        ),
         (["math:method=rloo", "cde:with=math"], "no row has env = cde, which has a plan; code has the plan of default"),
         (["math:method=rloo", "code:with=math"], ""),
         (["maths:method=rloo", "math:method=grpo"], ""),  # each of them has a plan
@@ -495,7 +498,7 @@ def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows(tmp_p
         (["math2:method=rloo"], ""),  # another number is another value
     ],
 )
-def test_a_misspelt_value_is_told_where_others_have_a_plan(plans: list[str], warned: str, tmp_path: Path) -> None:
+def test_a_misspelled_value_is_told_where_others_have_a_plan(plans: list[str], warned: str, tmp_path: Path) -> None:
     rows = [{"prompt_id": f"{env}{k // 2}", "env": env, "reward": k % 2} for env in ("math", "code") for k in range(4)]
     write(tmp_path / "in.jsonl", rows)
     words = [word for plan in ("default:", *plans) for word in ("--plan", plan)]
