@@ -22,7 +22,7 @@ from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.schemas.table import words
 from grpo_cli.stats import facts
-from grpo_cli.stats.difficulty import pass_at
+from grpo_cli.stats.difficulty import pass_at, solved_counts
 from grpo_cli.stats.inspection import Inspection, learned_from, score_groups
 
 VERSION: Final = 1
@@ -194,7 +194,7 @@ def _passes(inspection: Inspection, solved_at: float | None, draws: Collection[i
     bar = solved_at if solved_at is not None else rewards[scored].max(initial=-np.inf)
     codes = inspection.narrow.table["group"].to_numpy()
     height = len(inspection.groups)
-    n, solved = np.bincount(codes[scored], minlength=height), np.bincount(codes[rewards >= bar], minlength=height)
+    n, solved = np.bincount(codes[scored], minlength=height), solved_counts(codes, rewards, bar, height)
     for k in sorted(draws):
         if n.max() < k:
             raise DataError(f"no group has {k} scored rows for pass@{k}", f"the largest group has {n.max()}")

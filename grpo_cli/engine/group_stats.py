@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Cells = TypeVar("Cells", bound=np.ndarray[tuple[int], Any])
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-_AnyCodes = np.ndarray[Any, np.dtype[np.integer[Any]]]
+AnyCodes = np.ndarray[Any, np.dtype[np.integer[Any]]]
 _Quantities = tuple[Vector, Vector, Vector, Vector]
 _ADDED: Final = 1 << 15  # numpy adds at most this many rows at once, so that they stay in the cache of a core
 _WORD: Final = 16  # numpy sorts integers of this many bits in linear time
@@ -38,7 +38,7 @@ def group_sums(codes: Codes, values: pl.Series, groups: int) -> Vector:
 
 
 def group_extremes(
-    codes: _AnyCodes, values: Vector | pl.Series, groups: int, piece: int = PIECE
+    codes: AnyCodes, values: Vector | pl.Series, groups: int, piece: int = PIECE
 ) -> tuple[Vector, Vector]:
     """The lowest and the highest value of each group: NaN where it has a NaN, infinite where it has no rows."""
     low, high = np.full(groups, np.inf), np.full(groups, -np.inf)
@@ -49,12 +49,33 @@ def group_extremes(
     return low, high
 
 
-def group_means(codes: _AnyCodes, values: Vector, groups: int) -> Vector:
+def group_means(codes: AnyCodes, values: Vector, groups: int) -> Vector:
     """The mean of each group, NaN where it has no rows: distances from the lowest value are added, so equal values are their mean."""
     low, _ = group_extremes(codes, values, groups)
     with _quiet():
         away = np.bincount(codes, weights=values - low[codes], minlength=groups)
         return np.asarray(low + away / np.bincount(codes, minlength=groups))
+
+
+def finite_rows(codes: AnyCodes, values: pl.Series) -> tuple[AnyCodes, Vector]:
+    """Codes and values of the rows whose value is finite."""
+    known = values.is_finite().fill_null(value=False).to_numpy()
+    return codes[known], values.to_numpy()[known]
+
+
+def finite_means(codes: AnyCodes, values: pl.Series, groups: int) -> Vector:
+    """The sum of the finite values of each group over their number; NaN where it has none."""
+    codes, known = finite_rows(codes, values)
+    with _quiet():
+        return np.asarray(np.bincount(codes, known, groups) / np.bincount(codes, minlength=groups))
+
+
+def finite_stds(codes: AnyCodes, values: pl.Series, means: Vector) -> Vector:
+    """The sample standard deviation of the finite values of each group, whose means these are; NaN if there are too few."""
+    codes, known = finite_rows(codes, values)
+    n = np.bincount(codes, minlength=len(means))
+    squares = np.bincount(codes, (known - means[codes]) ** 2, len(means))
+    return np.asarray(np.sqrt(np.divide(squares, n - 1, out=np.full(len(means), np.nan), where=n > 1)))
 
 
 def base_quantities(
@@ -134,7 +155,7 @@ def _quiet() -> np.errstate:
     return np.errstate(invalid="ignore", divide="ignore", over="ignore")
 
 
-def _pieces(codes: _AnyCodes, values: pl.Series | Vector, piece: int) -> Iterator[tuple[Index, Vector]]:
+def _pieces(codes: AnyCodes, values: pl.Series | Vector, piece: int) -> Iterator[tuple[Index, Vector]]:
     """Codes as the integers that numpy takes places by, and values; both of a piece fit the cache of a core."""
     step = min(piece, _ADDED)
     for start in range(0, len(codes), step):

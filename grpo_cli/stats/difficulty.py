@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.column_stats import Numbers, each, few
+from grpo_cli.engine.group_stats import AnyCodes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.read.group_keys import encode
 from grpo_cli.stats.facts import extremes, plain, reward_range
@@ -47,6 +48,11 @@ def pass_at(n: Sequence[int], solved: Sequence[int], k: int) -> list[float | Non
     for rows, right in {*zip(n, solved, strict=True)}:
         known[rows, right] = None if rows < k else 1.0 - math.comb(rows - right, k) / math.comb(rows, k)
     return [known[pair] for pair in zip(n, solved, strict=True)]
+
+
+def solved_counts(codes: AnyCodes, rewards: Vector, bar: float, groups: int) -> Index:
+    """The rows of each group whose reward is at least this."""
+    return np.bincount(codes[rewards >= bar], minlength=groups)
 
 
 def comparable(groups: pl.DataFrame) -> pl.DataFrame:

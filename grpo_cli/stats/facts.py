@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.column_stats import FEW, SAMPLE, Numbers, counts, few
-from grpo_cli.engine.group_stats import group_extremes
-from grpo_cli.engine.moments import NEAREST, Codes
+from grpo_cli.engine.group_stats import AnyCodes, finite_rows, group_extremes
+from grpo_cli.engine.moments import NEAREST
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import STATUSES, Scored
 from grpo_cli.read.narrow import Narrow
@@ -126,11 +126,10 @@ def zero_variance_share(groups: pl.DataFrame) -> float | None:
     return int(groups["constant"].sum()) / comparable if comparable else None
 
 
-def constant_share(codes: Codes, values: pl.Series, groups: int) -> float | None:
+def constant_share(codes: AnyCodes, values: pl.Series, groups: int) -> float | None:
     """The share of groups whose values are equal, among those with two finite values."""
-    known = values.is_finite().fill_null(value=False)
-    codes = codes[known.to_numpy()]
-    low, high = group_extremes(codes, values.filter(known), groups)
+    codes, known = finite_rows(codes, values)
+    low, high = group_extremes(codes, known, groups)
     two = np.bincount(codes, minlength=groups) > 1
     return float((low == high)[two].mean()) if two.any() else None
 

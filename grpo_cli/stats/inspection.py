@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.group_stats import finite_means, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
@@ -157,7 +158,7 @@ def score_groups(narrow: Narrow, plan: Plan, columns: Mapping[str, str]) -> Insp
         groups = groups.with_columns(facts.group_facts(scored).select("constant", "nearly"))
     length = _length(narrow, columns)
     if length is not None:
-        means = correlations.mean_by_code(raw.rows["group"].to_numpy(), length, len(groups))
+        means = finite_means(raw.rows["group"].to_numpy(), length, len(groups))
         groups = groups.with_columns(length=pl.Series(means).fill_nan(None))
     groups = groups.with_columns(difficulty.solve_rates(groups))
     return Inspection(facts={}, groups=groups, raw=raw, scored=scored, narrow=narrow, columns=columns)
@@ -338,9 +339,9 @@ def _compared(
     if inspection.scored.plan.rewards.combine == "sum":
         return groups, rows, histogram
     rows = rows.select("group", learned_from(inspection).alias(".reward")).drop_nulls()
-    value = pl.col(".reward")
-    of_groups = rows.group_by("group").agg(mean=value.mean(), min=value.min(), max=value.max())
-    groups = groups.drop("mean", "min", "max").join(of_groups, left_on="code", right_on="group", how="left")
+    codes, values = rows["group"].to_numpy(), rows[".reward"]
+    low, high = group_extremes(codes, values, len(groups))
+    groups = groups.with_columns(mean=finite_means(codes, values, len(groups)), min=low, max=high)
     return groups, rows, facts.distribution(rows[".reward"])["histogram"]
 
 
