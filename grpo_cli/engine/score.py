@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Final
 
@@ -99,14 +99,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """A plan up to its estimator, from where plans that differ in nothing before it can go on.
-
-    What estimators make of it is kept: most of such plans share theirs with others.
-    """
+    """A plan up to its estimator, from where plans that differ in nothing before it can go on."""
 
     frames: Frames
     quantities: Mapping[str, Terms]
-    estimates: dict[Hashable, Sequence[Estimate]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, table: pl.DataFrame) -> Shaped:
@@ -114,30 +110,25 @@ class Shaped:
         frames = Frames(table)
         return cls(frames, _quantities(frames, plan, table))
 
-    def copy(self) -> Shaped:
-        """A copy for a method that may fail: this object stays unchanged."""
-        frames = self.frames.copy()
-        return Shaped(frames, {name: replace(t, frames=frames) for name, t in self.quantities.items()})
-
     def advantages(self, plans: Sequence[Plan]) -> list[Vector]:
-        """The advantage of every row under each of such plans, see `kept_advantages`.
+        """The advantage of every row under each of these plans, see `kept_advantages`; this object does not change.
 
-        All are computed together, step by step: on a sample, a query costs more than its arithmetic. A method of a
-        package, which may fail, is computed alone.
+        All are computed together, step by step: on a sample, a query costs more than its arithmetic. Most of them share
+        what the estimator makes of the rewards with others.
         """
+        frames = self.frames.copy()
+        quantities = {name: replace(t, frames=frames) for name, t in self.quantities.items()}
         with _named(plans[0]):
             keys = [_before_divisor(plan) for plan in plans]
-            new = {key: plan for key, plan in zip(keys, plans, strict=True) if key not in self.estimates}
-            for key, plan in new.items():
-                self.frames.scope = f"{len(self.estimates)}:"
-                self.estimates[key] = _residuals(self.frames, plan, self.quantities)
-            self.frames.keep(estimate.residual for key in new for estimate in self.estimates[key])
-            frames = self.frames.copy()
+            estimates = dict[Hashable, Sequence[Estimate]]()
+            for key, plan in dict(zip(keys, plans, strict=True)).items():
+                frames.scope = f"{len(estimates)}:"
+                estimates[key] = _residuals(frames, plan, quantities)
+            frames.keep(estimate.residual for of_key in estimates.values() for estimate in of_key)
             values = list[pl.Expr]()
             for at, (plan, key) in enumerate(zip(plans, keys, strict=True)):
                 frames.scope = f"{at}"
-                estimates = [replace(e, quantities=replace(e.quantities, frames=frames)) for e in self.estimates[key]]
-                values.append(_before_post(frames, plan, estimates))
+                values.append(_before_post(frames, plan, estimates[key]))
             frames.keep(values)
             for at, (plan, value) in enumerate(zip(plans, values, strict=True)):
                 frames.scope = f"{at}"
