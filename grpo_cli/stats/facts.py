@@ -205,9 +205,9 @@ def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None
     return tally.facts(scored.plan, distribution(scored.rows[".reward"]))
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Counts of a whole input, or of a stream, whose blocks are added one by one."""
+    """Counts of a whole input, or of blocks of a stream, which are merged one by one."""
 
     counts: Counter[str] = field(default_factory=Counter)
     sizes: Counter[int] = field(default_factory=Counter)  # sizes of the groups
@@ -238,6 +238,7 @@ class Tally:
                 "comparable": int((groups["scored"] > 1).sum()),
                 "nearly": int(groups["nearly"].sum()),
                 "no_rate": int((~groups["mean"].fill_nan(None).is_between(0, 1)).sum()),
+                "dropped_rows": sum(narrow.lengths) - int(rows[".kept"].sum()),
                 "null": rows[".advantage"].null_count(),
                 **{f"status.{name}": times for name, times in zip(STATUSES, statuses, strict=True)},
             }),
@@ -259,25 +260,32 @@ class Tally:
             warnings=tuple(narrow.warnings),
         )  # fmt: skip
 
-    def add(self, block: Tally) -> None:
-        """Add the counts of the next block."""
-        self.counts.update(block.counts)
-        self.sizes.update(block.sizes)
+    def merge(self, block: Tally) -> Tally:
+        """The counts with those of the next block."""
+        constants = self.constants.copy()
         for value, groups in block.constants.items():
-            is_listed = value in self.constants or len(self.constants) < CONSTANTS
-            self.constants[value if is_listed else None] += groups
-        (low, high), (least, most) = self.extremes, block.extremes
-        self.extremes = (
-            min((value for value in (low, least) if value is not None), default=None),
-            max((value for value in (high, most) if value is not None), default=None),
-        )
-        self.reward, self.advantage = self.reward.merge(block.reward), self.advantage.merge(block.advantage)
+            is_listed = value in constants or len(constants) < CONSTANTS
+            constants[value if is_listed else None] += groups
+        lows, highs = zip(self.extremes, block.extremes, strict=True)
+        skipped = dict(self.skipped)
         for reason, skip in block.skipped.items():
-            known = self.skipped.setdefault(reason, {"reason": reason, "groups": 0, "rows": 0, "keys": []})
-            known |= {name: known[name] + skip[name] for name in ("groups", "rows")}
-            known["keys"] = [*known["keys"], *skip["keys"]][:LISTED]
-        self.reading = block.reading or self.reading
-        self.warnings = tuple(dict.fromkeys((*self.warnings, *block.warnings)))
+            known = skipped.get(reason, {"groups": 0, "rows": 0, "keys": []})
+            sums = {name: known[name] + skip[name] for name in ("groups", "rows")}
+            skipped[reason] = {"reason": reason, **sums, "keys": [*known["keys"], *skip["keys"]][:LISTED]}
+        return Tally(
+            counts=self.counts + block.counts,
+            sizes=self.sizes + block.sizes,
+            constants=constants,
+            extremes=(
+                min((value for value in lows if value is not None), default=None),
+                max((value for value in highs if value is not None), default=None),
+            ),
+            reward=self.reward.merge(block.reward),
+            advantage=self.advantage.merge(block.advantage),
+            skipped=skipped,
+            reading=block.reading or self.reading,
+            warnings=tuple(dict.fromkeys((*self.warnings, *block.warnings))),
+        )
 
     def facts(self, plan: Plan, reward: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The summary; without a distribution of the reward it has no quartiles and no histogram."""
