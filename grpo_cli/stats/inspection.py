@@ -17,7 +17,8 @@ from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError, UnknownName, UsageError
-from grpo_cli.read import excerpts, known_names
+from grpo_cli.read import known_names
+from grpo_cli.read.excerpts import code_of
 from grpo_cli.read.group_keys import encode, spanning
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding
@@ -123,7 +124,7 @@ class Parted:
         refusals = []
         for part in self.parts:
             try:
-                excerpts.code_of(part.narrow, key)
+                code_of(part.narrow, key)
             except DataError as error:
                 refusals.append(error)
             else:

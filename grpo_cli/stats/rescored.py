@@ -19,7 +19,6 @@ from grpo_cli.stats.against import KINDS
 from grpo_cli.stats.correlations import correlation
 from grpo_cli.stats.facts import plain
 from grpo_cli.stats.figures import count_by_kind
-from grpo_cli.stats.group_rows import texts_of
 from grpo_cli.stats.inspection import Inspection, first_by, score_groups
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
@@ -28,13 +27,11 @@ VERSION: Final = 1
 FEW: Final = 6  # a table is shown if each reward has at most this many values
 TOP: Final = 10  # disagreements listed
 LISTED: Final = 3  # groups named of each kind
-TEXT: Final = 2000  # characters of a listed text
 LABEL: Final = 120  # characters of a listed group key
 BANDS: Final = 4  # bands of the length, with equal numbers of rows
 OF_TWO: Final = 2
 LARGE: Final = 1000  # sums of advantages this large are shown without decimals
 EQUAL: Final = 1e-9  # relative size below which an advantage counts as 0
-ALIKE: Final = 0.5  # least share of equal texts among the listed rows, if they are the same rollouts
 OLD: Final = "rescored."  # prefix of the columns of the other reward
 
 Facts = dict[str, Any]
@@ -309,7 +306,7 @@ def _component(
 
 
 def _largest(now: Inspection, before: Inspection, rows: Rows, change: Vector) -> list[Facts]:
-    """The rows whose reward changes most, ties broken by the change of the advantage, with their texts."""
+    """The rows whose reward changes most, ties broken by the change of the advantage."""
     at = np.flatnonzero(change)
     size = np.abs(change[at])
     if len(at) > TOP:  # only rows that may be among them are looked at
@@ -319,7 +316,6 @@ def _largest(now: Inspection, before: Inspection, rows: Rows, change: Vector) ->
     old, new = (kept_advantages(side.scored.rows[[".advantage", ".kept"]][at_rows]) for side in (before, now))
     first = first_by([-size, -np.abs(np.nan_to_num(old) - np.nan_to_num(new))], TOP)
     top, rewards = at_rows[first], [side.raw.rows[".reward"] for side in (before, now)]
-    texts = texts_of(now, "text", top, TEXT)
     codes = now.narrow.table["group"].gather(top).to_list()
     return [
         {
@@ -327,9 +323,8 @@ def _largest(now: Inspection, before: Inspection, rows: Rows, change: Vector) ->
             **dict(zip(("file", "row"), now.narrow.spot(row), strict=True)),
             "before": rewards[0][row], "now": rewards[1][row],
             "advantage": {"before": plain(float(old[at])), "now": plain(float(new[at]))},
-            "text": text,
         }
-        for row, at, code, text in zip(top.tolist(), first.tolist(), codes, texts, strict=True)
+        for row, at, code in zip(top.tolist(), first.tolist(), codes, strict=True)
     ]  # fmt: skip
 
 
