@@ -337,8 +337,6 @@ def _checked(plan: Plan) -> Plan:
         raise UsageError("the step part has no mean absolute deviation", "use --set divisor.measure=std")
     if plan.method == "bnpo" and plan.params["min"] >= plan.params["max"]:
         raise UsageError("bnpo needs min < max", "--param min=0 --param max=1")
-    if plan.divisor.of == "residual" and plan.divisor.level == "none":
-        raise UsageError("--std-of has no effect with scale none", "add --scale group or --scale batch")
     return plan
 
 
