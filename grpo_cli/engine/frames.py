@@ -2,8 +2,7 @@
 
 The arithmetic (`score.py` and the estimators) names columns with `let`, sums and extremes of groups, and moments of
 batches; it never says where a column lives. There are two frames, the rows and the groups. What can be computed of
-groups alone is a column of the groups, and is spread to rows where a row reads it (of few rows it is computed again
-on each, with the same bits). What is computed row by row waits
+groups alone is a column of the groups, and is spread to rows where a row reads it. What is computed row by row waits
 until it is read, and is then computed in pieces of the table, on all cores. What needs all rows of a group (a rank, a
 recursion) is computed at once and kept. See docs/engine.md.
 """
@@ -28,7 +27,7 @@ BATCH: Final = "batch"
 ROLLOUT: Final = "rollout"
 # The largest absolute reward: the squares of larger ones overflow and silently give 0 or NaN.
 FARTHEST: Final = 1e150
-# With at most this many rows, pending facts are computed on each row: a query costs more than the arithmetic.
+# With at most this many rows, a step of a query costs more than the arithmetic of its columns.
 FEW_ROWS: Final = 4_096
 _ROW_BY_ROW: Final[dict[bytes, bool]] = {}  # known answers: most plans are made of the same expressions
 
@@ -212,12 +211,8 @@ class Frames:
     def select(self, names: Iterable[str]) -> pl.DataFrame:
         """These columns on every row, computed piece by piece."""
         names = list(dict.fromkeys(names))
-        few = len(self._codes) <= FEW_ROWS
-        needed, steps = _reached(names, self._later_facts | self._later if few else self._later)
-        # A constant would be one on rows as well, and polars has other bits for x / c where c is one.
-        if not few or any(name in self._later_facts and not value.meta.root_names() for name, value in steps.items()):
-            self._settle()
-            needed, steps = _reached(names, self._later)
+        self._settle()
+        needed, steps = _reached(names, self._later)
         # Brackets and not `select` and `gather`: on small tables a query costs more than its arithmetic.
         rows = pl.DataFrame([self._rows[name] for name in self._rows if name in {*needed, GROUP}])
         facts = [self._facts[name] for name in self._facts if name in needed]
@@ -318,7 +313,6 @@ def _of_lines(frame: pl.DataFrame, steps: Mapping[str, pl.Expr], names: Sequence
     if len(frame) == 1:  # polars takes a column of one line for a constant c, and x * (1/c) has other bits than x / c
         return _of_lines(pl.concat([frame, frame]), steps, names)[:1]
     query = frame.lazy()
-    # Of few lines a step costs more than its columns.
     for columns in _rounds(steps) if len(frame) <= FEW_ROWS else ([value.alias(name)] for name, value in steps.items()):
         query = query.with_columns(columns)
     return query.select(names).collect(engine="in-memory")
