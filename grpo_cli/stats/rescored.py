@@ -35,7 +35,6 @@ EQUAL: Final = 1e-9  # relative size below which an advantage counts as 0
 OLD: Final = "rescored."  # prefix of the columns of the other reward
 
 Facts = dict[str, Any]
-Counted = tuple[list[float], list[int]]  # values and how often each occurs
 Rows = Index | slice  # the rows that have both rewards; a slice of all
 
 
@@ -63,8 +62,7 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
         lambda start, end: np.subtract(np.asarray(y[start:end]), np.asarray(x[start:end]), out=change[start:end]),
         len(x),
     )
-    known = [few(side) for side in (x, y)]
-    counts = count_pairs(x, y, known)
+    counts = count_pairs(x, y)
     values, values_now, times = (counts[name].to_numpy() for name in ("before", "now", "rows"))
     signs = (values_now > values).astype(np.int8) - (values_now < values)
     up, down = (int(times.sum(where=signs == sign)) for sign in (1, -1))
@@ -74,8 +72,8 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
         "compared": len(x),
         "unscored": {"now": (had & ~scored).sum(), "before": (scored & ~had).sum()},
         "reward": {
-            "now": _of_reward(now.narrow.reward_names, y, known[1]),
-            "before": _of_reward(names, x, known[0]),
+            "now": _of_reward(now.narrow.reward_names, y),
+            "before": _of_reward(names, x),
             "changed": up + down, "up": up, "down": down,
             "mean_change": float(change.mean()),
             "changes": count_by_kind(counts["before"], 1 - signs, KINDS, counts["rows"]),
@@ -89,32 +87,15 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
     }  # fmt: skip
 
 
-def _of_reward(names: Sequence[str], values: pl.Series, counted: Counted | None) -> Facts:
+def _of_reward(names: Sequence[str], values: pl.Series) -> Facts:
+    counted = few(values)
     numbers = Numbers.of(values) if counted is None else Numbers.counted(*counted)
     return {"columns": list(names), **numbers.facts()}
 
 
-def count_pairs(before: pl.Series, now: pl.Series, known: Sequence[Counted | None]) -> pl.DataFrame:
-    """How often each pair of values occurs, sorted; if most rows have a pair of their own, a line for each row.
-
-    `known` are the values of each side and their counts, if they are few.
-    """
-    sides, values = (before, now), [np.array(counted[0]) for counted in known if counted is not None]
-    if len(values) == len(sides):
-
-        def count(start: int, end: int) -> Index:
-            places = np.zeros(end - start, np.int64)
-            for side, of_side in zip(sides, values, strict=True):
-                places *= len(of_side)
-                for value in of_side[1:]:
-                    places += np.asarray(side[start:end]) >= value
-            return np.bincount(places, minlength=len(values[0]) * len(values[1]))
-
-        counted = np.sum(over(count, len(before)), axis=0)
-        there = np.flatnonzero(counted)
-        first, second = np.divmod(there, len(values[1]))
-        return pl.DataFrame({"before": values[0][first], "now": values[1][second], "rows": counted[there]})
-    pairs = pl.DataFrame({"before": before, "now": now})
+def count_pairs(before: pl.Series, now: pl.Series) -> pl.DataFrame:
+    """How often each pair of values occurs, sorted; if most rows have a pair of their own, a line for each row."""
+    pairs = pl.DataFrame({"before": before.to_numpy() + 0.0, "now": now.to_numpy() + 0.0})  # + 0.0 turns -0.0 into 0.0
     if len(pairs) > PIECE and 2 * pairs.head(PIECE).n_unique() > PIECE:  # counting them would take longer than all else
         return pairs.with_columns(rows=1)
     return pairs.group_by("before", "now").agg(rows=pl.len()).sort("before", "now")
