@@ -82,7 +82,8 @@ class Numbers:
             away = numbers - mean
             away *= away  # not `away @ away`: OpenBLAS would start threads of its own
         zero = len(numbers) - int(np.count_nonzero(numbers != 0))  # counts bools, which is faster than counting numbers
-        return cls(len(numbers), nan, zero, mean, float(away.sum()), float(numbers.min()), float(numbers.max()))
+        least, most = float(numbers.min()) + 0.0, float(numbers.max()) + 0.0  # + 0.0 turns -0.0 into 0.0
+        return cls(len(numbers), nan, zero, mean, float(away.sum()), least, most)
 
     def merge(self, other: Self) -> Self:
         """The numbers of both columns together."""
@@ -134,5 +135,5 @@ def few(values: pl.Series, sample: int = SAMPLE) -> tuple[list[float], list[int]
 
 def _known(values: pl.Series, shown: pl.Series) -> tuple[list[float], list[int]] | None:
     """The distinct finite values of a sample of the rows, and how often each occurs in all rows; None where they are many."""
-    known = (shown.filter(shown.is_finite()).unique() + 0.0).sort().to_list()
+    known = (shown.filter(shown.is_finite()).unique().sort().to_numpy() + 0.0).tolist()  # + 0.0 turns -0.0 into 0.0
     return (known, counts(values, known)) if len(known) <= FEW else None
