@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.groups import pick_rows
+from grpo_cli.choosing.groups import pick_rows, refuse_below
 from grpo_cli.engine.group_stats import Mask, finite_rows, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import DataError, UsageError
@@ -71,10 +71,7 @@ class Wanted:
                 flag = f"--{name.replace('_', '-')}"
                 cure = f"it is for --to {' and '.join(kinds)}{', and pass@K in --where' if name == 'solved_at' else ''}"
                 raise UsageError(f"{flag} does not apply to --to {self.to}", cure)
-        for name, least in (("limit", 1), ("per_group", 1), ("max_pairs", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UsageError(f"--{name.replace('_', '-')} cannot be {value}", f"it takes {least} or more")
+        refuse_below(self, limit=1, per_group=1, max_pairs=1, seed=0)
         if any(k < 1 for k in self.pass_at or ()):
             raise UsageError("--pass-at takes integers from 1", "for example --pass-at 1,4,8")
         for name in ("beta", "max_weight"):

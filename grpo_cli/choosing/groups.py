@@ -33,6 +33,14 @@ FACTS: Final = (
 Pick = Literal["best", "worst", "spread", "random"]
 
 
+def refuse_below(options: object, **least: int) -> None:
+    """Refuse options, which are attributes, that are given and smaller than these numbers."""
+    for name, bound in least.items():
+        value = getattr(options, name)
+        if value is not None and value < bound:
+            raise UsageError(f"--{name.replace('_', '-')} cannot be {value}", f"it takes {bound} or more")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """Which groups are kept, and how many of their rows."""
@@ -48,11 +56,7 @@ class Choice:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("limit", self.limit), ("per-group", self.per_group), ("top", self.top)):
-            if value is not None and value < 1:
-                raise UsageError(f"--{name} cannot be {value}", "it takes 1 or more")
-        if self.seed is not None and self.seed < 0:
-            raise UsageError(f"--seed cannot be {self.seed}", "it takes 0 or more")
+        refuse_below(self, limit=1, per_group=1, top=1, seed=0)
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"--top-p cannot be {self.top_p}", "it takes a share above 0, up to 1")
         if self.by != "std" and self.top is None:

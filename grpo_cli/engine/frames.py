@@ -187,11 +187,11 @@ class Frames:
         rows = rows.drop_nulls("value") if rows["value"].null_count() else rows
         weights = None if weight is None else rows["weight"].to_numpy()
         moments = Moments.of(rows["value"].to_numpy(), rows["batch"].to_numpy(), self._batches, weights)
-        return BatchMoments(**self._spread(_plain(moments)))
+        return BatchMoments(**self._spread(vars(moments)))
 
     def batch_of_groups(self, value: pl.Expr, n: pl.Expr) -> BatchMoments:
         """The moments of a fact over the groups of the batch that have rows which count."""
-        return BatchMoments(**self.fit(value, n, _plain))
+        return BatchMoments(**self.fit(value, n, vars))
 
     def most_of_batch(self, value: pl.Expr) -> pl.Expr:
         """The largest value of a fact among the groups of the batch; NaN where one is NaN, and nulls are left out."""
@@ -338,7 +338,3 @@ def _asked(value: pl.Expr) -> bool:
     except pl.exceptions.PolarsError:
         return False
     return separable and all(_asked(part) for part in meta.pop())
-
-
-def _plain(moments: Moments) -> Mapping[str, Vector]:
-    return {"weight": moments.weight, "mean": moments.mean, "low": moments.low, "m2": moments.m2}

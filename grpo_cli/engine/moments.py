@@ -23,7 +23,7 @@ Codes = np.ndarray[tuple[int], np.dtype[np.uint32]]
 Table = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Moments:
     """Weight, mean and sum of squared deviations; one entry per batch.
 

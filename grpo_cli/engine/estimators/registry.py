@@ -65,6 +65,7 @@ class Param:
 
 
 ORDER: Final = Param(name="order", type=int, default=16, least=1, help="size of the largest sets, T in the formula")
+SET_SIZE: Final = Param(name="k", type=int, default=2, least=1, help="size of the sets")
 OMEGA: Final = Param(name="omega", type=float, default=1.0, help="weight of the step part", field="unit.state_weight")
 LIKELIEST: Final = Param(
     name="penalty", type=float, default=0.25, help="reward share lost by the likeliest row", field="shape.rank.penalty"
@@ -334,7 +335,7 @@ _ROWS: Final = (
         centred=False,
         shift=None,
         params=(
-            Param(name="k", type=int, default=2, least=1, help="size of the sets"),
+            SET_SIZE,
             Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the std of the set reward"),
         ),
     ),
@@ -357,13 +358,13 @@ _ROWS: Final = (
         build=pass_at_k.pkpo,
         centred=False,
         shift=None,
-        params=(Param(name="k", type=int, default=2, least=1, help="size of the sets"),),
+        params=(SET_SIZE,),
     ),
     Estimator(
         name="max-at-k",
         build=pass_at_k.max_at_k,
         linear=True,
-        params=(Param(name="k", type=int, default=2, least=1, help="size of the sets"),),
+        params=(SET_SIZE,),
     ),
     Estimator(
         name="opmd",
