@@ -1,6 +1,6 @@
-"""The kinds of export: what each makes of rows with groups, rewards and advantages, as pure functions and one table.
+"""The kinds of export: pure functions from rows with groups, rewards and advantages to records, and a table of them.
 
-They see hashes instead of texts: equal hashes are equal texts, and 0 is no text.
+They get hashes instead of texts: equal hashes are equal texts, and 0 is a missing text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PAIR: Final = 64  # bytes of memory per pair with --pairs all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the user requests of the export; None for options that are not given."""
+    """The options of the export; None if not given."""
 
     to: str
     where: Filter | None = None
@@ -123,7 +123,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of export: what it is, its own options, and the function that makes its records."""
+    """A kind of export: its description, its own options, and the function that makes its records."""
 
     name: str
     help: str
@@ -179,7 +179,7 @@ def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
 
 
 def _never_solved(rewards: Vector, worst: float, best: float) -> Iterator[str]:
-    """A warning about records that are the best of their group but have the lowest reward of all rows."""
+    """A warning about records that are the best of their group with the lowest reward of all rows."""
     lowest = int((rewards == worst).sum()) if worst < best else 0
     if lowest:
         have = "has" if lowest == 1 else "have"

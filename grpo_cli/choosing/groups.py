@@ -1,7 +1,4 @@
-"""Which groups are kept, and which of their rows: conditions, shares, the top N, and rows of a group.
-
-Groups and their scores come in, row numbers go out; nothing here knows of files.
-"""
+"""Which groups are kept, and which of their rows: conditions, shares, the top N, and rows of a group."""
 
 from __future__ import annotations
 
@@ -164,7 +161,7 @@ def of_rows(inspection: Inspection, places: Index, note: str) -> Inspection:
 
 
 def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
-    """What conditions can name: the facts of a group, its key, and pass@K and columns of steps if they are named."""
+    """What conditions can name: the facts and the key of each group, and pass@K and step columns if they are named."""
     groups = inspection.groups.with_columns(
         unscorable=pl.col("size") - pl.col("scored"), spread=pl.col("max") - pl.col("min")
     ).with_columns(pl.col("constant", "nearly").cast(pl.Int8))
@@ -183,7 +180,7 @@ def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
 
 
 def _steps(narrow: Narrow, names: Collection[str]) -> list[pl.Series]:
-    """The value of each of these columns of steps in every group; null if its rows have several."""
+    """The value of each of these step columns in every group; null if its rows have several."""
     steps = [narrow.carried[name] for name in STEP_LIKE if name in names and name in narrow.carried.columns]
     codes = narrow.table["group"]
     return [
@@ -245,7 +242,7 @@ def _descending(quantities: pl.DataFrame, by: str) -> Vector:
 
 
 def _beyond_share(quantities: pl.DataFrame, share: float) -> Index:
-    """All groups but the fewest that together have this share of all squared distances from group means."""
+    """All groups except the fewest that together have this share of the squared distances from group means."""
     squares = ((quantities["scored"] - 1) * quantities["std"] ** 2).fill_null(0.0).fill_nan(0.0).to_numpy()
     order = np.argsort(-squares, kind="stable")
     total = np.cumsum(squares[order])

@@ -25,10 +25,10 @@ def correlation(x: Vector, y: Vector) -> float | None:
 
 
 def with_lengths(rows: pl.DataFrame, extremes: RewardRange) -> dict[str, Any]:
-    """The correlation of rewards with lengths, over all rows and within groups, where the difficulty of prompts cancels.
+    """The correlation of rewards with lengths, over all rows and within groups, where prompt difficulty cancels.
 
     `rows` have `.reward`, `.mean` (of the group) and `length`. `best` and `worst` are the mean lengths of rows with
-    these rewards; both are None where such rewards do not occur.
+    these rewards, None if they do not occur.
     """
     known = rows.filter(pl.col(".reward").is_finite() & pl.col("length").is_finite())
     reward, length, codes = (known[name].to_numpy() for name in (".reward", "length", "group"))
@@ -64,7 +64,7 @@ def within_groups(
 
 
 def duplicates(codes: pl.Series, texts: pl.Series) -> dict[str, Any]:
-    """How many responses repeat an earlier one of their group, and in how many groups; missing texts do not count."""
+    """How many responses repeat an earlier response of their group, and in how many groups; missing texts do not count."""
     known = texts.is_not_null()
     codes, texts = codes.filter(known), texts.filter(known)
     distinct = encode([codes, texts], len(codes))

@@ -1,7 +1,6 @@
 """The summary of a computation: its rewards, groups and advantages, and the quantities of --fail-on.
 
-Everything that is returned is plain data (dicts, lists, floats or None; never NaN), so that it can be shown,
-written as JSON and compared without another conversion.
+All results are plain data (dicts, lists, floats or None; never NaN) that can be shown, compared and written as JSON.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ RewardRange = tuple[float | None, float | None]  # the worst and the best reward
 
 VERSION: Final = 1
 LISTED: Final = 10  # keys listed for each reason
-# Distinct rewards of constant groups that a stream keeps: a handful in practice; any others are only counted.
+# Distinct rewards of constant groups that a stream keeps, usually a handful; others are only counted.
 CONSTANTS: Final = 1000
 BINS: Final = FEW
-STEPPED: Final = 4  # numbers count as steps apart if at least one in this many steps has a value
-COMB: Final = 50  # steps per bin from which one more or less is not visible
-NEARLY_CONSTANT: Final = 1e-9  # relative spread up to which a difference is rounding, not information
+STEPPED: Final = 4  # numbers are on a grid if at least one in this many of its steps has a value
+COMB: Final = 50  # with this many steps per bin, one more or less is invisible
+NEARLY_CONSTANT: Final = 1e-9  # relative spread up to which differences are rounding
 
 
 def group_facts(scored: Scored) -> pl.DataFrame:
@@ -100,8 +99,8 @@ def _quartiles_of_counts(values: Sequence[float], counts: Sequence[int]) -> list
 def even_bins(finite: np.ndarray[Any, Any], most: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """The bin of each number, and the edges of at most `most` bins; the numbers must not all be equal.
 
-    Bins are equally wide. If numbers are steps apart, like lengths or rewards of k/30, all bins cover the same number of
-    steps: with one more in some of them, a flat distribution would look like a comb.
+    Bins are equally wide. If numbers are on a grid, like lengths or rewards of k/30, all bins cover the same number of
+    steps: with one more in some bins, a flat distribution would look like a comb.
     """
     low, high = float(finite.min()), float(finite.max())
     if len(np.unique(finite[:SAMPLE])) <= COMB * most:
@@ -197,10 +196,7 @@ def skipped(groups: pl.DataFrame, narrow: Narrow) -> dict[str, dict[str, Any]]:
 
 
 def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None) -> dict[str, Any]:
-    """The summary of one computation; the command adds what it wrote.
-
-    `groups` are the facts of its groups, if the caller has them already.
-    """
+    """The summary of one computation, without what was written; `groups` are its `group_facts`, if already computed."""
     tally = Tally.of(scored, narrow, group_facts(scored) if groups is None else groups)
     return tally.facts(scored.plan, distribution(scored.rows[".reward"]))
 
@@ -213,7 +209,7 @@ class Tally:
     sizes: Counter[int] = field(default_factory=Counter)  # sizes of the groups
     constants: Counter[float | None] = field(default_factory=Counter)  # rewards of constant groups
     extremes: RewardRange = (None, None)  # range of the rewards that enter the estimator
-    reward: Numbers = field(default_factory=Numbers)  # only filled for a stream; a whole input has a distribution
+    reward: Numbers = field(default_factory=Numbers)  # for a stream only; a whole input has a distribution
     advantage: Numbers = field(default_factory=Numbers)
     skipped: dict[str, dict[str, Any]] = field(default_factory=dict)  # by reason; includes groups that are kept
     reading: dict[str, Any] = field(default_factory=dict)
@@ -374,7 +370,7 @@ def gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def reward_gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
-    """Those that only need rewards and groups."""
+    """The quantities that only need rewards and groups."""
     constant, size = facts["zero_variance"], facts["group_sizes"]
     return {
         **{name: facts[name] for name in ("rows", "rollouts", "groups", "singletons", "unscorable")},

@@ -1,6 +1,6 @@
-"""Rewards and groups before anything is computed from them: the result of `inspect`, as plain data and as frames.
+"""The result of `inspect`: rewards and groups, as plain data and as frames.
 
-Rows without a reward and groups of one row are no errors here: whoever inspects wants to see them.
+Rows without a reward and groups of one row are not errors here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What the rewards look like: `facts` as plain data, `groups` with one line per group, and their sources.
+    """Rewards and groups: `facts` as plain data, `groups` with a line per group, and what they were computed from.
 
     `raw` has the rewards as they are in the file, `scored` the advantages of the plan.
     """
@@ -66,7 +66,7 @@ class Inspection:
     @property
     def rows(self) -> pl.DataFrame:
         """The rewards row by row; if the length is known, with it and the mean of the group."""
-        # The length column of the plan may be `equal`.
+        # With --length-column equal, the plan has a length column of its own.
         rows, length = self.raw.rows.drop("length", strict=False), _length(self.narrow, self.columns)
         if length is None:
             return rows
@@ -89,7 +89,7 @@ class Inspection:
         return f"{request.by} = {request.value}" if request.by else ""
 
     def holding(self, _: str) -> Inspection:
-        """Itself, as `Parted.holding`."""
+        """Itself, as in `Parted.holding`."""
         return self
 
     @property
@@ -135,7 +135,7 @@ class Parted:
 def what_is_read(
     names: Sequence[str], binding: Binding, plan: Plan, view: View
 ) -> tuple[Binding, Plan, dict[str, str]]:
-    """A binding that also reads what the view shows, a plan that no row stops, and the column of each part of the view."""
+    """A binding that also reads the columns of the view, a plan that no row stops, and the column of each part of the view."""
     plan = never_stopping(plan)
     columns = _columns(names, view, binding)
     steps = [name for name in known_names.STEP_LIKE if name in names and name in view.named]
@@ -155,7 +155,7 @@ def score_groups(narrow: Narrow, plan: Plan, columns: Mapping[str, str]) -> Insp
     raw = score(raw_plan, narrow.table)
     scored = raw if raw_plan == plan else score(plan, narrow.table)
     groups = facts.group_facts(raw)
-    if plan.rewards.combine == "normalize":  # a group teaches something if any component varies
+    if plan.rewards.combine == "normalize":  # a group has a gradient if any component varies
         groups = groups.with_columns(facts.group_facts(scored).select("constant", "nearly"))
     length = _length(narrow, columns)
     if length is not None:
@@ -166,7 +166,7 @@ def score_groups(narrow: Narrow, plan: Plan, columns: Mapping[str, str]) -> Insp
 
 
 def learned_from(inspection: Inspection) -> pl.Series:
-    """What must differ within a group to teach the plan something: the reward; null if not finite.
+    """What must differ within a group to give a gradient: the reward; null if not finite.
 
     If components are estimated separately, it is a number for each combination of components.
     """
@@ -175,7 +175,7 @@ def learned_from(inspection: Inspection) -> pl.Series:
     if rewards.combine == "sum":
         return rows.select(finite.then(".reward")).to_series()
     every = range(len(inspection.narrow.reward_names))
-    counted = [k for k in every if not rewards.weights or rewards.weights[k]]  # a weight of 0 teaches nothing
+    counted = [k for k in every if not rewards.weights or rewards.weights[k]]  # a weight of 0 gives no gradient
     parts = [rows[f"reward.{k}"] for k in counted or every]
     parts = [
         part.set(~part.is_finite().fill_null(value=False), None) for part in parts
@@ -335,7 +335,7 @@ def _by_column(inspection: Inspection, result: Mapping[str, Any]) -> dict[str, A
 def _compared(
     inspection: Inspection, rows: pl.DataFrame, histogram: Mapping[str, Any] | None
 ) -> tuple[pl.DataFrame, pl.DataFrame, Any]:
-    """Groups, rows and histogram of `learned_from`: by these, rows are equal to the plan or not."""
+    """Groups, rows and histogram by the values of `learned_from`."""
     groups = inspection.groups
     if inspection.scored.plan.rewards.combine == "sum":
         return groups, rows, histogram
@@ -390,7 +390,7 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
 
 
 def first_by(keys: Sequence[Vector], number: int) -> Index:
-    """The first `number` places in the order of these keys; polars sorts no more of them than that."""
+    """The first `number` places in the order of these keys; polars does not sort the others."""
     frame = pl.DataFrame([pl.Series(str(at), key) for at, key in enumerate(keys)]).with_row_index("place")
     first = frame.lazy().sort(pl.exclude("place"), "place").head(number).collect()
     return first["place"].to_numpy().astype(np.int64)

@@ -1,4 +1,4 @@
-"""Two rewards of the same rollouts: where they agree, and what the plan makes of it. Everything is plain data."""
+"""Two rewards of the same rollouts: how far they agree, and how advantages change. Everything is plain data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LABEL: Final = 120  # characters of a listed group key
 BANDS: Final = 4  # bands of the length, with equal numbers of rows
 OF_TWO: Final = 2
 LARGE: Final = 1000  # sums of advantages this large are shown without decimals
-EQUAL: Final = 1e-9  # relative size below which an advantage counts as 0
+EQUAL: Final = 1e-9  # relative size up to which an advantage counts as 0
 OLD: Final = "rescored."  # prefix of the columns of the other reward
 
 Facts = dict[str, Any]
@@ -39,7 +39,7 @@ Rows = Index | slice  # the rows that have both rewards; a slice of all
 
 
 def other_reward(now: Inspection, names: Sequence[str], plan: Plan) -> Inspection:
-    """The same rows with the other reward, whose columns were read as well, under its plan."""
+    """The same rows with the other reward, from its carried columns, under its plan."""
     narrow = now.narrow
     table = narrow.table.select(~pl.selectors.starts_with("reward.")).hstack(
         [narrow.carried[f"{OLD}{k}"].alias(f"reward.{k}") for k in range(len(names))]
@@ -96,7 +96,9 @@ def _of_reward(names: Sequence[str], values: pl.Series) -> Facts:
 def count_pairs(before: pl.Series, now: pl.Series) -> pl.DataFrame:
     """How often each pair of values occurs, sorted; if most rows have a pair of their own, a line for each row."""
     pairs = pl.DataFrame({"before": before.to_numpy() + 0.0, "now": now.to_numpy() + 0.0})  # + 0.0 turns -0.0 into 0.0
-    if len(pairs) > PIECE and 2 * pairs.head(PIECE).n_unique() > PIECE:  # counting them would take longer than all else
+    if (
+        len(pairs) > PIECE and 2 * pairs.head(PIECE).n_unique() > PIECE
+    ):  # counting would take longer than everything else
         return pairs.with_columns(rows=1)
     return pairs.group_by("before", "now").agg(rows=pl.len()).sort("before", "now")
 
@@ -124,7 +126,7 @@ def agreement(counts: pl.DataFrame) -> Facts:
 
 
 def _ranks(values: Vector, rows: Index) -> Vector:
-    """The mean rank of each value, which `rows` rows have, minus the mean of all ranks, for precision."""
+    """The mean rank of each value, which occurs in `rows` rows, minus the mean of all ranks, for precision."""
     order = ascending(values)
     values = values[order]
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
@@ -142,7 +144,7 @@ def _ranks(values: Vector, rows: Index) -> Vector:
 def ascending(values: Vector) -> Index:
     """The places of the values in ascending order, like a stable `np.argsort`.
 
-    Faster than that: integers are sorted whose high bits are the value, rescaled, and whose low bits are its place.
+    It is faster: it sorts integers whose high bits are the rescaled value and whose low bits are its place.
     """
     bits, low = len(values).bit_length(), values.min()
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -156,12 +158,12 @@ def ascending(values: Vector) -> Index:
     words &= (1 << bits) - 1
     order: Index = words.view(np.int64)
     ordered = values[order]
-    close = (ordered[1:] < ordered[:-1]).any()  # some values differ only beyond these bits
+    close = (ordered[1:] < ordered[:-1]).any()  # values that differ only beyond these bits
     return order[np.argsort(ordered, kind="stable")] if close else order
 
 
 def _correlation(x: Vector, y: Vector, rows: Index) -> float | None:
-    """Pearson's correlation of centred ranks, each of `rows` rows; None if one side does not vary."""
+    """Pearson's correlation of centred ranks, which occur in `rows` rows each; None if one side does not vary."""
     once = len(x) == rows.sum()
 
     def sums(start: int, end: int) -> list[float]:
@@ -175,7 +177,7 @@ def _correlation(x: Vector, y: Vector, rows: Index) -> float | None:
 
 
 def _table(counts: pl.DataFrame) -> list[Facts] | None:
-    """How often each value became which, if both rewards have few values; else None."""
+    """How often each value became each other value, if both rewards have few; else None."""
     shown = len(counts) <= FEW**2 and all(counts[name].n_unique() <= FEW for name in ("before", "now"))
     return counts.to_dicts() if shown else None
 
@@ -232,7 +234,7 @@ def _advantages(now: Inspection, before: Inspection) -> Facts:
 
 
 def _depends_on(now: Inspection, before: Inspection, names: Sequence[str], rows: Rows, change: Vector) -> Facts:
-    """How the change depends on length, step and reward components; None for those that are unknown."""
+    """How the change depends on length, step and reward components; None for each that is unknown."""
     table = now.rows
     length = by = components = None
     if "length" in table.columns:
@@ -275,7 +277,7 @@ def _with_lengths(lengths: Vector, change: Vector) -> Facts:
 def _component(
     name: str, values: pl.Series, before: Inspection, names: Sequence[str], rows: Rows, change: Vector
 ) -> Facts:
-    """The correlation of the change of the reward with that of a component, or with its value if the other lacks it."""
+    """The correlation of the change with that of a component, or with its value if the other reward lacks it."""
     part = values.fill_null(float("nan")).to_numpy()[rows]
     differs = None
     if name in names:
@@ -290,7 +292,7 @@ def _largest(now: Inspection, before: Inspection, rows: Rows, change: Vector) ->
     """The rows whose reward changes most, ties broken by the change of the advantage."""
     at = np.flatnonzero(change)
     size = np.abs(change[at])
-    if len(at) > TOP:  # only rows that may be among them are looked at
+    if len(at) > TOP:  # leave out rows that cannot be among them
         kept = size >= np.partition(size, -TOP)[-TOP]
         at, size = at[kept], size[kept]
     at_rows = at if isinstance(rows, slice) else rows[at]

@@ -1,4 +1,4 @@
-"""The facts of a run by the value of a column such as the step: one line per value, in order."""
+"""The facts of a run by the value of a column such as the step, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of methods: every name exists once, here. Help, docs and tests are read from it.
+"""The table of methods, each declared once. Help, docs and tests are generated from it.
 
 A method is a function of `Terms` and, where it is only a setting of the plan, the settings that make it.
 Importing this table loads neither polars nor numpy.
@@ -39,7 +39,7 @@ BINARY: Final = MappingProxyType({"shape.binary.threshold": 0.5})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
-    """A typed parameter of a method; `field` names the field of the plan that it is another word for."""
+    """A typed parameter of a method; `field` is the field of the plan that it sets, if any."""
 
     name: str
     type: Any
@@ -51,7 +51,7 @@ class Param:
     above: float | None = None
 
     def checked(self, value: Any) -> Any:
-        """The value, if it is within its bounds."""
+        """The value, if it is within the bounds."""
         low = (self.least is not None and value < self.least) or (self.above is not None and value <= self.above)
         if low or (self.most is not None and value > self.most):
             raise UsageError(f"parameter {self.name} cannot be {value}", f"it takes {self.bounds}")
@@ -74,12 +74,12 @@ LIKELIEST: Final = Param(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimator:
-    """One method: its function, what it needs, and what the plan starts from.
+    """One method: its function, what it needs, and the defaults of its plan.
 
-    `centred`: a constant group gives exactly 0. `shift`: the number by which A changes when every reward
-    grows by 1 (None: by no law). `linear`: A is multiplied by c > 0 with the rewards, as long as nothing divides.
-    `singleton`: what the formula gives a group of one row whose baseline is taken as 0. `nan_reach`: how far a NaN reaches.
-    `rising_state`: the state is the number of the turn, which rises inside of a rollout.
+    `centred`: a constant group gives exactly 0. `shift`: by how much A changes if every reward grows by 1 (None: no rule).
+    `linear`: A is multiplied by c > 0 if the rewards are, unless there is a divisor. `singleton`: the formula for a group of
+    one row with a baseline of 0. `nan_reach`: how far a NaN reaches. `rising_state`: the state is the number of the turn,
+    which rises inside a rollout.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Estimator:
 
     @property
     def doc(self) -> str:
-        """Sentence, formula, limits and source: its own words, else those of its function."""
+        """Sentence, formula, limits and source: `about`, else the docstring of the function."""
         return inspect.cleandoc(self.about or self.build.__doc__ or "")
 
     @property
