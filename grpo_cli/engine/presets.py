@@ -17,7 +17,7 @@ from typing import Any, Final
 from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import Counting
+from grpo_cli.engine.plan_parts import ORDERED, Counting
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.plugins import Registry
 
@@ -190,14 +190,7 @@ def differing(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def _fields(plain: Mapping[str, Any]) -> dict[str, Any]:
+def _fields(plain: Mapping[str, Any]) -> Mapping[str, Any]:
     """The fields of a plan by dotted name, with operations by their name."""
-    made: dict[str, Any] = {}
-    for key, value in plain.items():
-        if isinstance(value, list) and all(isinstance(op, Mapping) for op in value):
-            made |= {f"{key}.{op['op']}.{name}": v for op in value for name, v in op.items() if name != "op"}
-        elif isinstance(value, Mapping):
-            made |= {f"{key}.{name}": v for name, v in value.items()}
-        else:
-            made[key] = value
-    return made
+    ops = {key: {op["op"]: {name: op[name] for name in op if name != "op"} for op in plain[key]} for key in ORDERED}
+    return flat({**plain, **ops})

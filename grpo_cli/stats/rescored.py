@@ -57,11 +57,7 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
     x, y = (rewards if both.all() else rewards.filter(both) for rewards in (old, new))
     if not len(x):
         raise DataError("no rollout has both rewards", "there is nothing to compare")
-    change = np.empty(len(x))
-    over(
-        lambda start, end: np.subtract(np.asarray(y[start:end]), np.asarray(x[start:end]), out=change[start:end]),
-        len(x),
-    )
+    change = (y - x).to_numpy()
     counts = count_pairs(x, y)
     values, values_now, times = (counts[name].to_numpy() for name in ("before", "now", "rows"))
     signs = (values_now > values).astype(np.int8) - (values_now < values)
