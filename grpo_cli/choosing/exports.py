@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.choosing.groups import pick_rows, refuse_below
-from grpo_cli.engine.group_stats import Mask, finite_rows, group_extremes
+from grpo_cli.engine.group_stats import Mask, Segments, finite_rows, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.conditions import Filter
@@ -267,9 +267,8 @@ def _levels(rollouts: Rollouts) -> Index:
 
 def _extremes(rollouts: Rollouts) -> tuple[Index, Index]:
     levels = _levels(rollouts)
-    first = np.unique(rollouts.codes[levels], return_index=True)[1]
-    last = np.append(first, len(levels))[1:] - 1
-    return levels[first], levels[last]
+    groups = Segments.of_ordered(rollouts.codes[levels])
+    return levels[groups.starts], levels[groups.starts + groups.sizes - 1]
 
 
 def _adjacent(rollouts: Rollouts) -> tuple[Index, Index]:

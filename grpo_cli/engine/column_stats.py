@@ -40,7 +40,10 @@ def each(work: Callable[[pl.Series], T], values: pl.Series) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Counts of the finite, NaN and zero values of a column; mean, squared deviations and extremes of the finite ones."""
+    """Counts of the finite, NaN and zero values of a column; mean, squared deviations and extremes of the finite ones.
+
+    They are for display; the arithmetic needs the exact means of `Moments`.
+    """
 
     count: int = 0
     nan: int = 0

@@ -171,11 +171,10 @@ class Frames:
         segments, order = Segments.of(frame["0"].to_numpy())
         arrays = [frame[str(at + 1)].cast(pl.Float64).to_numpy()[order] for at in range(len(values))]
         rows = frame[".row"].to_numpy()[order]
-        found, known = np.zeros(len(self._codes)), np.zeros(len(self._codes), bool)
-        found[rows], known[rows] = function(segments, *arrays), True
+        found, missing = np.zeros(len(self._codes)), np.ones(len(self._codes), bool)
+        found[rows], missing[rows] = function(segments, *arrays), False
         name = self._named("")
-        column = pl.DataFrame({"found": found, "known": known}).select(pl.when("known").then("found")).to_series()
-        self._rows[name] = column.alias(name)
+        self._rows[name] = pl.Series(name, found).set(pl.Series(missing), None)
         return pl.col(name)
 
     def batch(self, value: pl.Expr, weight: pl.Expr | None = None) -> BatchMoments:

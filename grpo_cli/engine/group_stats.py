@@ -178,7 +178,7 @@ class Segments:
     sizes: Index
 
     @classmethod
-    def of_ordered(cls, codes: Codes) -> Segments:
+    def of_ordered(cls, codes: AnyCodes) -> Segments:
         """The runs of equal codes, which never decrease."""
         starts = np.append(np.zeros(min(len(codes), 1), np.int64), np.flatnonzero(codes[1:] != codes[:-1]) + 1)
         return cls(starts, np.diff(starts, append=len(codes)))

@@ -132,9 +132,9 @@ class Shaped:
             for at, (plan, value) in enumerate(zip(plans, values, strict=True)):
                 frames.scope = f"{at}"
                 _finish(frames, plan, value)
-            names = [{name: f"{at}{name}" for name in (".advantage", ".kept")} for at in range(len(plans))]
-            rows = frames.select(scoped for of_plan in names for scoped in of_plan.values())
-        return [kept_advantages({name: rows[scoped] for name, scoped in of_plan.items()}) for of_plan in names]
+            names = ".advantage", ".kept"
+            rows = frames.select(f"{at}{name}" for at in range(len(plans)) for name in names)
+        return [kept_advantages({name: rows[f"{at}{name}"] for name in names}) for at in range(len(plans))]
 
 
 def _before_divisor(plan: Plan) -> Hashable:
