@@ -52,11 +52,11 @@ from grpo_cli.read.tables import EXPLODE, Binding, FrameTable, Table, refuse_cha
 from grpo_cli.runs import export as exports
 from grpo_cli.runs import select as selects
 from grpo_cli.runs.compute_files import scored_unless_refused
+from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import Job, looked_at, run, run_parts, with_duplicates
 from grpo_cli.runs.inspect import parts_of as scored_parts
 from grpo_cli.stats.facts import group_facts
 from grpo_cli.stats.figures import advantages_by_method, figures
-from grpo_cli.stats.group_rows import show_group
 from grpo_cli.stats.inspection import Inspection, Parted, key_columns, with_value
 from grpo_cli.stats.verdicts import verdicts, with_verdicts
 from grpo_cli.write.outputs import Output

@@ -58,13 +58,12 @@ class Formulas:
             if formula not in self.known and self._may_compute(plan):
                 own = formula if ESTIMATORS.origin(plan.method) else None
                 waiting.setdefault((_shaped_key(plan, missing=self._has_missing), own), {})[formula] = plan
-        for (key, own), formulas in waiting.items():
+        for (key, _), formulas in waiting.items():
             plans = [*formulas.values()]
             with self._left_out_if_it_fails(plans[0].method):
                 if key not in self._shaped:
                     self._shaped[key] = Shaped.of(plans[0], self.table)
-                shaped = self._shaped[key] if own is None else self._shaped[key].copy()
-                self.known.update(zip(formulas, shaped.advantages(plans), strict=True))
+                self.known.update(zip(formulas, self._shaped[key].advantages(plans), strict=True))
 
     def key(self, plan: Plan) -> Any:
         """The parts of a plan that can matter for these rows."""

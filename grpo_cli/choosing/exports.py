@@ -1,6 +1,6 @@
-"""The kinds of export: what each makes of rows with groups, rewards and advantages, as pure functions and one table.
+"""The kinds of export: pure functions from rows with groups, rewards and advantages to records, and a table of them.
 
-They see hashes instead of texts: equal hashes are equal texts, and 0 is no text.
+They get hashes instead of texts: equal hashes are equal texts, and 0 is a missing text.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.groups import pick_rows
-from grpo_cli.engine.group_stats import Mask, group_extremes
+from grpo_cli.choosing.groups import pick_rows, refuse_below
+from grpo_cli.engine.group_stats import Mask, Segments, finite_rows, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.conditions import Filter
@@ -23,7 +23,7 @@ from grpo_cli.read.group_keys import Coded, encode
 from grpo_cli.read.memory import available_memory
 from grpo_cli.read.texts import Hashes
 from grpo_cli.schemas.table import words
-from grpo_cli.stats.difficulty import BANDS, bands, pass_at, solve_rates
+from grpo_cli.stats.difficulty import BANDS, bands, pass_at, solve_rates, solved_counts
 from grpo_cli.stats.facts import reward_range
 from grpo_cli.stats.inspection import Inspection, score_groups
 
@@ -35,7 +35,7 @@ _PAIR: Final = 64  # bytes of memory per pair with --pairs all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the user requests of the export; None for options that are not given."""
+    """The options of the export; None if not given."""
 
     to: str
     where: Filter | None = None
@@ -71,10 +71,7 @@ class Wanted:
                 flag = f"--{name.replace('_', '-')}"
                 cure = f"it is for --to {' and '.join(kinds)}{', and pass@K in --where' if name == 'solved_at' else ''}"
                 raise UsageError(f"{flag} does not apply to --to {self.to}", cure)
-        for name, least in (("limit", 1), ("per_group", 1), ("max_pairs", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UsageError(f"--{name.replace('_', '-')} cannot be {value}", f"it takes {least} or more")
+        refuse_below(self, limit=1, per_group=1, max_pairs=1, seed=0)
         if any(k < 1 for k in self.pass_at or ()):
             raise UsageError("--pass-at takes integers from 1", "for example --pass-at 1,4,8")
         for name in ("beta", "max_weight"):
@@ -126,7 +123,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of export: what it is, its own options, and the function that makes its records."""
+    """A kind of export: its description, its own options, and the function that makes its records."""
 
     name: str
     help: str
@@ -182,7 +179,7 @@ def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
 
 
 def _never_solved(rewards: Vector, worst: float, best: float) -> Iterator[str]:
-    """A warning about records that are the best of their group but have the lowest reward of all rows."""
+    """A warning about records that are the best of their group with the lowest reward of all rows."""
     lowest = int((rewards == worst).sum()) if worst < best else 0
     if lowest:
         have = "has" if lowest == 1 else "have"
@@ -225,8 +222,8 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     left_out = [("duplicate responses in their group", len(rollouts.rows) - int(distinct.sum()))]
     rollouts = rollouts.at(distinct)
     rollouts = rollouts.at(np.lexsort((-rollouts.rewards, rollouts.codes)))
-    _, first, groups = np.unique(rollouts.codes, return_index=True, return_inverse=True)
-    equal = (rollouts.rewards[first] == np.minimum.reduceat(rollouts.rewards, first))[groups]
+    low, high = group_extremes(rollouts.codes, rollouts.rewards, of_prompts.size)
+    equal = (low == high)[rollouts.codes]
     better, worse = _PAIRS[wanted.pairs or "extremes"](rollouts)
     margins = rollouts.rewards[better] - rollouts.rewards[worse]
     wide = (margins > 0) & (margins >= (wanted.min_margin or 0.0))
@@ -241,7 +238,7 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
         better, worse, margins, codes = better[kept], worse[kept], margins[kept], codes[kept]
     order = np.lexsort((worse, better, codes))
     better, worse, margins = better[order], worse[order], margins[order]
-    facts["groups_without_pair"] = len(first) - len(np.unique(codes))
+    facts["groups_without_pair"] = of_prompts.size - len(np.unique(codes))
     left_out.append(("in groups whose rewards are all equal, which make no pair", int(equal.sum())))
     left_out.append(("not used in any pair", int((~equal).sum()) - len(np.union1d(better, worse))))
     columns = {
@@ -270,9 +267,8 @@ def _levels(rollouts: Rollouts) -> Index:
 
 def _extremes(rollouts: Rollouts) -> tuple[Index, Index]:
     levels = _levels(rollouts)
-    first = np.unique(rollouts.codes[levels], return_index=True)[1]
-    last = np.append(first, len(levels))[1:] - 1
-    return levels[first], levels[last]
+    groups = Segments.of_ordered(rollouts.codes[levels])
+    return levels[groups.starts], levels[groups.starts + groups.sizes - 1]
 
 
 def _adjacent(rollouts: Rollouts) -> tuple[Index, Index]:
@@ -373,10 +369,10 @@ def of_prompts(inspection: Inspection, prompts: Hashes, wanted: Wanted) -> Inspe
         inspection = _pooled(inspection, prompts, wanted.where)
     rates = solve_rates(inspection.groups)
     if wanted.solved_at is not None:
-        solved = inspection.raw.rows.filter(pl.col(".reward") >= wanted.solved_at)["group"].to_numpy()
-        counts = pl.Series(np.bincount(solved, minlength=len(inspection.groups)))
-        rates = pl.select(
-            pl.when(inspection.groups["scored"] > 0).then(counts / inspection.groups["scored"])
+        codes, rewards = finite_rows(inspection.raw.rows["group"].to_numpy(), inspection.raw.rows[".reward"])
+        solved = solved_counts(codes, rewards, wanted.solved_at, len(inspection.groups))
+        rates = inspection.groups.select(
+            pl.when(pl.col("scored") > 0).then(pl.lit(pl.Series(solved)) / pl.col("scored"))
         ).to_series()
     return replace(inspection, groups=inspection.groups.with_columns(rates.alias("solve_rate")))
 
@@ -414,8 +410,8 @@ def prompts(rollouts: Rollouts, wanted: Wanted) -> Records:
     n = groups["scored"].to_list()
     best: Any = rollouts.groups["max"].max()
     bar = best if wanted.solved_at is None else wanted.solved_at
-    above = rollouts.rewards >= (math.inf if bar is None else bar)
-    solved = np.bincount(rollouts.codes[above], minlength=len(rollouts.groups))[codes].tolist()
+    counts = solved_counts(rollouts.codes, rollouts.rewards, math.inf if bar is None else bar, len(rollouts.groups))
+    solved = counts[codes].tolist()
     std = pl.when(pl.col("scored") > 1).then("std")
     frame = groups.select("solve_rate", "mean", std, best="max", worst="min").with_columns(
         pl.selectors.float().fill_nan(None)

@@ -1,7 +1,4 @@
-"""Which groups are kept, and which of their rows: conditions, shares, the top N, and rows of a group.
-
-Groups and their scores come in, row numbers go out; nothing here knows of files.
-"""
+"""Which groups are kept, and which of their rows: conditions, shares, the top N, and rows of a group."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.schemas.table import words
 from grpo_cli.stats import facts
-from grpo_cli.stats.difficulty import pass_at
+from grpo_cli.stats.difficulty import pass_at, solved_counts
 from grpo_cli.stats.inspection import Inspection, learned_from, score_groups
 
 VERSION: Final = 1
@@ -31,6 +28,14 @@ FACTS: Final = (
 )  # fmt: skip
 
 Pick = Literal["best", "worst", "spread", "random"]
+
+
+def refuse_below(options: object, **least: int) -> None:
+    """Refuse options, which are attributes, that are given and smaller than these numbers."""
+    for name, bound in least.items():
+        value = getattr(options, name)
+        if value is not None and value < bound:
+            raise UsageError(f"--{name.replace('_', '-')} cannot be {value}", f"it takes {bound} or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +53,7 @@ class Choice:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("limit", self.limit), ("per-group", self.per_group), ("top", self.top)):
-            if value is not None and value < 1:
-                raise UsageError(f"--{name} cannot be {value}", "it takes 1 or more")
-        if self.seed is not None and self.seed < 0:
-            raise UsageError(f"--seed cannot be {self.seed}", "it takes 0 or more")
+        refuse_below(self, limit=1, per_group=1, top=1, seed=0)
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"--top-p cannot be {self.top_p}", "it takes a share above 0, up to 1")
         if self.by != "std" and self.top is None:
@@ -160,7 +161,7 @@ def of_rows(inspection: Inspection, places: Index, note: str) -> Inspection:
 
 
 def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
-    """What conditions can name: the facts of a group, its key, and pass@K and columns of steps if they are named."""
+    """What conditions can name: the facts and the key of each group, and pass@K and step columns if they are named."""
     groups = inspection.groups.with_columns(
         unscorable=pl.col("size") - pl.col("scored"), spread=pl.col("max") - pl.col("min")
     ).with_columns(pl.col("constant", "nearly").cast(pl.Int8))
@@ -179,7 +180,7 @@ def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
 
 
 def _steps(narrow: Narrow, names: Collection[str]) -> list[pl.Series]:
-    """The value of each of these columns of steps in every group; null if its rows have several."""
+    """The value of each of these step columns in every group; null if its rows have several."""
     steps = [narrow.carried[name] for name in STEP_LIKE if name in names and name in narrow.carried.columns]
     codes = narrow.table["group"]
     return [
@@ -194,7 +195,7 @@ def _passes(inspection: Inspection, solved_at: float | None, draws: Collection[i
     bar = solved_at if solved_at is not None else rewards[scored].max(initial=-np.inf)
     codes = inspection.narrow.table["group"].to_numpy()
     height = len(inspection.groups)
-    n, solved = np.bincount(codes[scored], minlength=height), np.bincount(codes[rewards >= bar], minlength=height)
+    n, solved = np.bincount(codes[scored], minlength=height), solved_counts(codes, rewards, bar, height)
     for k in sorted(draws):
         if n.max() < k:
             raise DataError(f"no group has {k} scored rows for pass@{k}", f"the largest group has {n.max()}")
@@ -241,7 +242,7 @@ def _descending(quantities: pl.DataFrame, by: str) -> Vector:
 
 
 def _beyond_share(quantities: pl.DataFrame, share: float) -> Index:
-    """All groups but the fewest that together have this share of all squared distances from group means."""
+    """All groups except the fewest that together have this share of the squared distances from group means."""
     squares = ((quantities["scored"] - 1) * quantities["std"] ** 2).fill_null(0.0).fill_nan(0.0).to_numpy()
     order = np.argsort(-squares, kind="stable")
     total = np.cumsum(squares[order])

@@ -20,8 +20,8 @@ SAME_ROLLOUTS: Final = "both inputs have the same rollouts with different reward
 
 def inspect(given: dict[str, Any]) -> None:
     """Look at rewards and groups, and show all of it, one group, or one table."""
+    from grpo_cli.runs.group_rows import show_group
     from grpo_cli.stats.facts import REWARD_GATES, reward_gates
-    from grpo_cli.stats.group_rows import show_group
     from grpo_cli.stats.verdicts import with_verdicts
 
     if "before" in given:

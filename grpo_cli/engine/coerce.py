@@ -16,7 +16,7 @@ _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 
 
 def typed(value: object, hint: Any, where: str) -> Any:
-    """Return `value` as `hint` says, or raise a usage error that names the field and what it takes."""
+    """`value` with the type `hint`, or a usage error that names the field and what it takes."""
     if get_origin(hint) in {Union, types.UnionType}:
         if value is None or (isinstance(value, str) and value.lower() in {"none", "null"}):
             return None

@@ -1,4 +1,4 @@
-"""Statistics of long columns: pieces that fit the cache, computed on all cores, put together in the order of the rows."""
+"""Statistics of long columns, computed on all cores in pieces that fit the cache and merged in row order."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 Words = np.ndarray[tuple[int], np.dtype[np.uint64]]
 T = TypeVar("T")
 
-PIECE: Final = 1 << 17  # a long column is worked on this many rows at a time
-FEW: Final = 20  # up to this many distinct values are counted one by one
-_NOT_FINITE: Final = 4  # distinct values that are not finite: null, NaN and two infinities
-SAMPLE: Final = 4096  # this many leading rows show whether the distinct values are few
+PIECE: Final = 1 << 17  # rows of a piece of a long column
+FEW: Final = 20  # the most distinct values that are counted one by one
+_NOT_FINITE: Final = 4  # distinct values that are not finite: null, NaN and both infinities
+SAMPLE: Final = 4096  # leading rows that show whether a column has few distinct values
 
 
 def over(work: Callable[[int, int], T], rows: int, piece: int = PIECE) -> list[T]:
-    """Work on the rows from a start to an end, cut at the same places for any number of threads, in order."""
+    """The results of `work(start, end)` for consecutive pieces, in order; the cuts do not depend on the number of threads."""
 
     def on(start: int) -> T:
         return work(start, min(start + piece, rows))
@@ -34,13 +34,16 @@ def over(work: Callable[[int, int], T], rows: int, piece: int = PIECE) -> list[T
 
 
 def each(work: Callable[[pl.Series], T], values: pl.Series) -> list[T]:
-    """Work on the pieces of a column, in order."""
+    """The results of work on the pieces of a column, in order."""
     return over(lambda start, end: work(values[start:end]), len(values))
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """How many values of a column are finite, NaN and zero; mean, squared deviations and extremes of the finite values."""
+    """Counts of the finite, NaN and zero values of a column; mean, squared deviations and extremes of the finite ones.
+
+    They are for display; the arithmetic needs the exact means of `Moments`.
+    """
 
     count: int = 0
     nan: int = 0
@@ -82,7 +85,8 @@ class Numbers:
             away = numbers - mean
             away *= away  # not `away @ away`: OpenBLAS would start threads of its own
         zero = len(numbers) - int(np.count_nonzero(numbers != 0))  # counts bools, which is faster than counting numbers
-        return cls(len(numbers), nan, zero, mean, float(away.sum()), float(numbers.min()), float(numbers.max()))
+        least, most = float(numbers.min()) + 0.0, float(numbers.max()) + 0.0  # + 0.0 turns -0.0 into 0.0
+        return cls(len(numbers), nan, zero, mean, float(away.sum()), least, most)
 
     def merge(self, other: Self) -> Self:
         """The numbers of both columns together."""
@@ -100,7 +104,7 @@ class Numbers:
         )
 
     def facts(self) -> dict[str, float | None]:
-        """Mean, standard deviation and extremes; None where there are no values, and where one is too large for a number."""
+        """Mean, standard deviation and extremes; None without values and for a fact that overflows."""
         if not self.count:
             return dict.fromkeys(("mean", "std", "min", "max"))
         std = math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else None
@@ -113,7 +117,7 @@ def counts(values: pl.Series, known: Sequence[object]) -> list[int]:
 
     def of_piece(piece: pl.Series) -> list[int]:
         left, times = len(piece) - piece.null_count(), []
-        for value in known:  # mostly one or two of them are the whole piece
+        for value in known:  # usually one or two of them fill the whole piece
             times.append(int((piece == value).sum()) if left else 0)
             left -= times[-1]
         return times
@@ -122,17 +126,17 @@ def counts(values: pl.Series, known: Sequence[object]) -> list[int]:
 
 
 def few(values: pl.Series, sample: int = SAMPLE) -> tuple[list[float], list[int]] | None:
-    """The distinct finite values in ascending order and how often each occurs; None where they are many."""
+    """The distinct finite values in ascending order and how often each occurs; None if there are many."""
     counted = _known(values, values[:sample])
     if counted is None or sum(counted[1]) == len(values) - values.null_count():
         return counted
     if sum(counted[1]) == int(values.is_finite().sum()):
         return counted
-    # The first rows do not have them all.
+    # Some values are not among the first rows.
     return _known(values, values) if values.n_unique() <= FEW + _NOT_FINITE else None
 
 
 def _known(values: pl.Series, shown: pl.Series) -> tuple[list[float], list[int]] | None:
-    """The distinct finite values of a sample of the rows, and how often each occurs in all rows; None where they are many."""
-    known = (shown.filter(shown.is_finite()).unique() + 0.0).sort().to_list()
+    """The distinct finite values of the rows `shown`, and how often each occurs in all rows; None if there are many."""
+    known = (shown.filter(shown.is_finite()).unique().sort().to_numpy() + 0.0).tolist()  # + 0.0 turns -0.0 into 0.0
     return (known, counts(values, known)) if len(known) <= FEW else None

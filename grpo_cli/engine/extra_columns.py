@@ -1,4 +1,4 @@
-"""The extra quantities that some methods read, and the flag that names the column of each.
+"""The extra columns that some methods read, and the flag that names each.
 
 Importing this table loads neither polars nor numpy.
 """
@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """One quantity: what it means, how it is read, which flag names its column."""
+    """An extra column: what it means, how it is read, and which flag names it."""
 
     name: str
     meaning: str

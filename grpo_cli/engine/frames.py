@@ -1,11 +1,10 @@
-"""Rows and groups under computation: the one place that knows how columns are computed.
+"""The rows and groups of a computation: only this module knows how columns are computed.
 
 The arithmetic (`score.py` and the estimators) names columns with `let`, sums and extremes of groups, and moments of
-batches; it never says where a column lives. There are two frames, the rows and the groups. What can be computed of
-groups alone is a column of the groups, and is spread to rows where a row reads it (of few rows it is computed again
-on each, with the same bits). What is computed row by row waits
-until it is read, and is then computed in pieces of the table, on all cores. What needs all rows of a group (a rank, a
-recursion) is computed at once and kept. See docs/engine.md.
+batches; it never says where a column is stored. There are two frames, rows and groups. What depends on groups only is a
+column of the groups, spread to rows when a row reads it. What is computed row by row stays pending until it is read, and
+is then computed in pieces of the table, on all cores. What needs all rows of a group (a rank, a recursion) is computed
+immediately and kept. See docs/engine.md.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ BATCH: Final = "batch"
 ROLLOUT: Final = "rollout"
 # The largest absolute reward: the squares of larger ones overflow and silently give 0 or NaN.
 FARTHEST: Final = 1e150
-# With at most this many rows, pending facts are computed on each row: a query costs more than the arithmetic.
+# With at most this many rows, a step of a query costs more than the arithmetic of its columns.
 FEW_ROWS: Final = 4_096
-_ROW_BY_ROW: Final[dict[bytes, bool]] = {}  # known answers: most plans are made of the same expressions
+_ROW_BY_ROW: Final[dict[bytes, bool]] = {}  # a cache: most plans share their expressions
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +46,22 @@ class BatchMoments:
         return (value - self.mean) - self.low
 
     def variance(self, ddof: int) -> pl.Expr:
-        """The variance with `ddof`; 0 where there are too few rows to differ."""
+        """The variance with `ddof`; 0 if there are too few rows."""
         return pl.when(self.weight > ddof).then(self.m2 / (self.weight - ddof)).otherwise(0.0 * self.mean)
 
 
 class Frames:
-    """A narrow table and the columns that are computed of it."""
+    """A narrow table and the columns computed from it."""
 
     def __init__(self, table: pl.DataFrame, piece: int = PIECE) -> None:
-        """Long columns are worked on `piece` rows at a time, which changes no bit."""
-        self.scope = ""  # stands before the engine's own names, and keeps columns of several plans apart
-        self.names: dict[str, None] = {}  # all that were computed, in order
-        # By name, the columns of rows: the input, and those that needed whole groups.
+        """Long columns are computed `piece` rows at a time; the size changes no bit."""
+        self.scope = ""  # prefix of the engine's own names, which keeps the columns of several plans apart
+        self.names: dict[str, None] = {}  # of all computed columns, in order
+        # Columns of rows by name: the input, and those that needed whole groups.
         self._rows = {name: table[name] for name in table.columns}
-        self._later: dict[str, pl.Expr] = {}  # columns of rows that are computed when they are read
+        self._later: dict[str, pl.Expr] = {}  # pending columns of rows
         self._piece = piece
-        self._fresh = 0  # how many names were made up
+        self._fresh = 0  # the number of generated names
         codes = table[GROUP].to_numpy()
         self._runs = None if (codes[1:] < codes[:-1]).any() else Segments.of_ordered(codes)
         sizes = np.bincount(codes) if self._runs is None else self._runs.sizes
@@ -73,7 +72,7 @@ class Frames:
             codes = places[codes]
         self._codes = codes
         self._facts = {"code": pl.Series("code", known, pl.UInt32), "size": pl.Series("size", sizes[sizes > 0])}
-        self._later_facts: dict[str, pl.Expr] = {}  # columns of groups, which are computed together
+        self._later_facts: dict[str, pl.Expr] = {}  # pending columns of groups, computed together
         batch = table[BATCH]
         self._batches = 1 + int(batch.max() or 0)  # type: ignore[arg-type]  # polars does not say that it is a number
         self.batch_of_group = np.zeros(len(known), np.uint32)
@@ -101,10 +100,10 @@ class Frames:
         return pl.Series(self._codes)
 
     def let(self, value: pl.Expr, name: str = "", *, replaces: bool = False) -> pl.Expr:
-        """Name a column; without a name it gets a fresh name.
+        """Name a column; without a name it gets a generated one.
 
-        One with the name of another replaces it if it is the engine's own, whose names begin with a dot, or is said to: otherwise a
-        number is put behind the name.
+        A column replaces another of its name if it is the engine's own (a leading dot) or with `replaces`; otherwise a number
+        is appended to the name.
         """
         name = self._named(name, replaces=replaces)
         reads = {*value.meta.root_names()}
@@ -121,7 +120,7 @@ class Frames:
         return pl.col(name)
 
     def keep(self, columns: Iterable[pl.Expr]) -> None:
-        """Compute columns of rows now: left pending, they would be computed again for each reader."""
+        """Compute pending columns of rows now, which otherwise happens again for each reader."""
         names = {name: None for name in (column.meta.output_name() for column in columns) if name in self._later}
         if names:
             self._rows |= self.select(names).to_dict()
@@ -132,12 +131,12 @@ class Frames:
         return self._sum(self._computed(value))
 
     def average(self, value: pl.Expr) -> pl.Expr:
-        """The mean over each group; nulls are left out, NaN where nothing else is there."""
+        """The mean over each group; nulls are left out, NaN if there is nothing else."""
         values = self._computed(value)
         return self._sum(values) / self._sum(values.is_not_null())
 
     def base(self, value: pl.Expr, prefix: str) -> dict[str, pl.Expr]:
-        """The base quantities of a column's groups by name, `prefix` before them; groups without values have no extremes."""
+        """The base quantities of a column's groups; names get the prefix, and groups without values have no extremes."""
         sizes = self._facts["size"].to_numpy()
         computed = base_quantities(self._codes, self._computed(value), sizes, self._runs, self._piece)
         far = np.maximum(
@@ -156,27 +155,26 @@ class Frames:
         return {name: self._fact(self._named(f"{prefix}{name}"), values) for name, values in facts.items()}
 
     def of_groups(self, function: Callable[..., Iterable[pl.Series]], *facts: pl.Expr) -> list[pl.Expr]:
-        """Facts that a function makes of facts: columns with a line for each group."""
+        """Facts that a function computes from facts: columns with a line for each group."""
         return [
             self._fact(self._named(""), made)
             for made in function(*(self.groups.select(fact).to_series() for fact in facts))
         ]
 
     def scan(self, function: Callable[..., Vector], key: str, *values: pl.Expr) -> pl.Expr:
-        """A numpy function of (segments, *arrays), for what no expression can say.
+        """A numpy function of (segments, *arrays), for what expressions cannot do.
 
-        It sees the rows without a null, key by key in order of first appearance; the other rows get null.
+        It gets the rows without nulls, key by key in order of first appearance; the other rows get null.
         """
         columns = [self._computed(value).alias(str(at)) for at, value in enumerate((pl.col(key), *values))]
         frame = pl.DataFrame(columns).with_row_index(".row").drop_nulls()
         segments, order = Segments.of(frame["0"].to_numpy())
         arrays = [frame[str(at + 1)].cast(pl.Float64).to_numpy()[order] for at in range(len(values))]
         rows = frame[".row"].to_numpy()[order]
-        found, known = np.zeros(len(self._codes)), np.zeros(len(self._codes), bool)
-        found[rows], known[rows] = function(segments, *arrays), True
+        found, missing = np.zeros(len(self._codes)), np.ones(len(self._codes), bool)
+        found[rows], missing[rows] = function(segments, *arrays), False
         name = self._named("")
-        column = pl.DataFrame({"found": found, "known": known}).select(pl.when("known").then("found")).to_series()
-        self._rows[name] = column.alias(name)
+        self._rows[name] = pl.Series(name, found).set(pl.Series(missing), None)
         return pl.col(name)
 
     def batch(self, value: pl.Expr, weight: pl.Expr | None = None) -> BatchMoments:
@@ -188,14 +186,14 @@ class Frames:
         rows = rows.drop_nulls("value") if rows["value"].null_count() else rows
         weights = None if weight is None else rows["weight"].to_numpy()
         moments = Moments.of(rows["value"].to_numpy(), rows["batch"].to_numpy(), self._batches, weights)
-        return BatchMoments(**self._spread(_plain(moments)))
+        return BatchMoments(**self._spread(vars(moments)))
 
     def batch_of_groups(self, value: pl.Expr, n: pl.Expr) -> BatchMoments:
-        """The moments of a fact over the groups of the batch that have rows which count."""
-        return BatchMoments(**self.fit(value, n, _plain))
+        """The moments of a fact over the groups of the batch with at least one row that counts."""
+        return BatchMoments(**self.fit(value, n, vars))
 
     def most_of_batch(self, value: pl.Expr) -> pl.Expr:
-        """The largest value of a fact among the groups of the batch; NaN where one is NaN, and nulls are left out."""
+        """The largest value of a fact among the groups of the batch; NaN if any is NaN, and nulls are left out."""
         facts = self.groups.select(value=value, batch=pl.Series(self.batch_of_group)).drop_nulls("value")
         _, most = group_extremes(facts["batch"].to_numpy(), facts["value"], self._batches)
         return self._spread({"most": most})["most"]
@@ -203,7 +201,7 @@ class Frames:
     def fit(
         self, value: pl.Expr, n: pl.Expr, finish: Callable[[Moments], Mapping[str, Vector]]
     ) -> Mapping[str, pl.Expr]:
-        """The same with a last step of one's own, which is taken once for each batch."""
+        """What a function computes from these moments, once for each batch."""
         facts = self.groups.select(value=pl.when(n > 0).then(value), batch=pl.Series(self.batch_of_group))
         facts = facts.drop_nulls("value")
         moments = Moments.of(facts["value"].to_numpy(), facts["batch"].to_numpy(), self._batches)
@@ -212,20 +210,16 @@ class Frames:
     def select(self, names: Iterable[str]) -> pl.DataFrame:
         """These columns on every row, computed piece by piece."""
         names = list(dict.fromkeys(names))
-        few = len(self._codes) <= FEW_ROWS
-        needed, steps = _reached(names, self._later_facts | self._later if few else self._later)
-        # A constant would be one on rows as well, and polars has other bits for x / c where c is one.
-        if not few or any(name in self._later_facts and not value.meta.root_names() for name, value in steps.items()):
-            self._settle()
-            needed, steps = _reached(names, self._later)
-        # Brackets and not `select` and `gather`: on small tables a query costs more than its arithmetic.
+        self._settle()
+        needed, steps = _reached(names, self._later)
+        # Brackets instead of `select` and `gather`: on small tables a query costs more than its arithmetic.
         rows = pl.DataFrame([self._rows[name] for name in self._rows if name in {*needed, GROUP}])
         facts = [self._facts[name] for name in self._facts if name in needed]
         same = {fact.name for fact in facts if not fact.dtype.is_float() and fact.n_unique() == 1}
         codes = self.codes
 
         def lines(start: int, end: int) -> pl.DataFrame:
-            # A frame that is gathered from one line has constants for columns; see `_of_lines`.
+            # In a frame gathered from one line, columns are constants; see `_of_lines`.
             spread = [
                 fact.new_from_index(0, end - start) if fact.name in same else fact[codes[start:end]] for fact in facts
             ]
@@ -234,7 +228,7 @@ class Frames:
         return pl.concat(over(lines, len(codes), self._piece) or [lines(0, 0)])
 
     def _settle(self) -> None:
-        """Compute the facts that wait."""
+        """Compute the pending facts."""
         if self._later_facts:
             read = {name for value in self._later_facts.values() for name in value.meta.root_names()}
             known = pl.DataFrame([self._facts[name] for name in self._facts if name in {"size", *read}])
@@ -257,7 +251,7 @@ class Frames:
         return computed
 
     def _spread(self, facts: Mapping[str, Vector]) -> dict[str, pl.Expr]:
-        """Facts of batches as columns: of their groups, or of their rows where groups span batches."""
+        """Facts of batches as columns: of their groups, or of their rows if groups span batches."""
         columns = dict[str, pl.Expr]()
         for key, values in facts.items():
             name = self._named("")
@@ -284,7 +278,7 @@ class Frames:
         return name
 
     def _forget(self, name: str) -> None:
-        """Make way for a column of the same name: everything that reads the old column has been computed."""
+        """Remove a column that is replaced: everything that reads it has been computed."""
         self._later.pop(name, None)
         self._rows.pop(name, None)
         if name in self._later_facts:
@@ -293,7 +287,7 @@ class Frames:
 
 
 def _reached(names: Iterable[str], later: dict[str, pl.Expr]) -> tuple[set[str], dict[str, pl.Expr]]:
-    """The columns that these are made of, themselves among them; and those of them that wait, in their order."""
+    """These columns and all that they are computed from, and the pending ones among them in their order."""
     needed = {*names}
     for name in reversed(later):
         if name in needed:
@@ -302,7 +296,7 @@ def _reached(names: Iterable[str], later: dict[str, pl.Expr]) -> tuple[set[str],
 
 
 def _rounds(columns: Mapping[str, pl.Expr]) -> list[list[pl.Expr]]:
-    """These columns in rounds: each reads only earlier columns, and none of its own round."""
+    """These columns in rounds: each reads only columns of earlier rounds."""
     place: dict[str, int] = {}
     rounds = list[list[pl.Expr]]()
     for name, value in columns.items():
@@ -314,20 +308,19 @@ def _rounds(columns: Mapping[str, pl.Expr]) -> list[list[pl.Expr]]:
 
 
 def _of_lines(frame: pl.DataFrame, steps: Mapping[str, pl.Expr], names: Sequence[str]) -> pl.DataFrame:
-    """Columns of a frame after some steps that take each line by itself."""
-    if len(frame) == 1:  # polars takes a column of one line for a constant c, and x * (1/c) has other bits than x / c
+    """Columns of a frame after some steps that compute each line separately."""
+    if len(frame) == 1:  # polars treats a column of one line as a constant c, and x * (1/c) has other bits than x / c
         return _of_lines(pl.concat([frame, frame]), steps, names)[:1]
     query = frame.lazy()
-    # Of few lines a step costs more than its columns.
     for columns in _rounds(steps) if len(frame) <= FEW_ROWS else ([value.alias(name)] for name, value in steps.items()):
         query = query.with_columns(columns)
     return query.select(names).collect(engine="in-memory")
 
 
 def _row_by_row(value: pl.Expr) -> bool:
-    """Whether each row can be computed by itself; not where polars cannot say so before it knows the types.
+    """Whether each row can be computed separately; False if polars cannot tell before it knows the types.
 
-    Asking part by part costs more than the arithmetic on small tables, so answers are kept.
+    On small tables, asking for each part costs more than the arithmetic, so answers are cached.
     """
     text = value.meta.serialize()
     if text not in _ROW_BY_ROW:
@@ -340,11 +333,7 @@ def _asked(value: pl.Expr) -> bool:
     if meta.is_column():
         return True
     try:
-        separable = meta.is_row_separable()  # says nothing of the inputs
+        separable = meta.is_row_separable()  # ignores the inputs
     except pl.exceptions.PolarsError:
         return False
     return separable and all(_asked(part) for part in meta.pop())
-
-
-def _plain(moments: Moments) -> Mapping[str, Vector]:
-    return {"weight": moments.weight, "mean": moments.mean, "low": moments.low, "m2": moments.m2}

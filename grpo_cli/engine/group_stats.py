@@ -1,6 +1,6 @@
-"""Sums and extremes of groups, wherever their rows are, and the order of rows by groups where it is needed.
+"""Sums, means and extremes of groups whose rows may be anywhere, and the order of rows by group.
 
-A group is a number from 0, its code, and `codes` holds that of every row. numpy adds the rows of a group one by one in
+A group is a number from 0, its code; `codes` has the code of every row. numpy adds the rows of a group one by one in
 the order of the file: the same group gives the same bits in any layout, part or stream, and for any number of threads.
 """
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Cells = TypeVar("Cells", bound=np.ndarray[tuple[int], Any])
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-_AnyCodes = np.ndarray[Any, np.dtype[np.integer[Any]]]
+AnyCodes = np.ndarray[Any, np.dtype[np.integer[Any]]]
 _Quantities = tuple[Vector, Vector, Vector, Vector]
-_ADDED: Final = 1 << 15  # numpy adds at most this many rows at once, so that they stay in the cache of a core
-_WORD: Final = 16  # numpy sorts integers of this many bits in linear time
+_ADDED: Final = 1 << 15  # rows that are added at once: they fit the cache of a core
+_WORD: Final = 16  # numpy sorts 16-bit integers in linear time
 
 
 def group_sums(codes: Codes, values: pl.Series, groups: int) -> Vector:
@@ -38,9 +38,9 @@ def group_sums(codes: Codes, values: pl.Series, groups: int) -> Vector:
 
 
 def group_extremes(
-    codes: _AnyCodes, values: Vector | pl.Series, groups: int, piece: int = PIECE
+    codes: AnyCodes, values: Vector | pl.Series, groups: int, piece: int = PIECE
 ) -> tuple[Vector, Vector]:
-    """The lowest and the highest value of each group: NaN where it has a NaN, infinite where it has no rows."""
+    """The lowest and the highest value of each group; NaN if it has a NaN, infinite if it has no rows."""
     low, high = np.full(groups, np.inf), np.full(groups, -np.inf)
     with _quiet():
         for at, some in _pieces(codes, values, piece):
@@ -49,25 +49,46 @@ def group_extremes(
     return low, high
 
 
-def group_means(codes: _AnyCodes, values: Vector, groups: int) -> Vector:
-    """The mean of each group, NaN where it has no rows: distances from the lowest value are added, so equal values are their mean."""
+def group_means(codes: AnyCodes, values: Vector, groups: int) -> Vector:
+    """The mean of each group, NaN if it has no rows; computed from the lowest value, so that equal values are their mean."""
     low, _ = group_extremes(codes, values, groups)
     with _quiet():
         away = np.bincount(codes, weights=values - low[codes], minlength=groups)
         return np.asarray(low + away / np.bincount(codes, minlength=groups))
 
 
+def finite_rows(codes: AnyCodes, values: pl.Series) -> tuple[AnyCodes, Vector]:
+    """Codes and values of the rows whose value is finite."""
+    known = values.is_finite().fill_null(value=False).to_numpy()
+    return codes[known], values.to_numpy()[known]
+
+
+def finite_means(codes: AnyCodes, values: pl.Series, groups: int) -> Vector:
+    """The sum of the finite values of each group over their number; NaN where it has none."""
+    codes, known = finite_rows(codes, values)
+    with _quiet():
+        return np.asarray(np.bincount(codes, known, groups) / np.bincount(codes, minlength=groups))
+
+
+def finite_stds(codes: AnyCodes, values: pl.Series, means: Vector) -> Vector:
+    """The sample standard deviation of the finite values of each group, whose means these are; NaN if there are too few."""
+    codes, known = finite_rows(codes, values)
+    n = np.bincount(codes, minlength=len(means))
+    squares = np.bincount(codes, (known - means[codes]) ** 2, len(means))
+    return np.asarray(np.sqrt(np.divide(squares, n - 1, out=np.full(len(means), np.nan), where=n > 1)))
+
+
 def base_quantities(
     codes: Codes, values: pl.Series, sizes: Index, runs: Segments | None, piece: int = PIECE
 ) -> dict[str, Vector]:
-    """What every estimator is written with, one number per group; rows without a value do not count.
+    """The quantities that estimators are written with, one number per group; rows without a value do not count.
 
-    `sizes` are the rows of each group, with a value or without; `runs` are the groups where their rows lie together.
+    `sizes` are the rows of each group, with a value or without; `runs` are the groups if their rows are consecutive.
 
     `n` rows, `min`, `max`, the mean `mean_d` of the distances from `min`, and the sum of `squares` of the distances from
-    the mean. An offset that all rows share costs no digits, and a constant group has distances of exactly 0.
-    A NaN makes the quantities of its group NaN, and no other's. A group without values has infinite extremes. Groups that
-    lie together are computed `piece` rows at a time.
+    the mean. A shared offset costs no digits, and the distances of a constant group are exactly 0.
+    A NaN affects the quantities of its own group only. A group without values has infinite extremes. Consecutive groups
+    are computed `piece` rows at a time.
     """
     groups, missing = len(sizes), values.null_count()
     codes, values = _counted(codes, values)
@@ -91,7 +112,7 @@ def base_quantities(
 
 
 def _of_columns(values: Matrix) -> _Quantities:
-    """The quantities of groups of one size: each is a column, and numpy adds the rows of a matrix one by one."""
+    """The quantities of groups of the same size, a column each: numpy adds the rows of a matrix one by one."""
     with _quiet():
         values = np.array(values, order="C")
         low, high = values.min(axis=0) + 0.0, values.max(axis=0) + 0.0  # + 0.0 turns -0.0 into 0.0
@@ -103,7 +124,7 @@ def _of_columns(values: Matrix) -> _Quantities:
 
 
 def _of_rows(codes: Codes, values: pl.Series, n: Index, piece: int) -> _Quantities:
-    """The quantities of groups whose rows lie anywhere."""
+    """The quantities of groups whose rows are anywhere."""
     groups = len(n)
     total, squares, distances = np.zeros(groups), np.zeros(groups), np.empty(len(values))
     low, high = (ends + 0.0 for ends in group_extremes(codes, values, groups, piece))
@@ -130,12 +151,12 @@ def _of_rows(codes: Codes, values: pl.Series, n: Index, piece: int) -> _Quantiti
 
 
 def _quiet() -> np.errstate:
-    """NaN, infinities and groups without values are no mistakes here; to be said in each thread."""
+    """NaN, infinities and groups without values are expected here; numpy needs this in each thread."""
     return np.errstate(invalid="ignore", divide="ignore", over="ignore")
 
 
-def _pieces(codes: _AnyCodes, values: pl.Series | Vector, piece: int) -> Iterator[tuple[Index, Vector]]:
-    """Codes as the integers that numpy takes places by, and values; both of a piece fit the cache of a core."""
+def _pieces(codes: AnyCodes, values: pl.Series | Vector, piece: int) -> Iterator[tuple[Index, Vector]]:
+    """Codes as indices, and values, in pieces that fit the cache of a core."""
     step = min(piece, _ADDED)
     for start in range(0, len(codes), step):
         end = start + step
@@ -157,7 +178,7 @@ class Segments:
     sizes: Index
 
     @classmethod
-    def of_ordered(cls, codes: Codes) -> Segments:
+    def of_ordered(cls, codes: AnyCodes) -> Segments:
         """The runs of equal codes, which never decrease."""
         starts = np.append(np.zeros(min(len(codes), 1), np.int64), np.flatnonzero(codes[1:] != codes[:-1]) + 1)
         return cls(starts, np.diff(starts, append=len(codes)))
@@ -178,7 +199,7 @@ class Segments:
 
 
 def _order(codes: Codes) -> Index:
-    """Where rows ordered by code come from, equal codes in the order of their rows: sorted by half a code, then by the other."""
+    """The stable order of rows by code, as `np.argsort`; each half of the bits is sorted in linear time."""
     if (codes[1:] >= codes[:-1]).all():
         return np.arange(len(codes))
     low = np.argsort(codes.astype(np.uint16), kind="stable")

@@ -1,7 +1,7 @@
-"""Sufficient statistics of a batch, and every spelling of a standard deviation.
+"""Mergeable moments of a batch, and the standard deviations of all frameworks.
 
 The rows of a batch are summed in chunks of fixed size, merged in row order: a batch gets the same bits for any number of
-threads, and whichever other batches are in the file.
+threads and with any other batches in the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 CHUNK: Final = 65_536
-NEAREST: Final = 1e-150  # a smaller spread has squares with few digits, or none
+NEAREST: Final = 1e-150  # the squares of a smaller spread lose digits or underflow
 
 Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
 Index = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -23,11 +23,11 @@ Codes = np.ndarray[tuple[int], np.dtype[np.uint32]]
 Table = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Moments:
     """Weight, mean and sum of squared deviations; one entry per batch.
 
-    The mean is `mean + low`: beside 1e9 a double has seven digits left, and the mean of 1e9 + {0, 1, 1} needs more.
+    The mean is `mean + low`: at 1e9 a double has seven decimals, and the mean of 1e9 + {0, 1, 1} needs more.
     """
 
     weight: Vector
@@ -37,7 +37,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: Vector, batch: Codes, batches: int, weights: Vector | None = None) -> Moments:
-        """Collect the moments of `values`, row i belonging to batch `batch[i]`."""
+        """The moments of `values`; `batch` has the batch of each row."""
         if (batch[1:] < batch[:-1]).any():
             order = np.argsort(batch.astype(np.min_scalar_type(batches)), kind="stable")
             values, batch = values[order], batch[order]
@@ -56,15 +56,14 @@ class Moments:
         return total
 
     def merge(self, other: Moments) -> Moments:
-        """Join the moments of two disjoint parts (Chan's update)."""
+        """The moments of two disjoint parts together (Chan's update)."""
         weight = self.weight + other.weight
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             share = np.where(weight > 0, other.weight / weight, 0.0)
             delta = (other.mean - self.mean) + (other.low - self.low)
             step = delta * share
             mean = self.mean + step
-            # What the addition rounded away.
-            lost = step - (mean - self.mean)
+            lost = step - (mean - self.mean)  # to rounding
             cross = np.where((self.weight > 0) & (other.weight > 0), delta * delta * self.weight * share, 0.0)
         first = self.weight > 0
         return Moments(
@@ -75,7 +74,7 @@ class Moments:
         )
 
     def variance(self, ddof: int) -> Vector:
-        """Finish: the variance with `ddof`; NaN where there are too few rows."""
+        """The variance with `ddof`; NaN if there are too few rows."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(self.weight > ddof, self.m2 / (self.weight - ddof), np.nan)
 
@@ -94,13 +93,13 @@ def _of_chunks(values: Vector, starts: Index, weights: Vector | None) -> Table:
 
 
 def _of_piece(values: Vector, starts: Index, weights: Vector | None) -> Table:
-    """Two passes over the rows: what the first left of the mean is kept, so large offsets cost no digits."""
+    """Two passes over the rows: the second finds what the first lost of the mean, so large offsets cost no digits."""
     lengths = np.diff(starts, append=len(values))
 
     def total(x: Vector) -> Vector:
         return np.add.reduceat(x if weights is None else weights * x, starts)
 
-    # The squares of quantities that are squares themselves may overflow: their m2 is infinite then.
+    # Squares of squares may overflow; m2 is infinite then.
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         weight = lengths.astype(np.float64) if weights is None else np.add.reduceat(weights, starts)
         safe = np.where(weight > 0, weight, 1.0)
@@ -111,10 +110,10 @@ def _of_piece(values: Vector, starts: Index, weights: Vector | None) -> Table:
 
 
 def spread(variance: pl.Expr, *, inside: float = 0.0, floor: float = 0.0, epsilon: float = 0.0) -> pl.Expr:
-    """Every spelling of a divisor: sqrt(max(var + inside, floor)) + epsilon.
+    """The divisor of every framework: sqrt(max(var + inside, floor)) + epsilon.
 
-    verl's whitening adds 1e-8 inside the root, OpenRLHF clamps the variance at 1e-8, the group estimators
-    add their epsilon to the root. A NaN variance stays NaN (`clip` would turn it into the floor).
+    verl's whitening adds 1e-8 inside the root, OpenRLHF clamps the variance at 1e-8, group estimators add their epsilon to
+    the root. A NaN variance stays NaN.
     """
     inner = variance + inside if inside else variance
     root = (inner.clip(lower_bound=floor) if floor else inner).sqrt()

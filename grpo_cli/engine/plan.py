@@ -1,8 +1,8 @@
-"""The Plan: the frozen, valid description of the arithmetic, in nine parts and in their order.
+"""The Plan: a frozen, valid description of the arithmetic, in nine ordered parts.
 
-A Plan says what the numbers are; it never says where they come from (a Binding of `read` names the columns) or
-where they go. Every layer that can change it (a method's own defaults, a preset, `--config`, flags) is a
-flat mapping of dotted settings (`divisor.epsilon`), merged from weak to strong and made into a Plan once.
+A Plan says what is computed, not where the input is (a Binding of `read` names the columns) or where results go. Every
+layer that can change it (the defaults of a method, a preset, `--config`, flags) is a flat mapping of dotted settings
+(`divisor.epsilon`); layers are merged from weak to strong.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from grpo_cli.engine.plan_parts import (
 )
 from grpo_cli.errors import UnknownName, UsageError
 
-OTHERS: Final = "default"  # the name of the plan of values that have none of their own, see --plan-by
-_READ_BY: Final = {  # the fields that each weight reads
+OTHERS: Final = "default"  # with --plan-by, the name of the plan for all values without one
+_READ_BY: Final = {  # fields that each weight reads
     "peak": {"solved", "peak", "sharpness"},
     "pass-at-k": {"solved", "k"},
     "hard": {"temperature"},
 }
-_OVER_BATCH: Final = {"std", "hard"}  # weights that look at all groups of a batch
+_OVER_BATCH: Final = {"std", "hard"}  # weights that depend on all groups of a batch
 _SPREAD: Final = frozenset({"ddof", "inside", "floor", "epsilon"})  # the fields of a divisor or a whitening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The arithmetic, complete and valid. Two equal plans give equal numbers."""
+    """The complete, valid arithmetic. Equal plans give equal numbers."""
 
     method: str = "grpo"
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -60,14 +60,14 @@ class Plan:
 
     @classmethod
     def of(cls, *layers: Mapping[str, Any]) -> Plan:
-        """Merge layers of dotted settings, weak to strong, above the method's own defaults."""
+        """Merge layers of dotted settings, weak to strong, over the defaults of the method."""
         method = _method(layers)
         given: dict[str, Any] = {}
         chosen: str | None = None
         for layer in layers:
             name = layer.get("estimator.name", chosen)
             if chosen not in {None, name}:
-                # This layer chose another method: the weaker one's parameters are not its own.
+                # This layer chose another method, which does not have the parameters of the weaker one.
                 given = {k: v for k, v in given.items() if not k.startswith("estimator.")}
             chosen = name
             given = _over(given, _renamed(layer, method) if name in {None, method.name} else layer)
@@ -80,7 +80,7 @@ class Plan:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The extra columns (roles) that the arithmetic reads, each once."""
+        """The roles of the extra columns that the arithmetic reads, each once."""
         wanted = [*self.estimator.needs]
         wanted += [need for op in (*self.shape, *self.post) for need in op.needs]
         if self.unit.take != "each" or self.unit.per_step or self.unit.state_weight:
@@ -90,7 +90,7 @@ class Plan:
         return tuple(dict.fromkeys(wanted))
 
     def reader(self, role: str) -> str:
-        """What in the plan reads an extra column, as the user knows it."""
+        """The flag or method that reads an extra column."""
         ops = [op for op in (*self.shape, *self.post) if role in op.needs]
         flags = {"kl": "--kl-coef", "overlong": "--overlong", "whiten": "--whiten token"}
         if role in self.estimator.needs or not ops:
@@ -99,7 +99,7 @@ class Plan:
 
     @property
     def may_read(self) -> tuple[str, ...]:
-        """Extra columns that are read if they are bound: a formula of one's own may name any."""
+        """Extra columns that are read if they are bound: a formula may name any."""
         if self.method == "expression":
             return tuple(ROLES)
         shaped = ("input_length", "turns") if any(isinstance(op, Length) for op in self.shape) else ()
@@ -107,7 +107,7 @@ class Plan:
 
     @property
     def unread(self) -> frozenset[str]:
-        """Settings that no advantage depends on, whatever their values are, since others leave them nothing to do."""
+        """Settings that no advantage depends on, because other settings make them irrelevant."""
         return frozenset(
             f"{part}.{name}"
             for part, names in (
@@ -124,7 +124,7 @@ class Plan:
     def _unread_of_divisor(self) -> set[str]:
         if self.divisor.level in {"group", "batch"}:
             return {"constant"} | ({"ddof", "inside", "floor"} if self.divisor.measure == "mad" else set())
-        named = {"ddof", "epsilon"} if self.method == "expression" else set()  # a formula may name them
+        named = {"ddof", "epsilon"} if self.method == "expression" else set()  # which a formula may name
         named |= {"ddof"} if self.weight.by == "std" else set()
         if self.divisor.level == "constant":
             return {"of", "measure", "least", *_SPREAD} - named - ({"epsilon"} if self.divisor.only_positive else set())
@@ -147,17 +147,17 @@ class Plan:
 
     @property
     def uses_batch(self) -> bool:
-        """Whether rows of other groups change a row's advantage."""
+        """Whether an advantage depends on rows of other groups."""
         return self.estimator.batch or self._sums_batch
 
     @property
     def nan_reach(self) -> str:
-        """What a NaN among the rewards makes NaN: its row, the later rows of its group, its group or its batch."""
+        """What a NaN reward makes NaN: its row, the later rows of its group, its group or its batch."""
         return "batch" if self._sums_batch else self.estimator.nan_reach
 
     @property
     def _sums_batch(self) -> bool:
-        """Whether a mean or a std of the batch enters every advantage, whatever the method."""
+        """Whether every advantage depends on a mean or std of the batch, with any method."""
         return (
             self.baseline_level == "batch"
             or self.divisor.level == "batch"
@@ -169,7 +169,7 @@ class Plan:
 
     @property
     def centred(self) -> bool:
-        """Whether a constant group gives exactly 0 before the post operations."""
+        """Whether a constant group gets exactly 0 before the post operations."""
         return self.estimator.centred and self.baseline_level == "group" and self.raw_rank is None
 
     @property
@@ -179,13 +179,13 @@ class Plan:
 
     @property
     def flag(self) -> str:
-        """What names its method on the command line, and the weight of its groups, if any."""
+        """The options of its method, and of the weight of its groups if it has one."""
         method = f"--expr '{self.params['sql']}'" if self.method == "expression" else f"--method {self.method}"
         weight = (part for part in fields(Weight) if getattr(self.weight, part.name) != part.default)
         return " ".join([method, *(f"--set weight.{part.name}={getattr(self.weight, part.name)}" for part in weight)])
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data: what the summary, the JSON and the file's metadata carry."""
+        """Plain data, for the summary, JSON and file metadata."""
         return {
             "method": self.method,
             **({"package": package} if (package := ESTIMATORS.origin(self.method)) else {}),
@@ -198,7 +198,7 @@ class Plan:
 
 
 def _method(layers: tuple[Mapping[str, Any], ...]) -> Estimator:
-    """The strongest layer that names a method decides; grpo when none does."""
+    """The method of the strongest layer that names one; grpo if none does."""
     name = "grpo"
     for layer in layers:
         name = layer.get("estimator.name", name)
@@ -208,7 +208,7 @@ def _method(layers: tuple[Mapping[str, Any], ...]) -> Estimator:
 
 
 def _over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
-    """The stronger layer's word counts: it may take an operation (or the division) away, or set it again."""
+    """The merged layers; the stronger one may remove an operation (or the division) or set it again."""
     undivided = ("divisor.of",) if strong.get("divisor.level") == "none" else ()
     gone = (*undivided, *(f"{key}." for key, value in strong.items() if value is None))
     again = {key.rpartition(".")[0] for key in strong}
@@ -217,14 +217,14 @@ def _over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _defaults(method: Estimator, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The method's own settings; where no group is compared with itself, a singleton is a group like any other."""
+    """The settings of the method; if groups are not compared with themselves, a singleton is a group like any other."""
     of_batch = given.get("estimator.baseline_level", method.sets.get("estimator.baseline_level")) == "batch"
     alone = {"alone.baseline": "formula", "alone.result": "keep"} if of_batch or method.min_group == 1 else {}
     return {"divisor.level": method.scale, **alone, **method.sets}
 
 
 def _renamed(layer: Mapping[str, Any], method: Estimator) -> dict[str, Any]:
-    """A method's parameter may be the name of a field of the plan (gigpo's omega is unit.state_weight)."""
+    """The layer with parameters of the method that are fields of the plan (gigpo's omega is unit.state_weight) renamed."""
     aliases = {f"estimator.{p.name}": p.field for p in method.params if p.field}
     return {aliases.get(key, key): value for key, value in layer.items()}
 
@@ -275,14 +275,14 @@ def _part(where: str, kind: type, given: Mapping[str, Any]) -> Any:
 
 @cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """The types of the fields; they are text that has to be compiled, which was nine tenths of making a plan."""
+    """The types of the fields; they are text, and evaluating it takes most of the time of making a plan."""
     return get_type_hints(kind)
 
 
 def _ordered(part: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Operations in the preset's order (key ""), then those set one by one, in the table's order.
+    """Operations in the order of the preset (key ""), then those set one by one, in the order of the table.
 
-    A None in place of an operation takes it away.
+    None removes an operation.
     """
     kinds = ORDERED[part]
     listed = _listed(part, given.get("", ()))
@@ -315,7 +315,7 @@ def _listed(part: str, value: Any) -> list[dict[str, Any]]:
 
 
 def _wanted(where: str, value: object) -> bool:
-    """Whether an operation that is named without a field is to be there."""
+    """Whether an operation that is set without a field is wanted."""
     try:
         return bool(typed(value, bool | None, where))
     except UsageError:
@@ -324,23 +324,21 @@ def _wanted(where: str, value: object) -> bool:
 
 
 def _checked(plan: Plan) -> Plan:
-    """Refuse invalid combinations, and let singletons follow the formula where a group does not matter."""
+    """The plan, if its combination of settings is valid."""
     row = plan.estimator
     if plan.divisor.level not in (*row.scales, "constant"):
         raise UsageError(f"{row.name} has no scale {plan.divisor.level!r}", f"choose from {', '.join(row.scales)}")
     if plan.baseline_level not in row.levels:
         raise UsageError(f"{row.name} has no {plan.baseline_level} baseline", f"choose from {', '.join(row.levels)}")
     if plan.baseline_level == "batch" and plan.divisor.level == "group":
-        # A group's own std says nothing of its distance from the batch: a constant group would be divided by epsilon.
+        # The std of a group is unrelated to its distance from the batch: a constant group would be divided by epsilon.
         raise UsageError("a batch baseline cannot be divided by a group's std", "add --scale batch or --scale none")
     if plan.divisor.measure == "mad" and plan.unit.state_weight:
         raise UsageError("the step part has no mean absolute deviation", "use --set divisor.measure=std")
     if plan.method == "bnpo" and plan.params["min"] >= plan.params["max"]:
         raise UsageError("bnpo needs min < max", "--param min=0 --param max=1")
-    if plan.divisor.of == "residual" and plan.divisor.level == "none":
-        raise UsageError("--std-of has no effect with scale none", "add --scale group or --scale batch")
     return plan
 
 
-# What a package says of its method has to make a plan: listings show that of every method.
+# A method of a package must make a valid plan: listings show the plan of every method.
 ESTIMATORS.validate = lambda row: Plan.of({"estimator.name": row.name})

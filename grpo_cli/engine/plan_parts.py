@@ -1,4 +1,4 @@
-"""The parts of a Plan: frozen, each valid by itself, with the defaults of the tool.
+"""The parts of a Plan: frozen, each valid on its own, with the defaults of the tool.
 
 `unit`, `rewards`, `divisor`, `alone`, `groups` and `weight` have fields; `shape` and `post` are ordered operations.
 """
@@ -12,8 +12,8 @@ from typing import ClassVar, Final, Literal
 from grpo_cli.errors import UsageError
 
 Level = Literal["none", "group", "batch", "constant"]
-# How the rows of a rollout count if the plan does not decide it: once if their rewards are equal, by the first, the last
-# or their mean, or each; with "none" no rollouts are looked for.
+# How the rows of a rollout count if the plan does not say: once if their rewards are equal, by the first, the last or
+# their mean, or each; "none" does not look for rollouts.
 Counting = Literal["once", "first", "last", "mean", "each", "none"]
 
 
@@ -33,7 +33,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewards:
-    """How reward columns become one reward, and what a missing one means."""
+    """How reward columns become one reward, and what a missing reward means."""
 
     weights: tuple[float, ...] = ()
     combine: Literal["sum", "normalize"] = "sum"
@@ -42,7 +42,7 @@ class Rewards:
 
 
 def weighted_sum(names: Sequence[str], weights: Sequence[float] = ()) -> str:
-    """Names with their weights, which are 1 where there are none.
+    """The sum of these names with their weights; without weights all are 1.
 
     >>> weighted_sum(["accuracy", "format", "length"], [1.0, 0.5, -0.1])
     'accuracy + 0.5 format - 0.1 length'
@@ -91,7 +91,7 @@ class Kl:
 class Overlong:
     """DAPO's soft penalty: r += min(-(L - (max - buffer)) / buffer * penalty, 0).
 
-    Frameworks differ beyond `max`: most let it grow (linear), one stops at -penalty (floor), one sets r to 0 (zero).
+    Beyond `max` most frameworks let it grow (linear), one stops at -penalty (floor), one sets r to 0 (zero).
     """
 
     name: ClassVar[str] = "overlong"
@@ -131,9 +131,9 @@ class Length:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """r becomes r * (1 - penalty * rank / n), likely responses (high log-prob) losing most.
+    """r becomes r * (1 - penalty * rank / n): likely responses (high log-prob) lose most.
 
-    With `numerator = raw` the statistics come from the penalised rewards and the numerator keeps the raw reward.
+    With `numerator = raw`, only mean and std come from the penalised rewards; the numerator keeps the raw reward.
     """
 
     name: ClassVar[str] = "rank"
@@ -155,7 +155,8 @@ class Binary:
 class Divisor:
     """What the residual is divided by: sqrt(max(var + inside, floor)) + epsilon.
 
-    With `measure = mad` it is the group's mean absolute deviation + epsilon. Where `least` is given, a spread that is not above it (or NaN) makes the advantage 0.
+    With `measure = mad` it is the mean absolute deviation of the group + epsilon. A spread that is NaN or not above `least`
+    makes the advantage 0.
     """
 
     level: Level = "group"
@@ -185,10 +186,10 @@ class Divisor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alone:
-    """What happens to a group with one scorable row.
+    """What a group with one scorable row gets.
 
-    `baseline`: its own reward (residual 0), zero (mostly: residual r) or whatever the formula gives; `sd` for a
-    group divisor; `result` then keeps that value or replaces it.
+    `baseline`: its own reward (residual 0), zero (usually residual r) or what the formula gives; `sd` replaces its std in
+    a divisor; `result` keeps that value or replaces it.
     """
 
     baseline: Literal["own", "zero", "formula"] = "own"
@@ -200,7 +201,7 @@ class Alone:
 class Groups:
     """Which groups are trained on: how constant groups (max == min, or std <= threshold) and small groups are treated.
 
-    `statistics`: whether skipped groups still count in the std of the batch. (Whitening sees what is left.)
+    `statistics`: whether skipped groups count in the std of the batch. (Whitening counts what is left.)
     """
 
     zero_variance: Literal["keep", "drop", "null"] = "keep"
@@ -218,13 +219,13 @@ class Groups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
-    """A factor for all rows of a group, made of its solve rate p, or of all groups of the batch.
+    """A factor for all rows of a group, computed from its solve rate p or from all groups of the batch.
 
-    p is the mean reward after shaping, which counts as 0 to 1, or with `solved` the share of the rewards before it that
-    are at least that.
+    p is the mean reward after shaping, clipped to 0..1, or with `solved` the share of rewards before shaping that are at
+    least that.
     `peak`: exp(-sharpness KL(p || peak)), largest where p = peak. `pass-at-k`: k (1 - p)^(k - 1), large where p is small.
-    `std`: its std over the largest one of the batch. `hard`: exp(-m / temperature) over its mean in the batch, m the mean
-    of the first reward column; only groups with a spread count, and an m of 0 counts as 1.
+    `std`: its std over the largest std of the batch. `hard`: exp(-m / temperature) over its mean in the batch, m being the
+    mean of the first reward column; only groups with a spread count, and an m of 0 counts as 1.
     """
 
     by: Literal["none", "peak", "pass-at-k", "std", "hard"] = "none"
@@ -247,7 +248,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whiten:
-    """Subtract the batch mean and divide by the batch spread, each row (or each token) counting once."""
+    """Subtract the batch mean and divide by the batch spread; each row (or each token) counts once."""
 
     name: ClassVar[str] = "whiten"
     level: Literal["sample", "token"] = "sample"
@@ -278,7 +279,7 @@ class ByLength:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discount:
-    """A becomes A + gamma times what the next row of the rollout has become: turns are rows, in the order of the file."""
+    """A becomes A + gamma times the new A of the next row of the rollout: turns are rows, in the order of the file."""
 
     name: ClassVar[str] = "discount"
     needs: ClassVar[tuple[str, ...]] = ("rollout",)

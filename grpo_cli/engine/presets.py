@@ -1,7 +1,7 @@
 """Presets: the exact arithmetic of a framework's estimator, as data in `presets.toml`.
 
-A preset sets fields of the Plan and nothing else; what it does with singletons, constant groups and missing
-rewards is read from the Plan that it makes, so that it is never said twice. An entry may inherit from another.
+A preset only sets fields of the Plan. How it treats singletons, constant groups and missing rewards is read from its
+Plan, not written down again. An entry may inherit from another.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import Counting
+from grpo_cli.engine.plan_parts import ORDERED, Counting
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.plugins import Registry
 
@@ -41,7 +41,7 @@ SOURCE: Final = frozenset({"repo", "path", "commit", "version", "date"})
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """One entry: where the arithmetic comes from, and the layers of dotted settings that make it (weak to strong)."""
+    """One entry: where the arithmetic comes from, and its layers of dotted settings (weak to strong)."""
 
     name: str
     framework: str
@@ -50,7 +50,7 @@ class Preset:
     source: Mapping[str, str]
     layers: tuple[Mapping[str, Any], ...]
     unequal: str = ""
-    rollouts: Counting = "each"  # how rows of one rollout count in the tool; parents say nothing of it
+    rollouts: Counting = "each"  # how rows of one rollout count in the tool; not inherited
     oddities: tuple[str, ...] = ()
     refused: str = ""
     archive: bool = False
@@ -58,17 +58,17 @@ class Preset:
 
     @cached_property
     def plan(self) -> Plan:
-        """What it computes when no flag says otherwise; made once, because presets are compared with each other."""
+        """What it computes without flags; made once, because presets are compared with each other."""
         return Plan.of(*self.layers)
 
     @cached_property
     def fields(self) -> Mapping[str, Any]:
-        """The fields of its plan one by one."""
+        """The fields of its plan by dotted name."""
         return _fields(self.plan.as_dict())
 
 
 def preset(name: str) -> Preset:
-    """The preset of that name, to compute with; an error says why if it cannot be computed from reward tables."""
+    """The preset of that name; an error explains if it is unknown or cannot be computed from reward tables."""
     known = presets()
     if name not in known:
         if name in ESTIMATORS:
@@ -81,7 +81,7 @@ def preset(name: str) -> Preset:
 
 
 def presets() -> Registry[Preset]:
-    """All presets by name: those built in in the order of their file, then those of others."""
+    """All presets by name: the built-in ones in the order of their file, then those of files and packages."""
     return _PRESETS
 
 
@@ -96,7 +96,7 @@ def _built_in() -> Mapping[str, Preset]:
 
 
 def parsed(text: str) -> Mapping[str, Preset]:
-    """Read a file of presets; unknown keys, missing facts and parents that are not there are errors."""
+    """The presets of a file; unknown keys, missing facts and unknown parents are errors."""
     return _made(tomllib.loads(text))
 
 
@@ -105,7 +105,7 @@ def _made(entries: Mapping[str, Any]) -> Mapping[str, Preset]:
 
 
 def _of_others(name: str, entries: Mapping[str, Any]) -> Preset:
-    """A preset of a file or a package, which may inherit from those built in; its plan is valid."""
+    """A preset of a file or a package, which may inherit from built-in ones; its plan is valid."""
     row = _preset({**_entries(), **entries}, name)
     if not row.refused:
         _ = row.plan
@@ -126,7 +126,7 @@ def _preset(entries: Mapping[str, Any], name: str) -> Preset:
     merged: dict[str, Any] = {}
     for ancestor in chain:
         if "framework" in entries[ancestor]:
-            merged.pop("archive", None)  # what a paper's code has from a trainer is no less its own
+            merged.pop("archive", None)  # an archived parent does not archive another framework
         merged |= {key: value for key, value in entries[ancestor].items() if key not in {"source", "options"}}
     source = _merged(entries, chain, "source")
     if unknown := sorted({*source} - SOURCE):
@@ -153,7 +153,7 @@ def _preset(entries: Mapping[str, Any], name: str) -> Preset:
 
 
 def _chain(entries: Mapping[str, Any], name: str) -> list[str]:
-    """The entry and those that it inherits from, the farthest first."""
+    """The entry and its ancestors, the farthest first."""
     chain = [name]
     while parent := entries[chain[0]].get("inherits"):
         if parent not in entries:
@@ -190,14 +190,7 @@ def differing(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def _fields(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a plan one by one; operations by their name."""
-    made: dict[str, Any] = {}
-    for key, value in plain.items():
-        if isinstance(value, list) and all(isinstance(op, Mapping) for op in value):
-            made |= {f"{key}.{op['op']}.{name}": v for op in value for name, v in op.items() if name != "op"}
-        elif isinstance(value, Mapping):
-            made |= {f"{key}.{name}": v for name, v in value.items()}
-        else:
-            made[key] = value
-    return made
+def _fields(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of a plan by dotted name, with operations by their name."""
+    ops = {key: {op["op"]: {name: op[name] for name in op if name != "op"} for op in plain[key]} for key in ORDERED}
+    return flat({**plain, **ops})

@@ -1,8 +1,7 @@
 """Plan + narrow table -> advantage and status of every row, facts of every group.
 
-The arithmetic of a plan from top to bottom: rewards, shape, estimator, divisor, selection, post operations, status.
-It names columns and reads them; how they are computed is the business of `frames.py`. Columns that the engine adds
-start with a dot.
+The arithmetic of a plan in its order: rewards, shape, estimator, divisor, selection, post operations, status. It names
+columns and reads them; `frames.py` computes them. Columns that the engine adds start with a dot.
 
 The narrow table has `group`, `batch` (dense codes in order of first appearance), `reward.0`, `reward.1`, ... and
 the role columns that the plan needs.
@@ -13,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Final
 
@@ -34,7 +33,7 @@ from grpo_cli.errors import GrpoError, PluginError
 from grpo_cli.plugins import in_words
 
 STATUSES: Final = ("scored", "unscorable", "singleton", "zero-variance", "small-group")
-# What a result is made of: the row's answer, and the facts of its group.
+# Columns of the result: of each row, and of its group.
 OF_ROWS: Final = (".advantage", ".status", ".kept", ".scorable", ".reward")
 OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".zero_variance")
 NULL: Final = pl.lit(None, dtype=pl.Float64)
@@ -42,13 +41,13 @@ NAN: Final = float("nan")
 SD_ALONE: Final = {"zero": 0.0, "one": 1.0, "nan": NAN}  # the std of a singleton
 MOST: Final = sys.float_info.max
 ROUNDING: Final = 8 * sys.float_info.epsilon
-NO_SPREAD: Final = 1e-8  # a std, or a mean, that a weight takes for 0
-LARGEST_STD: Final = 1e-6  # is added to the largest std of a batch, which may be 0
+NO_SPREAD: Final = 1e-8  # a std or mean up to this counts as 0 in a weight
+LARGEST_STD: Final = 1e-6  # added to the largest std of a batch, which may be 0
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The engine's answer: the narrow table with what differs from row to row, and a line for each group.
+    """The result of the engine: the narrow table with the columns of rows, and a line for each group.
 
     A group has its `code`, `batch` and `size` (all of its rows), its facts, and `.kept` and `.status` of its first row.
     """
@@ -59,13 +58,13 @@ class Scored:
 
     @cached_property
     def frame(self) -> pl.DataFrame:
-        """All of it row by row, in the order of the input."""
+        """Everything row by row, in the order of the input."""
         left = [name for name in OF_GROUPS if name not in self.rows.columns]
         return self.rows.hstack(self.groups.select(left)[self.rows[GROUP]]) if left else self.rows
 
 
 def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, piece: int = PIECE) -> Scored:
-    """Run a plan on a narrow table, `piece` rows at a time; with `intermediate` every intermediate column stays."""
+    """Compute a plan on a narrow table, `piece` rows at a time; `intermediate` keeps all intermediate columns."""
     frames = Frames(table, piece)
     with _named(plan):
         estimates = _residuals(frames, plan, _quantities(frames, plan, table))
@@ -90,7 +89,7 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, piece:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One reward column that the estimator sees, by its name: its base quantities, and what the estimator made of it."""
+    """A reward column that the estimator reads: its name, its base quantities, and the residual that the estimator returned."""
 
     name: str
     quantities: Terms
@@ -99,14 +98,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """A plan up to its estimator, from where plans that differ in nothing before it can go on.
-
-    What estimators make of it is kept: most of such plans share theirs with others.
-    """
+    """A plan computed up to its estimator: plans that differ only from there on share it."""
 
     frames: Frames
     quantities: Mapping[str, Terms]
-    estimates: dict[Hashable, Sequence[Estimate]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, table: pl.DataFrame) -> Shaped:
@@ -114,48 +109,43 @@ class Shaped:
         frames = Frames(table)
         return cls(frames, _quantities(frames, plan, table))
 
-    def copy(self) -> Shaped:
-        """A copy for a method that may fail: this object stays unchanged."""
-        frames = self.frames.copy()
-        return Shaped(frames, {name: replace(t, frames=frames) for name, t in self.quantities.items()})
-
     def advantages(self, plans: Sequence[Plan]) -> list[Vector]:
-        """The advantage of every row under each of such plans, see `kept_advantages`.
+        """The advantage of every row under each of these plans, see `kept_advantages`.
 
-        All are computed together, step by step: on a sample, a query costs more than its arithmetic. A method of a
-        package, which may fail, is computed alone.
+        They are computed together, step by step: on a sample, a query costs more than its arithmetic. Most plans share
+        their residuals with others.
         """
+        frames = self.frames.copy()
+        quantities = {name: replace(t, frames=frames) for name, t in self.quantities.items()}
         with _named(plans[0]):
             keys = [_before_divisor(plan) for plan in plans]
-            new = {key: plan for key, plan in zip(keys, plans, strict=True) if key not in self.estimates}
-            for key, plan in new.items():
-                self.frames.scope = f"{len(self.estimates)}:"
-                self.estimates[key] = _residuals(self.frames, plan, self.quantities)
-            self.frames.keep(estimate.residual for key in new for estimate in self.estimates[key])
-            frames = self.frames.copy()
+            estimates = dict[Hashable, Sequence[Estimate]]()
+            for key, plan in dict(zip(keys, plans, strict=True)).items():
+                frames.scope = f"{len(estimates)}:"
+                estimates[key] = _residuals(frames, plan, quantities)
+            frames.keep(estimate.residual for of_key in estimates.values() for estimate in of_key)
             values = list[pl.Expr]()
             for at, (plan, key) in enumerate(zip(plans, keys, strict=True)):
                 frames.scope = f"{at}"
-                estimates = [replace(e, quantities=replace(e.quantities, frames=frames)) for e in self.estimates[key]]
-                values.append(_before_post(frames, plan, estimates))
+                values.append(_before_post(frames, plan, estimates[key]))
             frames.keep(values)
             for at, (plan, value) in enumerate(zip(plans, values, strict=True)):
                 frames.scope = f"{at}"
                 _finish(frames, plan, value)
-            names = [{name: f"{at}{name}" for name in (".advantage", ".kept")} for at in range(len(plans))]
-            rows = frames.select(scoped for of_plan in names for scoped in of_plan.values())
-        return [kept_advantages({name: rows[scoped] for name, scoped in of_plan.items()}) for of_plan in names]
+            names = ".advantage", ".kept"
+            rows = frames.select(f"{at}{name}" for at in range(len(plans)) for name in names)
+        return [kept_advantages({name: rows[f"{at}{name}"] for name in names}) for at in range(len(plans))]
 
 
 def _before_divisor(plan: Plan) -> Hashable:
-    """Everything in a plan that its estimator sees besides the shaped rewards, as a key."""
+    """Everything in a plan that its estimator reads besides the shaped rewards, as a key."""
     epsilon = plan.divisor.epsilon if plan.method == "expression" else None  # a formula may name it
     return plan.estimator.build, str(plan.params), plan.baseline_level, plan.alone, epsilon
 
 
 @contextmanager
 def _named(plan: Plan) -> Iterator[None]:
-    """An error in the code of a package is its own, and says so."""
+    """Errors in the code of a package name the package."""
     try:
         yield
     except Exception as error:
@@ -167,19 +157,19 @@ def _named(plan: Plan) -> Iterator[None]:
 
 
 def advantages(plan: Plan, table: pl.DataFrame) -> Vector:
-    """The advantage of every row alone, see `kept_advantages`."""
+    """The advantage of every row, see `kept_advantages`."""
     return Shaped.of(plan, table).advantages([plan])[0]
 
 
 def kept_advantages(rows: pl.DataFrame | Mapping[str, pl.Series]) -> Vector:
-    """One advantage a row; NaN where there is none, or the plan drops the row."""
+    """The advantage of each row; NaN if it has none or the plan drops the row."""
     values = rows[".advantage"].to_numpy()
     kept = rows[".kept"]
     return values if kept.all() else np.where(kept.to_numpy(), values, NAN)
 
 
 def _quantities(frames: Frames, plan: Plan, table: pl.DataFrame) -> dict[str, Terms]:
-    """From the rewards to the base quantities of each column that the estimator sees, by its name."""
+    """From the rewards to the base quantities of each column that the estimator reads, by name."""
     components = sum(name.startswith("reward.") for name in table.columns)
     columns = frozenset(table.columns)
     rewards(frames, plan, components)
@@ -189,7 +179,7 @@ def _quantities(frames: Frames, plan: Plan, table: pl.DataFrame) -> dict[str, Te
     shaped = [
         terms(frames, frames.let(shape(frames, plan, pl.col(name)), f"{name}.r"), columns, f"{name}.") for name in names
     ]
-    # What enters the estimator is each column: only where all that have a weight are constant is there nothing to learn.
+    # The estimator reads each column: a group is constant only if all columns with a weight are.
     counted = [t for t, weight in zip(shaped, weights(plan, components), strict=True) if weight]
     constant = pl.all_horizontal(t.constant | (t.n == 0) for t in counted or shaped)
     base(frames, plan, shape(frames, plan, pl.col(".reward")), columns, constant)
@@ -197,12 +187,12 @@ def _quantities(frames: Frames, plan: Plan, table: pl.DataFrame) -> dict[str, Te
 
 
 def _residuals(frames: Frames, plan: Plan, quantities: Mapping[str, Terms]) -> list[Estimate]:
-    """What the estimator makes of each column."""
+    """The residual of each column."""
     return [Estimate(name, t, _residual(frames, plan, t, name)) for name, t in quantities.items()]
 
 
 def _before_post(frames: Frames, plan: Plan, estimates: Sequence[Estimate]) -> pl.Expr:
-    """From the residuals to what the post operations begin with."""
+    """From the residuals to the input of the post operations."""
     scaled = [_scaled(frames, plan, estimate) for estimate in estimates]
     value = weighted(scaled, weights(plan, len(estimates))) if plan.rewards.combine == "normalize" else scaled[0]
     return frames.let(_select(frames, plan, frames.let(_weighed(frames, plan, value))))
@@ -216,7 +206,7 @@ def _finish(frames: Frames, plan: Plan, value: pl.Expr) -> None:
 
 
 def _weighed(frames: Frames, plan: Plan, value: pl.Expr) -> pl.Expr:
-    """Times the factor of the group."""
+    """The value times the weight of its group."""
     return value if plan.weight.by == "none" else value * frames.let(_weight(frames, plan), ".weight")
 
 
@@ -241,17 +231,17 @@ def _weight(frames: Frames, plan: Plan) -> pl.Expr:
 
 
 def _share(share: pl.Expr, peak: float) -> pl.Expr:
-    """A term of the divergence from a solve rate; where the share is 0 it has its limit, 0."""
+    """A term of the KL divergence from a solve rate; 0, its limit, if the share is 0."""
     return pl.when(share > 0).then(share * (share / peak).log()).otherwise(0.0 * share)
 
 
 def weights(plan: Plan, components: int) -> tuple[float, ...]:
-    """One weight per reward column; all 1 unless said."""
+    """One weight per reward column; 1 by default."""
     return plan.rewards.weights or (1.0,) * components
 
 
 def weighted(values: Sequence[pl.Expr], weights: Sequence[float]) -> pl.Expr:
-    """Weighted sum over the components that are there; null where none is."""
+    """The weighted sum of the components that are not null; null if all are."""
     if len(values) == 1:
         return values[0] * weights[0]
     total = pl.sum_horizontal(value * weight for value, weight in zip(values, weights, strict=True))
@@ -259,7 +249,7 @@ def weighted(values: Sequence[pl.Expr], weights: Sequence[float]) -> pl.Expr:
 
 
 def rewards(frames: Frames, plan: Plan, components: int) -> None:
-    """`.component.k` (null = missing), `.scorable`, `.unit` and `.reward`, the raw reward of each unit."""
+    """Name `.component.k` (null = missing), `.scorable`, `.unit` and `.reward`, the raw reward of each unit."""
     raw = [pl.col(f"reward.{k}") for k in range(components)]
     known = [
         frames.let(pl.when(value.is_between(-MOST, MOST)).then(value), f".known.{k}") for k, value in enumerate(raw)
@@ -270,7 +260,7 @@ def rewards(frames: Frames, plan: Plan, components: int) -> None:
     total = weighted(filled, weights(plan, components))
     there = pl.all_horizontal if rule.component_missing == "propagate" else pl.any_horizontal
     scorable = frames.let(there(value.is_not_null() for value in filled))
-    # Often only the last row of a rollout has the reward: the others are scored with it.
+    # Often only the last row of a rollout has the reward, which scores the others as well.
     frames.let(scorable if plan.unit.take == "each" else scorable.any().over(ROLLOUT), ".scorable")
     substitute = {"as-zero": pl.lit(0.0), "propagate": pl.lit(NAN)}.get(rule.missing, NULL)
     unit = frames.let(_unit(frames, plan, scorable, rule.missing), ".unit")
@@ -288,7 +278,7 @@ def rewards(frames: Frames, plan: Plan, components: int) -> None:
 
 
 def _unit(frames: Frames, plan: Plan, scorable: pl.Expr, missing: str) -> pl.Expr:
-    """The row that represents a rollout; every row when rows are the unit."""
+    """The row that represents its rollout; every row if rows are the unit."""
     if plan.unit.take == "each":
         return pl.lit(value=True)
     row = pl.int_range(pl.len())
@@ -298,9 +288,9 @@ def _unit(frames: Frames, plan: Plan, scorable: pl.Expr, missing: str) -> pl.Exp
 
 
 def base(frames: Frames, plan: Plan, r: pl.Expr, columns: frozenset[str], constant: pl.Expr | None = None) -> Terms:
-    """The quantities of the reward that enters the estimator, and which of its groups have zero variance.
+    """The quantities of the reward that enters the estimator, and which groups have zero variance.
 
-    They are the facts that the summary shows of a group; with one reward column the estimator uses them too.
+    The summary shows these facts of groups; with one reward column the estimator reads them as well.
     """
     t = terms(frames, frames.let(r, ".r"), columns, ".", constant)
     frames.let(pl.when(t.constant).then(0.0).otherwise(_variance(t, plan.divisor.ddof).sqrt()), ".std")
@@ -311,7 +301,7 @@ def base(frames: Frames, plan: Plan, r: pl.Expr, columns: frozenset[str], consta
 
 
 def terms(frames: Frames, r: pl.Expr, columns: frozenset[str], prefix: str, constant: pl.Expr | None = None) -> Terms:
-    """Name the base quantities of one reward column once; everything else is written with them."""
+    """The base quantities of one reward column; everything else is computed from them."""
     named = frames.base(r, prefix)
     least, most, mean_d = named["min"], named["max"], named["mean_d"]
     constant = (least == most).fill_null(value=False) & ~least.is_nan() if constant is None else constant
@@ -324,24 +314,24 @@ def terms(frames: Frames, r: pl.Expr, columns: frozenset[str], prefix: str, cons
 
 
 def _of_batch(t: Terms) -> Terms:
-    """The same quantities with the batch's size and mean in the place of the group's."""
+    """The same quantities with size and mean of the batch instead of the group."""
     moments = t.batch(t.r)
     return replace(t, n=moments.weight, mean=moments.mean, centred=moments.above(t.r))
 
 
 def _variance(t: Terms, ddof: int) -> pl.Expr:
-    """Variance of the group, NaN where there are too few rows."""
+    """The variance of the group; NaN if there are too few rows."""
     return pl.when(t.n > ddof).then(t.squares / (t.n - ddof)).otherwise(NAN)
 
 
 def _residual(frames: Frames, plan: Plan, shaped: Terms, name: str) -> pl.Expr:
-    """What the estimator makes of one reward column; `shaped` speaks of the shaped reward, `name` is the column before."""
+    """The residual of one reward column; `shaped` has the quantities of the shaped reward, `name` is the column before shaping."""
     raw = pl.col(name)
     t = shaped if plan.baseline_level == "group" else _of_batch(shaped)
     residual = plan.estimator.build(t, **_arguments(plan))
     if plan.raw_rank is not None:
         residual = residual + (raw - shaped.r)
-    if plan.centred and not residual.meta.eq(shaped.centred):  # the distances of equal rewards are 0 as they are
+    if plan.centred and not residual.meta.eq(shaped.centred):  # centred equal rewards are 0 already
         residual = pl.when(frames.let(shaped.constant & (shaped.n > 1))).then(0.0 * shaped.r).otherwise(residual)
     if plan.alone.baseline != "formula":
         singleton = _of_singleton(plan, shaped) if plan.alone.baseline == "zero" else 0.0 * raw
@@ -360,14 +350,14 @@ def _scaled(frames: Frames, plan: Plan, estimate: Estimate) -> pl.Expr:
 
 
 def _of_singleton(plan: Plan, t: Terms) -> pl.Expr:
-    """The only row of a group, measured against 0."""
+    """The only row of a group, compared with 0."""
     build = plan.estimator.singleton
     value: pl.Expr = build(t) if build is outcome.raw else build(t, **_arguments(plan))
     return value
 
 
 def _arguments(plan: Plan) -> dict[str, object]:
-    """The method's parameters; a formula of one's own may also name constants of the divisor."""
+    """The parameters of the method; a formula may also name constants of the divisor."""
     if plan.method == "expression":
         return {**plan.params, "ddof": plan.divisor.ddof, "epsilon": plan.divisor.epsilon}
     return dict(plan.params)
@@ -382,7 +372,7 @@ def _divisor(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, raw: pl.Ex
     sd = partial(spread, inside=rule.inside, floor=rule.floor, epsilon=rule.epsilon)
     singleton = SD_ALONE[plan.alone.sd] + rule.epsilon
     if rule.level == "batch":
-        # Trinity's rank penalty leaves the std of the batch alone: it is that of the rewards before it.
+        # The rank penalty of Trinity does not change the std of the batch: it is that of the rewards before it.
         reward = t.r if plan.raw_rank is None else raw
         counted = residual if rule.of == "residual" else reward
         kept = counted if plan.groups.statistics == "all" else pl.when(~skipped(plan)).then(counted)
@@ -405,10 +395,10 @@ def _group_variance(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr) -> 
 
 
 def _without_itself(t: Terms) -> pl.Expr:
-    """Sum of squared deviations of the other rewards.
+    """The sum of squared deviations of the other rewards.
 
-    Taking a far-off row out of the group's sum would leave rounding where its neighbours' spread should be. At most
-    one row is that far off: it is left out of the sums from the start.
+    Subtracting an outlier from the sums of the group would leave only rounding of the others. At most one row is so far
+    off: it is left out of the sums from the start.
     """
     away = t.let(t.d - t.over(t.d.quantile(0.5, "lower")))
     place = t.let(pl.int_range(pl.len()).over(GROUP))
@@ -423,7 +413,7 @@ def _without_itself(t: Terms) -> pl.Expr:
 
 
 def _others_equal(t: Terms) -> pl.Expr:
-    """Whether the other rewards of the group are all the same (or fewer than two)."""
+    """Whether the other rewards of the group are all equal (or fewer than two)."""
     lowest, highest = t.sum(t.r == t.least), t.sum(t.r == t.most)
     odd_one = ((t.r == t.most) & (lowest == t.n - 1)) | ((t.r == t.least) & (highest == t.n - 1))
     return t.constant | odd_one | (t.n - 1 <= 1)
@@ -438,7 +428,7 @@ def _divided(plan: Plan, residual: pl.Expr, divisor: pl.Expr) -> pl.Expr:
         return pl.when(wide).then(quotient).when(residual.is_not_null()).then(0.0)
     if plan.divisor.only_positive:
         return pl.when(divisor > plan.divisor.epsilon).then(quotient).otherwise(residual)
-    # With epsilon 0: where there is no spread to divide by a row gets 0, as in constant groups.
+    # With epsilon 0 a row without a spread to divide by gets 0, as in constant groups.
     return (
         pl.when(divisor < NEAREST).then(0.0 * residual).otherwise(quotient) if plan.divisor.epsilon == 0 else quotient
     )
@@ -482,22 +472,22 @@ def _post(frames: Frames, op: PostOp, place: int, value: pl.Expr) -> pl.Expr:
 
 
 def _whitened(frames: Frames, op: Whiten, name: str, value: pl.Expr) -> pl.Expr:
-    """`--explain` shows the columns with a name."""
+    """The whitened value; `--explain` shows the columns with a name."""
     moments = frames.batch(value, pl.col("length") if op.level == "token" else None)
     frames.let(moments.mean, f"{name}.mean")
     variance = moments.variance(op.ddof)
     sd = frames.let(spread(variance, inside=op.inside, floor=op.floor, epsilon=op.epsilon), f"{name}.sd")
-    # Centred values have a mean of 0 but for rounding, which is nothing that a value of exactly 0 should be moved by.
+    # Centred values have a mean of 0 up to rounding, which must not move values of exactly 0.
     rounding = moments.mean.abs() < ROUNDING * variance.sqrt()
     centred = pl.when(rounding).then(value).otherwise(moments.above(value))
     if not op.divide:
         return centred
-    # A batch whose values are all equal has nothing to divide by, and nothing to divide.
+    # A batch of equal values has no spread to divide by.
     return pl.when(sd < NEAREST).then(0.0 * centred).otherwise(centred / sd)
 
 
 def _answer(frames: Frames, plan: Plan, value: pl.Expr) -> None:
-    """Copy a rollout's value to its rows, add the step part, say what became of every row."""
+    """Copy the value of a rollout to its rows, add the step part, and name the status of every row."""
     if plan.unit.take != "each":
         value = frames.let(value.max().over(ROLLOUT))
     if plan.unit.per_step:
@@ -505,7 +495,7 @@ def _answer(frames: Frames, plan: Plan, value: pl.Expr) -> None:
     if plan.unit.state_weight:
         value = value + plan.unit.state_weight * _step_part(frames, plan)
     if plan.rewards.missing == "zero":
-        # A preset may take the missing for 0 before it whitens: what they have then is theirs.
+        # A preset may count missing rewards as 0 before it whitens: they keep the value that they get.
         value = pl.when(pl.col(".scorable") | (pl.col(".unit") & value.is_not_null())).then(value).otherwise(0.0)
     status = frames.let(_status(plan), ".group_status")
     frames.let(pl.when(pl.col(".scorable")).then(status).otherwise(_literal("unscorable")), ".status")
@@ -532,7 +522,7 @@ def _literal(status: str) -> pl.Expr:
 
 
 def _status(plan: Plan) -> pl.Expr:
-    """The first thing that keeps a row with a reward from an advantage of its own."""
+    """The first reason why a row with a reward gets no advantage of its own."""
     singleton = (pl.col(".n") == 1) if plan.alone.result != "keep" else pl.lit(value=False)
     skipped = pl.col(".zero_variance") if plan.groups.zero_variance != "keep" else pl.lit(value=False)
     small = pl.col(".n") < plan.groups.min_size

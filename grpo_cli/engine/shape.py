@@ -1,4 +1,4 @@
-"""What is done to a reward before it enters the estimator: the operations of the plan's `shape`."""
+"""The operations on rewards before the estimator: the plan's `shape`."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def _relative_length(op: Length, counts: pl.Expr) -> pl.Expr:
 
 
 def _place(r: pl.Expr) -> pl.Expr:
-    """0 for the least likely row of the group, n - 1 for the likeliest; ties in row order."""
+    """The rank by likelihood, from 0 (least likely) to n - 1; ties in row order."""
     return pl.when(r.is_not_null()).then(pl.col("logprob")).rank("ordinal").over(GROUP).cast(pl.Float64) - 1

@@ -28,8 +28,8 @@ from grpo_cli.render.text import (
     strip,
     text_outcomes,
 )
+from grpo_cli.runs.group_rows import component_heads, show_group
 from grpo_cli.schemas.table import words
-from grpo_cli.stats.group_rows import component_heads, show_group
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, Parted, key_columns, with_value
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, key_note, percent, verdicts

@@ -46,7 +46,7 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
     tally = Tally()
     for portion in portions(source, *_boundary(job), job.binding.group_size, job.binding.max_line):
         with _explained():
-            tally.add(_weave(job, portion, sink))
+            tally = tally.merge(_weave(job, portion, sink))
     if not tally.counts["rows"]:
         dropped = tally.counts["dropped_rows"]
         raise DataError(
@@ -137,10 +137,7 @@ def _weave(job: Job, portion: Portion, sink: BinaryIO) -> Tally:
     weaving = Weaving(added=columns, take=take, replace=job.output.replace, metadata={})
     table.format.weave(source, narrow.scans[0].index, sink, weaving)
     sink.flush()
-    counted = Tally.of(scored, narrow, group_facts(scored))
-    counted.reward = Numbers.of(scored.rows[".reward"])
-    counted.counts["dropped_rows"] = sum(narrow.lengths) - int(kept.sum())
-    return counted
+    return replace(Tally.of(scored, narrow, group_facts(scored)), reward=Numbers.of(scored.rows[".reward"]))
 
 
 @contextmanager

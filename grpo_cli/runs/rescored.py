@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.choosing.groups import of_rows, only
+from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.conditions import Filter
@@ -20,13 +21,16 @@ from grpo_cli.read.build_table import read
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import Pairs, ids_of, key_texts, pair
 from grpo_cli.read.tables import Binding, OverTables, Table
+from grpo_cli.runs.group_rows import texts_of
 from grpo_cli.stats.inspection import Inspection
-from grpo_cli.stats.rescored import ALIKE, OLD, other_reward, rescored, verdict
+from grpo_cli.stats.rescored import OLD, other_reward, rescored, verdict
 from grpo_cli.stats.verdicts import percent
 
 PROMPTS: Final = 8  # prompts whose rollouts are compared
 COMPARED: Final = 512  # rows of these prompts in one input; with more, texts are not compared
 FEW: Final = 0.5  # share of the smaller input's rows; a warning if fewer are paired
+ALIKE: Final = 0.5  # least share of equal texts among the listed rows of the same rollouts
+TEXT: Final = 2000  # characters of a listed text
 ROW: Final = f"{OLD}row"  # the row of the other input among the carried columns
 
 
@@ -93,10 +97,13 @@ def two_rewards(
     if where is not None:
         now = only(now, where)
     facts = rescored(now, other_reward(now, names, other.plan), names)
+    places = np.array([row["position"] for row in facts["largest"]], dtype=np.int64)
     if before is not None and paired is not None and paired["by"] != [now.columns.get("text")]:
-        _refuse_other_texts(now, before, facts, paired["by"])
+        _refuse_other_texts(now, before, places, paired["by"])
+    texts = texts_of(now, "text", places, TEXT)
+    largest = [{**row, "text": text} for row, text in zip(facts["largest"], texts, strict=True)]
     warnings = [*now.narrow.warnings, *(_few(paired) if paired else ()), *unused]
-    return now, {**facts, "paired": paired, "verdict": verdict(facts), "warnings": warnings}
+    return now, {**facts, "largest": largest, "paired": paired, "verdict": verdict(facts), "warnings": warnings}
 
 
 def _text_of_both(now: Inspection, others: Sequence[Table]) -> str:
@@ -140,13 +147,12 @@ def _few(paired: dict[str, Any]) -> list[str]:
     ]
 
 
-def _refuse_other_texts(now: Inspection, before: Narrow, facts: dict[str, Any], by: Sequence[str]) -> None:
+def _refuse_other_texts(now: Inspection, before: Narrow, places: Index, by: Sequence[str]) -> None:
     """Refuse rows that were paired by an id such as a sample number, but are other rollouts: their texts differ."""
     text = _text_of_both(now, before.tables)
     if not text:
         return
-    places = [row["position"] for row in facts["largest"]]
-    mine = excerpts.texts(now.narrow, np.array(places, dtype=np.int64), text)
+    mine = excerpts.texts(now.narrow, places, text)
     theirs = excerpts.texts(before, now.narrow.carried[ROW].gather(places).to_numpy().astype(np.int64), text)
     known = [(now, then) for now, then in zip(mine, theirs, strict=True) if now is not None and then is not None]
     same = sum(now == then for now, then in known)

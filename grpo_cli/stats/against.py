@@ -3,9 +3,9 @@
 Two samples of one policy differ, too. Three things keep that noise from being read as a change:
 
 * Counts of prompts are shown next to their expectation if the rows of each prompt were dealt to the two runs at random.
-* Prompts are divided into bands by their rate in both runs together. By the rate before alone, prompts that were lucky
-  then would seem to have got worse.
-* Prompts are listed only if the changes vary by more than chance, and each change is shrunk by its share of noise.
+* Prompts are divided into bands by their rate in both runs together. By the earlier rate, prompts that were lucky then
+  would seem to have got worse.
+* Prompts are listed only if changes vary by more than chance, and each change is shrunk by its share of noise.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ KINDS: Final = ("better", "same", "worse")
 HALF: Final = 0.5
 DEALS: Final = (20, 400)  # random deals of the rows to the two runs: at least, at most
 DEALT: Final = 20_000_000  # rows (or prompts) dealt in total
-BEYOND: Final = 3.0  # standard deviations that chance alone does not reach
+BEYOND: Final = 3.0  # standard deviations beyond chance
 
 
 def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEALS) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _counts(rates: Floats, before: Floats) -> dict[str, Any]:
 
 
 def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[dict[str, Any], bool]:
-    """The mean counts if the rows of each prompt are dealt to the runs at random, and whether more changed than that.
+    """The mean counts if the rows of each prompt are dealt to the runs at random, and whether the runs differ by more.
 
     Two samples of one policy are such a random deal, whatever the rewards and however many rows each run has.
     """
@@ -227,7 +227,7 @@ def _interval(change: Floats) -> tuple[float | None, float | None]:
 
 
 def _shrunken(change: Floats, now: _Run, before: _Run) -> Floats:
-    """The part of each change to expect again: the rest is noise, which few rows or varying rewards increase.
+    """The part of each change that is expected to last; the rest is noise, larger with few rows or varying rewards.
 
     For a change d with noise variance v the part is d t/(t + v), where t is the mean square of the true changes: that of
     d minus v. Its variance is t v/(t + v); NaN where its sign is uncertain.
@@ -237,7 +237,7 @@ def _shrunken(change: Floats, now: _Run, before: _Run) -> Floats:
     mean = (now.sums + before.sums) / rows
     squares = sum(np.bincount(run.prompts, (run.values - mean[run.prompts]) ** 2, len(n)) for run in (now, before))
     noise = squares / np.maximum(rows - 1, 1) * (1 / n + 1 / other)  # the variance of d if rows are dealt at random
-    enough = rows > 2  # noqa: PLR2004 - of two rows the difference is all that there is
+    enough = rows > 2  # noqa: PLR2004 - two rows show only their difference
     true = ((change**2 - noise) * (rows - 1) / np.maximum(rows - 2, 1))[enough]
     size = max(float(true.mean()), 0.0) if len(true) else 0.0
     share = np.where(change != 0, size / np.where(change != 0, size + noise, 1.0), 0.0)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.group_stats import finite_means
 from grpo_cli.engine.moments import Vector
 from grpo_cli.read.group_keys import encode
 from grpo_cli.stats.facts import RewardRange, plain
@@ -24,14 +25,14 @@ def correlation(x: Vector, y: Vector) -> float | None:
 
 
 def with_lengths(rows: pl.DataFrame, extremes: RewardRange) -> dict[str, Any]:
-    """The correlation of rewards with lengths, over all rows and within groups, where the difficulty of prompts cancels.
+    """The correlation of rewards with lengths, over all rows and within groups, where prompt difficulty cancels.
 
     `rows` have `.reward`, `.mean` (of the group) and `length`. `best` and `worst` are the mean lengths of rows with
-    these rewards; both are None where such rewards do not occur.
+    these rewards, None if they do not occur.
     """
     known = rows.filter(pl.col(".reward").is_finite() & pl.col("length").is_finite())
     reward, length, codes = (known[name].to_numpy() for name in (".reward", "length", "group"))
-    group_length = mean_by_code(codes, known["length"], int(codes.max(initial=0)) + 1)
+    group_length = finite_means(codes, known["length"], int(codes.max(initial=0)) + 1)
     worst, best = extremes
 
     def mean_at(end: float | None) -> float | None:
@@ -57,21 +58,13 @@ def within_groups(
     def of_pair(column: pl.Series, other: pl.Series) -> float | None:
         known = column.is_finite() & other.is_finite()
         here, parts = codes[known.fill_null(value=False).to_numpy()], (column.filter(known), other.filter(known))
-        return correlation(*(part.to_numpy() - mean_by_code(here, part, size)[here] for part in parts))
+        return correlation(*(part.to_numpy() - finite_means(here, part, size)[here] for part in parts))
 
     return {name: {what: of_pair(column, other) for what, other in others.items()} for name, column in columns.items()}
 
 
-def mean_by_code(codes: Any, values: pl.Series, size: int) -> Any:
-    """The mean of the finite values of each of `size` codes; NaN if a code has none."""
-    known = values.is_finite().fill_null(value=False).to_numpy()
-    codes = codes[known]
-    with np.errstate(invalid="ignore"):
-        return np.bincount(codes, weights=values.to_numpy()[known], minlength=size) / np.bincount(codes, minlength=size)
-
-
 def duplicates(codes: pl.Series, texts: pl.Series) -> dict[str, Any]:
-    """How many responses repeat an earlier one of their group, and in how many groups; missing texts do not count."""
+    """How many responses repeat an earlier response of their group, and in how many groups; missing texts do not count."""
     known = texts.is_not_null()
     codes, texts = codes.filter(known), texts.filter(known)
     distinct = encode([codes, texts], len(codes))

@@ -1,14 +1,13 @@
-"""What the groups of a run say about its prompts: how hard they are, and what another group size would change.
+"""How hard the prompts of a run are, and what another group size would change.
 
-Everything is computed from one line per group. The rewards of a group are all equal by luck, or because the prompt is
-too easy or too hard. How often they would be equal in a group of another size is estimated from the values of each group:
+Everything is computed from one line per group. The rewards of a group are equal by luck, or because the prompt is too
+easy or too hard. How often they would be equal at another group size is estimated from the values of each group:
 
 * n' <= n: the chance that n' rows drawn from the group without replacement are equal, sum over its values of
   C(c, n') / C(n, n'). It is an unbiased estimate of what a group of n' rows would do.
-* n' > n: if two rewards occur, a constant group stays constant as often as under a Beta distribution of solve rates
-  with the observed mean and spread (moments without sampling noise); a group that varies still varies. With more
-  rewards there is no such model: constant groups are assumed to stay constant, and the share of groups that vary is a
-  lower bound.
+* n' > n: a group that varies still varies. If two rewards occur, a constant group stays constant as often as under a Beta
+  distribution of solve rates with the observed mean and spread (without sampling noise). With more rewards there is no
+  such model: constant groups are assumed to stay constant, and the share of groups that vary is a lower bound.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.column_stats import Numbers, each, few
+from grpo_cli.engine.group_stats import AnyCodes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.read.group_keys import encode
 from grpo_cli.stats.facts import extremes, plain, reward_range
@@ -29,7 +29,7 @@ from grpo_cli.stats.facts import extremes, plain, reward_range
 OTHER_SIZES: Final = (2, 4, 8, 16, 32, 64)
 BINS: Final = 10
 STEPS: Final = 64  # with at most this many possible solve rates, each has its own bar
-FINER: Final = 8  # steps between two numbers of solved rows, where rewards are graded
+FINER: Final = 8  # the most steps per solved row, if rewards are graded
 DIGITS: Final = 12  # decimals of a solve rate; further ones are rounding errors
 USEFUL: Final = (0.2, 0.8)
 BANDS: Final = (
@@ -47,6 +47,11 @@ def pass_at(n: Sequence[int], solved: Sequence[int], k: int) -> list[float | Non
     for rows, right in {*zip(n, solved, strict=True)}:
         known[rows, right] = None if rows < k else 1.0 - math.comb(rows - right, k) / math.comb(rows, k)
     return [known[pair] for pair in zip(n, solved, strict=True)]
+
+
+def solved_counts(codes: AnyCodes, rewards: Vector, bar: float, groups: int) -> Index:
+    """The rows of each group whose reward is at least this."""
+    return np.bincount(codes[rewards >= bar], minlength=groups)
 
 
 def comparable(groups: pl.DataFrame) -> pl.DataFrame:
@@ -97,9 +102,9 @@ def difficulty(groups: pl.DataFrame) -> dict[str, Any] | None:
 def _between(rates: Vector, sizes: Index) -> dict[str, Any]:
     """A histogram of the rates between 0 and 1 without artefacts of the group sizes: `values` or `edges`, and `counts`.
 
-    The rate of a group of n rows is one of n + 1 steps, k/n (of more if rewards are graded). If all groups have the same
-    steps, each step has a bar. Otherwise step k stands for the k-th of n - 1 equal parts of 0..1 and is spread over the
-    bins that it covers: without that, 1/8 to 7/8 would count 1, 1, 1, 0, 1 ... times in tenths.
+    The rate of a group of n rows is one of n + 1 steps, k/n (more if rewards are graded). If all groups have the same
+    steps, each step has a bar. Otherwise step k covers the k-th of n - 1 equal parts of 0..1 and is spread over its bins:
+    otherwise 1/8 to 7/8 would count 1, 1, 1, 0, 1 ... times in tenths.
     """
     kinds = pl.DataFrame({"rate": rates, "size": sizes}).group_by("rate", "size").len().sort("rate", "size")
     rate, size, times = (kinds[name].to_numpy() for name in ("rate", "size", "len"))
@@ -125,7 +130,7 @@ def _between(rates: Vector, sizes: Index) -> dict[str, Any]:
 
 
 def _whole(counts: Vector) -> Index:
-    """Counts rounded to integers with the same sum: the largest remainders are rounded up."""
+    """Counts rounded to integers with the same sum; the largest remainders are rounded up."""
     whole = np.floor(counts + 1e-9).astype(np.int64)
     missing = round(float(counts.sum())) - int(whole.sum())
     whole[np.argsort(whole - counts, kind="stable")[:missing]] += 1
@@ -156,7 +161,7 @@ def spread(groups: pl.DataFrame, ddof: int) -> dict[str, float | None]:
 
 
 def effective_rows(advantages: pl.Series) -> float | None:
-    """Kish's effective sample size, (sum |A|)^2 / sum A^2: how many rows of equal weight these are worth.
+    """Kish's effective sample size, (sum |A|)^2 / sum A^2: the number of rows of equal weight with the same effect.
 
     None without a finite advantage. Advantages are divided by the largest |A| first, so that no square overflows.
     """
@@ -203,7 +208,7 @@ def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         pairs = encode([known["group"], rewards], len(known))
         size, of_pairs = sizes.take(codes.take(pairs.first.to_numpy())), np.bincount(pairs.codes.to_numpy())
         return _summed(_times(size, of_pairs))
-    # A pass for each value takes half the time of numbering all pairs.
+    # For few values, a pass for each takes half the time.
     return _summed(
         pl.concat(
             _summed(_times(sizes, np.bincount(codes[(rewards == value).to_numpy()], minlength=len(sizes))))
@@ -246,7 +251,7 @@ def at_size(ties: Ties, size: int) -> dict[str, Any]:
     n, c, times = ties.n, ties.c, ties.times
     groups = float((times * c / n).sum())  # the shares of the values of a group add up to 1
     drawn = n >= size
-    # Larger than the group: only a constant group can stay constant; the model says how often.
+    # Larger than the group: only constant groups can be constant, as often as the model says.
     stays: Any = np.ones(len(n))
     if ties.rate is not None:
         evenness = _evenness(ties, ties.rate)
@@ -289,7 +294,7 @@ def expected_zero_variance(groups: pl.DataFrame, ties: Ties, rewards: Mapping[st
 
     `beta`: if solve rates follow a Beta distribution with the observed mean and spread, without sampling noise; None if
     there are not exactly two rewards, or only one group. `one_rate`: if all prompts were equally hard, with the shares of
-    all rows; no other difficulties with that mean leave fewer groups constant. None if many values occur (`rewards` is
+    all rows, which leaves the fewest groups constant. None if many values occur (`rewards` is
     the histogram of all rows).
     """
     groups = comparable(groups)

@@ -1,7 +1,6 @@
 """The summary of a computation: its rewards, groups and advantages, and the quantities of --fail-on.
 
-Everything that is returned is plain data (dicts, lists, floats or None; never NaN), so that it can be shown,
-written as JSON and compared without another conversion.
+All results are plain data (dicts, lists, floats or None; never NaN) that can be shown, compared and written as JSON.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.column_stats import FEW, SAMPLE, Numbers, counts, few
-from grpo_cli.engine.group_stats import group_extremes
-from grpo_cli.engine.moments import NEAREST, Codes
+from grpo_cli.engine.group_stats import AnyCodes, finite_rows, group_extremes
+from grpo_cli.engine.moments import NEAREST
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import STATUSES, Scored
 from grpo_cli.read.narrow import Narrow
@@ -26,12 +25,12 @@ RewardRange = tuple[float | None, float | None]  # the worst and the best reward
 
 VERSION: Final = 1
 LISTED: Final = 10  # keys listed for each reason
-# Distinct rewards of constant groups that a stream keeps: a handful in practice; any others are only counted.
+# Distinct rewards of constant groups that a stream keeps, usually a handful; others are only counted.
 CONSTANTS: Final = 1000
 BINS: Final = FEW
-STEPPED: Final = 4  # numbers count as steps apart if at least one in this many steps has a value
-COMB: Final = 50  # steps per bin from which one more or less is not visible
-NEARLY_CONSTANT: Final = 1e-9  # relative spread up to which a difference is rounding, not information
+STEPPED: Final = 4  # numbers are on a grid if at least one in this many of its steps has a value
+COMB: Final = 50  # with this many steps per bin, one more or less is invisible
+NEARLY_CONSTANT: Final = 1e-9  # relative spread up to which differences are rounding
 
 
 def group_facts(scored: Scored) -> pl.DataFrame:
@@ -100,8 +99,8 @@ def _quartiles_of_counts(values: Sequence[float], counts: Sequence[int]) -> list
 def even_bins(finite: np.ndarray[Any, Any], most: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """The bin of each number, and the edges of at most `most` bins; the numbers must not all be equal.
 
-    Bins are equally wide. If numbers are steps apart, like lengths or rewards of k/30, all bins cover the same number of
-    steps: with one more in some of them, a flat distribution would look like a comb.
+    Bins are equally wide. If numbers are on a grid, like lengths or rewards of k/30, all bins cover the same number of
+    steps: with one more in some bins, a flat distribution would look like a comb.
     """
     low, high = float(finite.min()), float(finite.max())
     if len(np.unique(finite[:SAMPLE])) <= COMB * most:
@@ -126,11 +125,10 @@ def zero_variance_share(groups: pl.DataFrame) -> float | None:
     return int(groups["constant"].sum()) / comparable if comparable else None
 
 
-def constant_share(codes: Codes, values: pl.Series, groups: int) -> float | None:
+def constant_share(codes: AnyCodes, values: pl.Series, groups: int) -> float | None:
     """The share of groups whose values are equal, among those with two finite values."""
-    known = values.is_finite().fill_null(value=False)
-    codes = codes[known.to_numpy()]
-    low, high = group_extremes(codes, values.filter(known), groups)
+    codes, known = finite_rows(codes, values)
+    low, high = group_extremes(codes, known, groups)
     two = np.bincount(codes, minlength=groups) > 1
     return float((low == high)[two].mean()) if two.any() else None
 
@@ -198,23 +196,20 @@ def skipped(groups: pl.DataFrame, narrow: Narrow) -> dict[str, dict[str, Any]]:
 
 
 def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None) -> dict[str, Any]:
-    """The summary of one computation; the command adds what it wrote.
-
-    `groups` are the facts of its groups, if the caller has them already.
-    """
+    """The summary of one computation, without what was written; `groups` are its `group_facts`, if already computed."""
     tally = Tally.of(scored, narrow, group_facts(scored) if groups is None else groups)
     return tally.facts(scored.plan, distribution(scored.rows[".reward"]))
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Counts of a whole input, or of a stream, whose blocks are added one by one."""
+    """Counts of a whole input, or of blocks of a stream, which are merged one by one."""
 
     counts: Counter[str] = field(default_factory=Counter)
     sizes: Counter[int] = field(default_factory=Counter)  # sizes of the groups
     constants: Counter[float | None] = field(default_factory=Counter)  # rewards of constant groups
     extremes: RewardRange = (None, None)  # range of the rewards that enter the estimator
-    reward: Numbers = field(default_factory=Numbers)  # only filled for a stream; a whole input has a distribution
+    reward: Numbers = field(default_factory=Numbers)  # for a stream only; a whole input has a distribution
     advantage: Numbers = field(default_factory=Numbers)
     skipped: dict[str, dict[str, Any]] = field(default_factory=dict)  # by reason; includes groups that are kept
     reading: dict[str, Any] = field(default_factory=dict)
@@ -239,6 +234,7 @@ class Tally:
                 "comparable": int((groups["scored"] > 1).sum()),
                 "nearly": int(groups["nearly"].sum()),
                 "no_rate": int((~groups["mean"].fill_nan(None).is_between(0, 1)).sum()),
+                "dropped_rows": sum(narrow.lengths) - int(rows[".kept"].sum()),
                 "null": rows[".advantage"].null_count(),
                 **{f"status.{name}": times for name, times in zip(STATUSES, statuses, strict=True)},
             }),
@@ -260,25 +256,32 @@ class Tally:
             warnings=tuple(narrow.warnings),
         )  # fmt: skip
 
-    def add(self, block: Tally) -> None:
-        """Add the counts of the next block."""
-        self.counts.update(block.counts)
-        self.sizes.update(block.sizes)
+    def merge(self, block: Tally) -> Tally:
+        """The counts with those of the next block."""
+        constants = self.constants.copy()
         for value, groups in block.constants.items():
-            is_listed = value in self.constants or len(self.constants) < CONSTANTS
-            self.constants[value if is_listed else None] += groups
-        (low, high), (least, most) = self.extremes, block.extremes
-        self.extremes = (
-            min((value for value in (low, least) if value is not None), default=None),
-            max((value for value in (high, most) if value is not None), default=None),
-        )
-        self.reward, self.advantage = self.reward.merge(block.reward), self.advantage.merge(block.advantage)
+            is_listed = value in constants or len(constants) < CONSTANTS
+            constants[value if is_listed else None] += groups
+        lows, highs = zip(self.extremes, block.extremes, strict=True)
+        skipped = dict(self.skipped)
         for reason, skip in block.skipped.items():
-            known = self.skipped.setdefault(reason, {"reason": reason, "groups": 0, "rows": 0, "keys": []})
-            known |= {name: known[name] + skip[name] for name in ("groups", "rows")}
-            known["keys"] = [*known["keys"], *skip["keys"]][:LISTED]
-        self.reading = block.reading or self.reading
-        self.warnings = tuple(dict.fromkeys((*self.warnings, *block.warnings)))
+            known = skipped.get(reason, {"groups": 0, "rows": 0, "keys": []})
+            sums = {name: known[name] + skip[name] for name in ("groups", "rows")}
+            skipped[reason] = {"reason": reason, **sums, "keys": [*known["keys"], *skip["keys"]][:LISTED]}
+        return Tally(
+            counts=self.counts + block.counts,
+            sizes=self.sizes + block.sizes,
+            constants=constants,
+            extremes=(
+                min((value for value in lows if value is not None), default=None),
+                max((value for value in highs if value is not None), default=None),
+            ),
+            reward=self.reward.merge(block.reward),
+            advantage=self.advantage.merge(block.advantage),
+            skipped=skipped,
+            reading=block.reading or self.reading,
+            warnings=tuple(dict.fromkeys((*self.warnings, *block.warnings))),
+        )
 
     def facts(self, plan: Plan, reward: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The summary; without a distribution of the reward it has no quartiles and no histogram."""
@@ -367,7 +370,7 @@ def gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def reward_gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
-    """Those that only need rewards and groups."""
+    """The quantities that only need rewards and groups."""
     constant, size = facts["zero_variance"], facts["group_sizes"]
     return {
         **{name: facts[name] for name in ("rows", "rollouts", "groups", "singletons", "unscorable")},

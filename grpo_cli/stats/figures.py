@@ -1,4 +1,4 @@
-"""The figures of a report as counts: at most hundreds of numbers each, whatever the number of rows."""
+"""The figures of a report as counts: at most hundreds of numbers each, for any number of rows."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from grpo_cli.stats.trends import thinned
 from grpo_cli.values.key_text import labels_of
 
 METHODS: Final = ("grpo", "rloo", "dr-grpo")
-# What becomes of a group and its rows, in stacking order.
+# Outcomes of a group and its rows, in stacking order.
 OUTCOMES: Final = ("varies", "always solved", "never solved", "equal at another reward", "singleton or unscored")
 BINS: Final = 40
-VALUES: Final = 101  # with at most this many distinct values, as k/100, each has a bar
+VALUES: Final = 101  # up to this many distinct values (k/100) have a bar each
 TILES: Final = (32, 20)
 LABEL: Final = 34  # characters of a key on an axis
 RUNS: Final = ("before", "now")
@@ -122,7 +122,7 @@ def count_by_kind(
 
 def _bins(numbers: Any, most: int = BINS, few: int = VALUES) -> tuple[Any, Lines]:
     """The bin of each number, and the bins: single values if there are few."""
-    some = numbers[:SAMPLE]  # if these are many, the others do not matter
+    some = numbers[:SAMPLE]  # if these have many values, the others do not matter
     values = pl.Series(some if len(np.unique(some)) > few else numbers).unique().sort().to_numpy()
     if len(values) <= few:
         return np.searchsorted(values, numbers), [{"value": float(value)} for value in values]
@@ -238,7 +238,7 @@ def _trends(inspection: Inspection) -> list[Figure]:
         before = [line for line in thinned(other["lines"], POINTS) if line["mean"] is not None]
         means = [{**line, "kind": RUNS[1]} for line in means]
         means += [{"value": _axis_value(line["value"]), "mean": line["mean"], "kind": RUNS[0]} for line in before]
-    some = any(line["share"] for line in shares)  # else there is nothing to see
+    some = any(line["share"] for line in shares)  # otherwise the figure is empty
     return [
         Figure(name="zero_variance", kind="shares", title=f"Zero variance over {by}", lines=shares if some else [],
                caption="The share of groups that carry no gradient, by reason.", axes={"x": by, "y": "share of groups"}),

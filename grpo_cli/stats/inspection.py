@@ -1,6 +1,6 @@
-"""Rewards and groups before anything is computed from them: the result of `inspect`, as plain data and as frames.
+"""The result of `inspect`: rewards and groups, as plain data and as frames.
 
-Rows without a reward and groups of one row are no errors here: whoever inspects wants to see them.
+Rows without a reward and groups of one row are not errors here.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.group_stats import finite_means, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError, UnknownName, UsageError
-from grpo_cli.read import excerpts, known_names
+from grpo_cli.read import known_names
+from grpo_cli.read.excerpts import code_of
 from grpo_cli.read.group_keys import encode, spanning
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding
@@ -49,7 +51,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What the rewards look like: `facts` as plain data, `groups` with one line per group, and their sources.
+    """Rewards and groups: `facts` as plain data, `groups` with a line per group, and what they were computed from.
 
     `raw` has the rewards as they are in the file, `scored` the advantages of the plan.
     """
@@ -64,7 +66,7 @@ class Inspection:
     @property
     def rows(self) -> pl.DataFrame:
         """The rewards row by row; if the length is known, with it and the mean of the group."""
-        # The length column of the plan may be `equal`.
+        # With --length-column equal, the plan has a length column of its own.
         rows, length = self.raw.rows.drop("length", strict=False), _length(self.narrow, self.columns)
         if length is None:
             return rows
@@ -87,7 +89,7 @@ class Inspection:
         return f"{request.by} = {request.value}" if request.by else ""
 
     def holding(self, _: str) -> Inspection:
-        """Itself, as `Parted.holding`."""
+        """Itself, as in `Parted.holding`."""
         return self
 
     @property
@@ -122,7 +124,7 @@ class Parted:
         refusals = []
         for part in self.parts:
             try:
-                excerpts.code_of(part.narrow, key)
+                code_of(part.narrow, key)
             except DataError as error:
                 refusals.append(error)
             else:
@@ -133,7 +135,7 @@ class Parted:
 def what_is_read(
     names: Sequence[str], binding: Binding, plan: Plan, view: View
 ) -> tuple[Binding, Plan, dict[str, str]]:
-    """A binding that also reads what the view shows, a plan that no row stops, and the column of each part of the view."""
+    """A binding that also reads the columns of the view, a plan that no row stops, and the column of each part of the view."""
     plan = never_stopping(plan)
     columns = _columns(names, view, binding)
     steps = [name for name in known_names.STEP_LIKE if name in names and name in view.named]
@@ -153,18 +155,18 @@ def score_groups(narrow: Narrow, plan: Plan, columns: Mapping[str, str]) -> Insp
     raw = score(raw_plan, narrow.table)
     scored = raw if raw_plan == plan else score(plan, narrow.table)
     groups = facts.group_facts(raw)
-    if plan.rewards.combine == "normalize":  # a group teaches something if any component varies
+    if plan.rewards.combine == "normalize":  # a group has a gradient if any component varies
         groups = groups.with_columns(facts.group_facts(scored).select("constant", "nearly"))
     length = _length(narrow, columns)
     if length is not None:
-        means = correlations.mean_by_code(raw.rows["group"].to_numpy(), length, len(groups))
+        means = finite_means(raw.rows["group"].to_numpy(), length, len(groups))
         groups = groups.with_columns(length=pl.Series(means).fill_nan(None))
     groups = groups.with_columns(difficulty.solve_rates(groups))
     return Inspection(facts={}, groups=groups, raw=raw, scored=scored, narrow=narrow, columns=columns)
 
 
 def learned_from(inspection: Inspection) -> pl.Series:
-    """What must differ within a group to teach the plan something: the reward; null if not finite.
+    """What must differ within a group to give a gradient: the reward; null if not finite.
 
     If components are estimated separately, it is a number for each combination of components.
     """
@@ -173,7 +175,7 @@ def learned_from(inspection: Inspection) -> pl.Series:
     if rewards.combine == "sum":
         return rows.select(finite.then(".reward")).to_series()
     every = range(len(inspection.narrow.reward_names))
-    counted = [k for k in every if not rewards.weights or rewards.weights[k]]  # a weight of 0 teaches nothing
+    counted = [k for k in every if not rewards.weights or rewards.weights[k]]  # a weight of 0 gives no gradient
     parts = [rows[f"reward.{k}"] for k in counted or every]
     parts = [
         part.set(~part.is_finite().fill_null(value=False), None) for part in parts
@@ -333,14 +335,14 @@ def _by_column(inspection: Inspection, result: Mapping[str, Any]) -> dict[str, A
 def _compared(
     inspection: Inspection, rows: pl.DataFrame, histogram: Mapping[str, Any] | None
 ) -> tuple[pl.DataFrame, pl.DataFrame, Any]:
-    """Groups, rows and histogram of `learned_from`: by these, rows are equal to the plan or not."""
+    """Groups, rows and histogram by the values of `learned_from`."""
     groups = inspection.groups
     if inspection.scored.plan.rewards.combine == "sum":
         return groups, rows, histogram
     rows = rows.select("group", learned_from(inspection).alias(".reward")).drop_nulls()
-    value = pl.col(".reward")
-    of_groups = rows.group_by("group").agg(mean=value.mean(), min=value.min(), max=value.max())
-    groups = groups.drop("mean", "min", "max").join(of_groups, left_on="code", right_on="group", how="left")
+    codes, values = rows["group"].to_numpy(), rows[".reward"]
+    low, high = group_extremes(codes, values, len(groups))
+    groups = groups.with_columns(mean=finite_means(codes, values, len(groups)), min=low, max=high)
     return groups, rows, facts.distribution(rows[".reward"])["histogram"]
 
 
@@ -388,7 +390,7 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
 
 
 def first_by(keys: Sequence[Vector], number: int) -> Index:
-    """The first `number` places in the order of these keys; polars sorts no more of them than that."""
+    """The first `number` places in the order of these keys; polars does not sort the others."""
     frame = pl.DataFrame([pl.Series(str(at), key) for at, key in enumerate(keys)]).with_row_index("place")
     first = frame.lazy().sort(pl.exclude("place"), "place").head(number).collect()
     return first["place"].to_numpy().astype(np.int64)

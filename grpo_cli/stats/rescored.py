@@ -1,4 +1,4 @@
-"""Two rewards of the same rollouts: where they agree, and what the plan makes of it. Everything is plain data."""
+"""Two rewards of the same rollouts: how far they agree, and how advantages change. Everything is plain data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from grpo_cli.stats.against import KINDS
 from grpo_cli.stats.correlations import correlation
 from grpo_cli.stats.facts import plain
 from grpo_cli.stats.figures import count_by_kind
-from grpo_cli.stats.group_rows import texts_of
 from grpo_cli.stats.inspection import Inspection, first_by, score_groups
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
@@ -28,22 +27,19 @@ VERSION: Final = 1
 FEW: Final = 6  # a table is shown if each reward has at most this many values
 TOP: Final = 10  # disagreements listed
 LISTED: Final = 3  # groups named of each kind
-TEXT: Final = 2000  # characters of a listed text
 LABEL: Final = 120  # characters of a listed group key
 BANDS: Final = 4  # bands of the length, with equal numbers of rows
 OF_TWO: Final = 2
 LARGE: Final = 1000  # sums of advantages this large are shown without decimals
-EQUAL: Final = 1e-9  # relative size below which an advantage counts as 0
-ALIKE: Final = 0.5  # least share of equal texts among the listed rows, if they are the same rollouts
+EQUAL: Final = 1e-9  # relative size up to which an advantage counts as 0
 OLD: Final = "rescored."  # prefix of the columns of the other reward
 
 Facts = dict[str, Any]
-Counted = tuple[list[float], list[int]]  # values and how often each occurs
 Rows = Index | slice  # the rows that have both rewards; a slice of all
 
 
 def other_reward(now: Inspection, names: Sequence[str], plan: Plan) -> Inspection:
-    """The same rows with the other reward, whose columns were read as well, under its plan."""
+    """The same rows with the other reward, from its carried columns, under its plan."""
     narrow = now.narrow
     table = narrow.table.select(~pl.selectors.starts_with("reward.")).hstack(
         [narrow.carried[f"{OLD}{k}"].alias(f"reward.{k}") for k in range(len(names))]
@@ -61,13 +57,8 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
     x, y = (rewards if both.all() else rewards.filter(both) for rewards in (old, new))
     if not len(x):
         raise DataError("no rollout has both rewards", "there is nothing to compare")
-    change = np.empty(len(x))
-    over(
-        lambda start, end: np.subtract(np.asarray(y[start:end]), np.asarray(x[start:end]), out=change[start:end]),
-        len(x),
-    )
-    known = [few(side) for side in (x, y)]
-    counts = count_pairs(x, y, known)
+    change = (y - x).to_numpy()
+    counts = count_pairs(x, y)
     values, values_now, times = (counts[name].to_numpy() for name in ("before", "now", "rows"))
     signs = (values_now > values).astype(np.int8) - (values_now < values)
     up, down = (int(times.sum(where=signs == sign)) for sign in (1, -1))
@@ -77,8 +68,8 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
         "compared": len(x),
         "unscored": {"now": (had & ~scored).sum(), "before": (scored & ~had).sum()},
         "reward": {
-            "now": _of_reward(now.narrow.reward_names, y, known[1]),
-            "before": _of_reward(names, x, known[0]),
+            "now": _of_reward(now.narrow.reward_names, y),
+            "before": _of_reward(names, x),
             "changed": up + down, "up": up, "down": down,
             "mean_change": float(change.mean()),
             "changes": count_by_kind(counts["before"], 1 - signs, KINDS, counts["rows"]),
@@ -92,33 +83,18 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
     }  # fmt: skip
 
 
-def _of_reward(names: Sequence[str], values: pl.Series, counted: Counted | None) -> Facts:
+def _of_reward(names: Sequence[str], values: pl.Series) -> Facts:
+    counted = few(values)
     numbers = Numbers.of(values) if counted is None else Numbers.counted(*counted)
     return {"columns": list(names), **numbers.facts()}
 
 
-def count_pairs(before: pl.Series, now: pl.Series, known: Sequence[Counted | None]) -> pl.DataFrame:
-    """How often each pair of values occurs, sorted; if most rows have a pair of their own, a line for each row.
-
-    `known` are the values of each side and their counts, if they are few.
-    """
-    sides, values = (before, now), [np.array(counted[0]) for counted in known if counted is not None]
-    if len(values) == len(sides):
-
-        def count(start: int, end: int) -> Index:
-            places = np.zeros(end - start, np.int64)
-            for side, of_side in zip(sides, values, strict=True):
-                places *= len(of_side)
-                for value in of_side[1:]:
-                    places += np.asarray(side[start:end]) >= value
-            return np.bincount(places, minlength=len(values[0]) * len(values[1]))
-
-        counted = np.sum(over(count, len(before)), axis=0)
-        there = np.flatnonzero(counted)
-        first, second = np.divmod(there, len(values[1]))
-        return pl.DataFrame({"before": values[0][first], "now": values[1][second], "rows": counted[there]})
-    pairs = pl.DataFrame({"before": before, "now": now})
-    if len(pairs) > PIECE and 2 * pairs.head(PIECE).n_unique() > PIECE:  # counting them would take longer than all else
+def count_pairs(before: pl.Series, now: pl.Series) -> pl.DataFrame:
+    """How often each pair of values occurs, sorted; if most rows have a pair of their own, a line for each row."""
+    pairs = pl.DataFrame({"before": before.to_numpy() + 0.0, "now": now.to_numpy() + 0.0})  # + 0.0 turns -0.0 into 0.0
+    if (
+        len(pairs) > PIECE and 2 * pairs.head(PIECE).n_unique() > PIECE
+    ):  # counting would take longer than everything else
         return pairs.with_columns(rows=1)
     return pairs.group_by("before", "now").agg(rows=pl.len()).sort("before", "now")
 
@@ -146,7 +122,7 @@ def agreement(counts: pl.DataFrame) -> Facts:
 
 
 def _ranks(values: Vector, rows: Index) -> Vector:
-    """The mean rank of each value, which `rows` rows have, minus the mean of all ranks, for precision."""
+    """The mean rank of each value, which occurs in `rows` rows, minus the mean of all ranks, for precision."""
     order = ascending(values)
     values = values[order]
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
@@ -164,7 +140,7 @@ def _ranks(values: Vector, rows: Index) -> Vector:
 def ascending(values: Vector) -> Index:
     """The places of the values in ascending order, like a stable `np.argsort`.
 
-    Faster than that: integers are sorted whose high bits are the value, rescaled, and whose low bits are its place.
+    It is faster: it sorts integers whose high bits are the rescaled value and whose low bits are its place.
     """
     bits, low = len(values).bit_length(), values.min()
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -178,12 +154,12 @@ def ascending(values: Vector) -> Index:
     words &= (1 << bits) - 1
     order: Index = words.view(np.int64)
     ordered = values[order]
-    close = (ordered[1:] < ordered[:-1]).any()  # some values differ only beyond these bits
+    close = (ordered[1:] < ordered[:-1]).any()  # values that differ only beyond these bits
     return order[np.argsort(ordered, kind="stable")] if close else order
 
 
 def _correlation(x: Vector, y: Vector, rows: Index) -> float | None:
-    """Pearson's correlation of centred ranks, each of `rows` rows; None if one side does not vary."""
+    """Pearson's correlation of centred ranks, which occur in `rows` rows each; None if one side does not vary."""
     once = len(x) == rows.sum()
 
     def sums(start: int, end: int) -> list[float]:
@@ -197,7 +173,7 @@ def _correlation(x: Vector, y: Vector, rows: Index) -> float | None:
 
 
 def _table(counts: pl.DataFrame) -> list[Facts] | None:
-    """How often each value became which, if both rewards have few values; else None."""
+    """How often each value became each other value, if both rewards have few; else None."""
     shown = len(counts) <= FEW**2 and all(counts[name].n_unique() <= FEW for name in ("before", "now"))
     return counts.to_dicts() if shown else None
 
@@ -254,7 +230,7 @@ def _advantages(now: Inspection, before: Inspection) -> Facts:
 
 
 def _depends_on(now: Inspection, before: Inspection, names: Sequence[str], rows: Rows, change: Vector) -> Facts:
-    """How the change depends on length, step and reward components; None for those that are unknown."""
+    """How the change depends on length, step and reward components; None for each that is unknown."""
     table = now.rows
     length = by = components = None
     if "length" in table.columns:
@@ -297,7 +273,7 @@ def _with_lengths(lengths: Vector, change: Vector) -> Facts:
 def _component(
     name: str, values: pl.Series, before: Inspection, names: Sequence[str], rows: Rows, change: Vector
 ) -> Facts:
-    """The correlation of the change of the reward with that of a component, or with its value if the other lacks it."""
+    """The correlation of the change with that of a component, or with its value if the other reward lacks it."""
     part = values.fill_null(float("nan")).to_numpy()[rows]
     differs = None
     if name in names:
@@ -309,17 +285,16 @@ def _component(
 
 
 def _largest(now: Inspection, before: Inspection, rows: Rows, change: Vector) -> list[Facts]:
-    """The rows whose reward changes most, ties broken by the change of the advantage, with their texts."""
+    """The rows whose reward changes most, ties broken by the change of the advantage."""
     at = np.flatnonzero(change)
     size = np.abs(change[at])
-    if len(at) > TOP:  # only rows that may be among them are looked at
+    if len(at) > TOP:  # leave out rows that cannot be among them
         kept = size >= np.partition(size, -TOP)[-TOP]
         at, size = at[kept], size[kept]
     at_rows = at if isinstance(rows, slice) else rows[at]
     old, new = (kept_advantages(side.scored.rows[[".advantage", ".kept"]][at_rows]) for side in (before, now))
     first = first_by([-size, -np.abs(np.nan_to_num(old) - np.nan_to_num(new))], TOP)
     top, rewards = at_rows[first], [side.raw.rows[".reward"] for side in (before, now)]
-    texts = texts_of(now, "text", top, TEXT)
     codes = now.narrow.table["group"].gather(top).to_list()
     return [
         {
@@ -327,9 +302,8 @@ def _largest(now: Inspection, before: Inspection, rows: Rows, change: Vector) ->
             **dict(zip(("file", "row"), now.narrow.spot(row), strict=True)),
             "before": rewards[0][row], "now": rewards[1][row],
             "advantage": {"before": plain(float(old[at])), "now": plain(float(new[at]))},
-            "text": text,
         }
-        for row, at, code, text in zip(top.tolist(), first.tolist(), codes, texts, strict=True)
+        for row, at, code in zip(top.tolist(), first.tolist(), codes, strict=True)
     ]  # fmt: skip
 
 

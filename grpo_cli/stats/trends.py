@@ -1,4 +1,4 @@
-"""The facts of a run by the value of a column such as the step: one line per value, in order."""
+"""The facts of a run by the value of a column such as the step, in order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.moments import Index, Vector
+from grpo_cli.engine.group_stats import finite_means, finite_stds
+from grpo_cli.engine.moments import Index
 from grpo_cli.read.group_keys import encode
-from grpo_cli.stats.correlations import mean_by_code
 from grpo_cli.stats.facts import RewardRange, at_ends, plain
 from grpo_cli.values.cells import JSON_TEXT, canonical
 
@@ -28,9 +28,9 @@ def trend(
     value_of_group = codes[first]
     row_counts = np.bincount(codes, minlength=size)
     unscorable = np.bincount(codes[~rows[".scorable"].to_numpy()], minlength=size)
-    mean = mean_by_code(codes, rows[".reward"], size)
-    std = _std_by_code(codes, rows[".reward"], mean)
-    lengths = mean_by_code(codes, rows["length"], size) if "length" in rows.columns else np.full(size, np.nan)
+    mean = finite_means(codes, rows[".reward"], size)
+    std = finite_stds(codes, rows[".reward"], mean)
+    lengths = finite_means(codes, rows["length"], size) if "length" in rows.columns else np.full(size, np.nan)
     two = (groups["scored"] > 1).to_numpy()
     constant = groups["constant"].to_numpy()
     worst, best = at_ends(groups["max"].to_numpy(), extremes)
@@ -66,15 +66,6 @@ def _in_order(values: pl.Series) -> list[int]:
     if numbers.null_count() == values.null_count():
         values = numbers
     return [int(i) for i in values.arg_sort(nulls_last=True)]
-
-
-def _std_by_code(codes: Any, values: pl.Series, mean: Vector) -> Vector:
-    """The sample standard deviation of the finite values of each code; NaN if there are too few."""
-    finite = values.is_finite().fill_null(value=False).to_numpy()
-    here, numbers = codes[finite], values.to_numpy()[finite]
-    n = np.bincount(here, minlength=len(mean))
-    squares = np.bincount(here, weights=(numbers - mean[here]) ** 2, minlength=len(mean))
-    return np.asarray(np.sqrt(np.divide(squares, n - 1, out=np.full(len(mean), np.nan), where=n > 1)))
 
 
 def thinned(lines: Sequence[Any], most: int) -> list[Any]:

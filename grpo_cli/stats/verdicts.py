@@ -1,4 +1,4 @@
-"""What the facts of an inspection mean, in plain words: what to worry about, and what to do about it."""
+"""What the facts of an inspection mean, in plain words, and what to do about it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Final
 from grpo_cli.read.known_names import CONVERSATIONS, PROMPT_TEXTS
 
 # Thresholds from which something is worth a sentence.
-CONSTANT: Final = 0.1  # share of groups without a gradient that calls for advice
-MANY: Final = 0.5  # share of groups that is most of them
+CONSTANT: Final = 0.1  # share of groups without a gradient that needs advice
+MANY: Final = 0.5  # share of groups that counts as most
 GAIN: Final = 0.1  # a larger group size is suggested if this much more of the groups would vary
 CORRELATED: Final = 0.3
-SURE: Final = 2.6  # standard deviations, which chance exceeds once in a hundred times
+SURE: Final = 2.6  # standard deviations that chance exceeds once in a hundred times
 AHEAD: Final = 0.1  # a component decides alone if its correlation is this much above the next one
 REPEATED: Final = 0.05  # share of repeated responses that is too much
 FEW: Final = 0.5  # an effective sample size below this share of the rows is small
@@ -154,9 +154,8 @@ def _length(facts: Mapping[str, Any]) -> Iterator[str]:
     correlation = facts["length"] and facts["length"]["within_groups"]
     if correlation is None:
         return
-    freedom = (
-        facts["length"]["rows"] - facts["groups"] - 1
-    )  # a correlation of chance has the standard deviation 1/sqrt of it
+    # A correlation by chance has the standard deviation 1/sqrt(freedom).
+    freedom = facts["length"]["rows"] - facts["groups"] - 1
     if abs(correlation) >= CORRELATED and correlation**2 * freedom > SURE**2:
         level = "higher" if correlation > 0 else "lower"
         yield f"Within groups, longer responses get {level} rewards (correlation {correlation:+.2f}): is length being rewarded?"
@@ -164,9 +163,8 @@ def _length(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _duplicates(facts: Mapping[str, Any]) -> Iterator[str]:
     share = facts["duplicates"] and facts["duplicates"]["share"]
-    mixed = any(
-        "hold several prompts" in warning for warning in facts.get("warnings", ())
-    )  # other prompts, other responses
+    # Groups of several prompts have other responses.
+    mixed = any("hold several prompts" in warning for warning in facts.get("warnings", ()))
     if share is not None and share >= REPEATED and not mixed:
         yield f"{percent(share)} of the responses repeat another response of their group: is the temperature too low, or was a file read twice?"
 

@@ -40,6 +40,16 @@ RULES: dict[str, str] = {
 }
 # `read` asks the engine only what a plan needs, never to compute.
 READ_OF_ENGINE = {"plan", "plan_parts", "extra_columns", "column_stats", "group_stats", "moments"}
+# `stats` takes the tables that have been read, and the keys in them; it opens no file.
+STATS_OF_READ = {
+    "group_keys",
+    "known_names",
+    "narrow",
+    "excerpts.code_of",
+    "pairs.key_texts",
+    "request.Rule",
+    "tables.Binding",
+}
 DOORS = {"__init__", "__main__"}  # they load the rooms, and nothing loads them
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
@@ -90,6 +100,13 @@ def test_reading_does_not_compute() -> None:
         target[1] for path in MODULES if room(path) == "read" for target in imported(path) if target[0] == "engine"
     }
     assert parts <= READ_OF_ENGINE
+
+
+def test_stats_opens_no_table() -> None:
+    of_read = {
+        target[1:] for path in MODULES if room(path) == "stats" for target in imported(path) if target[0] == "read"
+    }
+    assert not {".".join(name) for name in of_read if not {name[0], ".".join(name)} & STATS_OF_READ}
 
 
 def names_a_format(node: ast.AST) -> bool:

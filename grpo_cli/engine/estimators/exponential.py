@@ -37,14 +37,14 @@ def risk_sensitive(t: Terms, *, beta: float) -> pl.Expr:
     """
     if beta == 0:
         return t.centred
-    # The ratio does not care about an offset: measured from the group's top (or bottom) it cannot overflow.
+    # An offset cancels in the ratio: relative to the top (or bottom) of the group nothing overflows.
     top = t.let(t.most - t.least) if beta > 0 else 0.0
     utility = t.let((beta * (t.d - top)).exp())
     return (utility / t.average(utility) - 1) / beta
 
 
 def utility_singleton(t: Terms, *, beta: float) -> pl.Expr:
-    """The exponential utility of a group's only row, measured against that of a reward of 0."""
+    """The exponential utility of the only row of a group, compared with that of a reward of 0."""
     return t.r if beta == 0 else ((beta * t.r).exp() - 1) / beta
 
 
@@ -75,7 +75,7 @@ def entropic_adaptive(t: Terms, *, delta: float, beta_max: float) -> pl.Expr:
 
 
 def _tilt(segments: Segments, gap: Vector, *, delta: float, beta_max: float) -> Vector:
-    """Bisection in all groups at once; the upper end is the answer, as published."""
+    """Bisection in all groups together; the upper end is the result, as published."""
     import numpy as np
 
     def short(beta: Vector) -> Mask:
@@ -98,8 +98,8 @@ def _tilt(segments: Segments, gap: Vector, *, delta: float, beta_max: float) -> 
 def _against_others(t: Terms, weight: pl.Expr, gap: pl.Expr) -> pl.Expr:
     """Weight over the mean of the others' weights, minus 1.
 
-    The best row has weight 1 and the others may be tiny: sum - weight would leave nothing of them, so the
-    others of one best row are added up without it.
+    The best row has weight 1 and the others may be tiny: sum - weight would lose them, so for one best row the others are
+    added up without it.
     """
     import polars as pl
 

@@ -1,4 +1,4 @@
-"""A formula of one's own, in polars SQL over named quantities."""
+"""A custom formula, in polars SQL over named quantities."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from grpo_cli.engine.estimators.terms import Terms
 
-# What a formula may name, beside the columns bound by flags.
+# What a formula may name besides columns bound by flags.
 NAMES: Final[Mapping[str, str]] = {
     "reward": "the row's reward",
     "mean": "mean of the group",
@@ -31,9 +31,9 @@ NAMES: Final[Mapping[str, str]] = {
     "epsilon": "the plan's epsilon",
 }
 EXAMPLE: Final = "try '(reward - mean) / (std + epsilon)'"
-# The extra columns among them: those that hold a number for each row.
+# The extra columns with a number for each row.
 COLUMNS: Final = tuple(role.name for role in ROLES.values() if role.kind == "number")
-# The SQL that a formula may hold. Whatever else polars understands (queries, functions that read files or addresses,
+# The SQL that a formula may contain. Whatever else polars understands (queries, functions that read files or addresses,
 # casts, texts) is refused before polars sees it.
 WORDS: Final = (
     "AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE", "CASE", "WHEN", "THEN", "ELSE", "END",
@@ -43,9 +43,9 @@ FUNCTIONS: Final = (
     "POW", "POWER", "MOD", "SIN", "COS", "TAN", "ASIN", "ACOS", "ATAN", "ATAN2", "LEAST", "GREATEST", "COALESCE", "NULLIF",
     "IFNULL", "IF", "AVG", "SUM", "MIN", "MAX", "COUNT", "MEDIAN", "STDDEV", "VARIANCE", "FIRST", "LAST", "QUANTILE_CONT",
 )  # fmt: skip
-SHOWN: Final = 120  # a message shows this many characters of a formula
+SHOWN: Final = 120  # characters of a formula in a message
 MOST_TOKENS: Final = 2000
-MOST_DEPTH: Final = 50  # parentheses and CASE may be nested so deep
+MOST_DEPTH: Final = 50  # of nested parentheses and CASE
 _TOKEN: Final = re.compile(
     r"""\s*(?:
         (?P<comment> -- | /\* )
@@ -83,12 +83,12 @@ def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
     for name in dict.fromkeys(names):
         if name in NAMES:
             t.frames.let(quantities[name](), name, replaces=True)
-    # Named at once: the quantities have the same names for the next reward column.
+    # Named here, because the quantities have the same names for the next reward column.
     return t.let(pl.when(t.r.is_not_null()).then(t.over(formula.cast(pl.Float64))))
 
 
 def _refuse_other_types(sql: str, formula: pl.Expr, names: Sequence[str]) -> None:
-    """Try the formula on a row of numbers: a text, a query or a list is no advantage."""
+    """Try the formula on a row of numbers: it must give a number."""
     import polars as pl
 
     probe = pl.DataFrame({name: [0.5, 1.5] for name in names} or {"reward": [0.5, 1.5]})
@@ -102,7 +102,7 @@ def _refuse_other_types(sql: str, formula: pl.Expr, names: Sequence[str]) -> Non
 
 
 def parsed(sql: str) -> pl.Expr:
-    """The formula as an expression; a usage error shows what polars could not read."""
+    """The formula as an expression, or a usage error with the reason of polars."""
     import polars as pl
 
     _refuse_more_than_arithmetic(sql)
@@ -114,7 +114,7 @@ def parsed(sql: str) -> pl.Expr:
 
 
 def _refuse_more_than_arithmetic(sql: str) -> None:
-    """A usage error for any token that is no number, quantity, listed function, operator or keyword of a formula."""
+    """Refuse tokens other than numbers, quantities, the operators, and the listed functions and keywords."""
     tokens = [(str(match.lastgroup), match[str(match.lastgroup)]) for match in _TOKEN.finditer(sql)]
     if len(tokens) > MOST_TOKENS:
         raise UsageError(f"--expr has {len(tokens):,} tokens", f"a formula has at most {MOST_TOKENS:,}")
@@ -147,7 +147,7 @@ def shortened(sql: str) -> str:
 
 
 def _quantities(t: Terms, ddof: int, epsilon: float) -> Mapping[str, Callable[[], pl.Expr]]:
-    """How each name is computed; only those that the formula reads are."""
+    """How each name is computed, when the formula reads it."""
     import polars as pl
 
     return {

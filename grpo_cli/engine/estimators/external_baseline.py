@@ -1,4 +1,4 @@
-"""Baselines that were measured elsewhere and come as a column."""
+"""Baselines that are columns of the file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def given(t: Terms) -> pl.Expr:
-    """Reward minus the reward of the greedy answer (or any baseline that the file holds).
+    """Reward minus the reward of the greedy answer (or any other baseline in the file).
 
         A = r - baseline
 

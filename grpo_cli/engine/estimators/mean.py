@@ -1,4 +1,4 @@
-"""Baselines made of the group's mean."""
+"""Baselines computed from the mean of the group."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def leave_one_out(t: Terms) -> pl.Expr:
 
 
 def shifted_mean(t: Terms, *, shift: float) -> pl.Expr:
-    """Reward minus a mean that is moved by a constant.
+    """Reward minus a mean that is shifted by a constant.
 
         A = r - (mean + shift)
 
@@ -67,12 +67,12 @@ def nonzero_rescaled(t: Terms, *, f_norm: float) -> pl.Expr:
 
 
 def nonzero_singleton(t: Terms, *, f_norm: float) -> pl.Expr:
-    """The same for a group of one row, measured against 0."""
+    """The same for a group of one row, compared with 0."""
     return t.r * _nonzero_share(t) / f_norm
 
 
 def _nonzero_share(t: Terms) -> pl.Expr:
-    """Rows of the batch for each that has a reward other than 0."""
+    """Rows of the batch per row with a reward other than 0."""
     nonzero = t.batch((t.r != 0).cast(float))
     return nonzero.weight / (nonzero.mean * nonzero.weight).clip(lower_bound=1.0)
 
@@ -83,8 +83,8 @@ def balanced(t: Terms, *, drop: str, seed: int) -> pl.Expr:
         A = r - mean;  balance: rows below the mean beyond the number of rows at or above it get 0,
         and the mean is that of the rows that stay
 
-    A group without a surplus gives the centred reward. Which failures stay is drawn by `seed` (the framework
-    resamples each time).
+    A group without a surplus gives the centred reward. `seed` decides which failures stay (the framework resamples each
+    time).
     Source: REC, Trinity-RFT rec_advantage.py.
     """
     if drop == "none":
@@ -93,7 +93,7 @@ def balanced(t: Terms, *, drop: str, seed: int) -> pl.Expr:
 
     below = t.let(t.centred < 0)
     place = pl.int_range(pl.len()).over("group")
-    # Drawn from the group alone, so that it does not matter what else is in the file.
+    # The choice depends on the group only, not on other rows of the file.
     lot = t.let(pl.struct(place, t.mean.alias("mean"), t.squares.alias("squares")).hash(seed))
     drawn = t.let(pl.when(below).then(lot).rank("ordinal").over("group"))
     stays = t.let(~below | (drawn <= t.sum(~below)))

@@ -1,4 +1,4 @@
-"""Estimators that look at the outcome itself, without a baseline or with one made of the solve rate."""
+"""Estimators without a baseline, or with a baseline computed from the solve rate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def raw(t: Terms) -> pl.Expr:
 
 
 def failures_only(t: Terms) -> pl.Expr:
-    """Only what falls short of 1 is pushed away.
+    """Only rewards below 1 are pushed away.
 
         A = r - 1
 
@@ -63,7 +63,7 @@ def maxrl(t: Terms, *, epsilon: float, nonpositive: str) -> pl.Expr:
 
 
 def maxrl_singleton(t: Terms, *, epsilon: float, nonpositive: str) -> pl.Expr:
-    """The only row of a group, measured against a mean of 0."""
+    """The only row of a group, compared with a mean of 0."""
     return t.r / epsilon if nonpositive == "keep" else 0.0 * t.r
 
 
@@ -72,10 +72,10 @@ def relative_to_mean(t: Terms, *, epsilon: float, baseline: float) -> pl.Expr:
 
         A = r/(mean + epsilon) - baseline
 
-    Rewards 0/1: the gradient of the expectation given success, n/c for a success. baseline = 1 is MaxRL but for epsilon.
+    Rewards 0/1: the gradient of the expectation given success, n/c for a success. baseline = 1 is MaxRL except for epsilon.
     Source: MaxRL arXiv:2602.02710, conditional_expectation and vr-cond of its repository.
     """
-    # Written with r - mean, a large offset costs no digits.
+    # In terms of r - mean a large offset costs no digits.
     return (t.centred + t.mean * (1 - baseline) - baseline * epsilon) / (t.mean + epsilon)
 
 
@@ -103,30 +103,30 @@ def one_sided(t: Terms, *, epsilon: float) -> pl.Expr:
 
         A = (r - mean)/(sqrt(mean) + epsilon)
 
-    A group whose mean is negative has no root: NaN.
+    A group with a negative mean has no root: NaN.
     Source: MaxRL arXiv:2602.02710, one_sided_grpo of its repository.
     """
     return t.centred / (t.mean.sqrt() + epsilon)
 
 
 def clipped_mean(t: Terms, *, floor: float) -> pl.Expr:
-    """Centred reward relative to its group's mean, which counts as no less than a floor, and to the group's size.
+    """Centred reward relative to the mean of its group, clipped at a floor, and to the size of a group.
 
         A = (r - mean)/(n1 max(mean, floor)), n1 = size of the batch's first group
 
-    Groups of other sizes are divided by the first one's, too: that is the published code.
+    Groups of other sizes are divided by the size of the first one, too, as in the published code.
     Source: MaxRL arXiv:2602.02710, clipped_pnorm of its repository.
     """
     return t.centred / t.mean.clip(lower_bound=floor) / _first_size(t)
 
 
 def clipped_mean_singleton(t: Terms, *, floor: float) -> pl.Expr:
-    """The only row of a group, measured against a mean of 0."""
+    """The only row of a group, compared with a mean of 0."""
     return t.r / floor / _first_size(t)
 
 
 def _first_size(t: Terms) -> pl.Expr:
-    """Rows of the first group of the batch that has any."""
+    """The size of the first group of the batch that has rows."""
     return t.let(t.n.filter(t.n > 0).first().over("batch"))
 
 
@@ -144,7 +144,7 @@ def asymmetric(t: Terms, *, epsilon: float) -> pl.Expr:
 
 
 def asymmetric_singleton(t: Terms, *, epsilon: float) -> pl.Expr:
-    """The only row of a group, measured against a mean of 0."""
+    """The only row of a group, compared with a mean of 0."""
     return _asymmetric(t, t.r, epsilon)
 
 
@@ -165,14 +165,14 @@ def beta_normalised(t: Terms, *, min: float, max: float) -> pl.Expr:  # noqa: A0
         A = min(1/BetaPDF(p; alpha, beta), 1e6) (x - p),  x = (r - min)/(max - min),  p = mean x
         over groups: c = pm (1 - pm)/pv - 1, alpha = max(1, 1 + c pm/3), beta = max(1, 1 + c (1 - pm)/3)
 
-    Solve rates that say nothing (alpha = beta = 1) give the centred reward. One group, or groups that all have the same
+    Uninformative solve rates (alpha = beta = 1) give the centred reward. One group, or groups that all have the same
     rate, cannot be fitted: NaN. Source: BNPO arXiv:2506.02864.
     """
     return _inverse_density(t, min, max) * t.centred / (max - min)
 
 
 def beta_normalised_singleton(t: Terms, *, min: float, max: float) -> pl.Expr:  # noqa: A002 - the published names
-    """The only row of a group, measured against a rate of 0."""
+    """The only row of a group, compared with a rate of 0."""
     return _inverse_density(t, min, max) * (t.r - min) / (max - min)
 
 
@@ -183,7 +183,7 @@ def _inverse_density(t: Terms, low: float, high: float) -> pl.Expr:
     rate = t.let(pl.when(t.n == 1).then(0.0).otherwise((t.mean - low) / (high - low)))
     fitted = t.fit(rate, _fit_beta)
     alpha, beta, log_b = (fitted[name] for name in ("alpha", "beta", "log_b"))
-    # An exponent of 0 takes no logarithm: 0 ** 0 = 1. Without logarithms a sharp density overflows.
+    # An exponent of 0 needs no logarithm: 0 ** 0 = 1. Without logarithms a sharp density overflows.
     solved = pl.when(alpha == 1).then(0.0).otherwise((alpha - 1) * rate.log())
     failed = pl.when(beta == 1).then(0.0).otherwise((beta - 1) * (-rate).log1p())
     inverse = (log_b - solved - failed).exp().clip(upper_bound=1e6)
@@ -191,7 +191,7 @@ def _inverse_density(t: Terms, low: float, high: float) -> pl.Expr:
 
 
 def _fit_beta(moments: Moments) -> Mapping[str, Vector]:
-    """The method of moments, weakened by a third and kept at or above 1, in each batch."""
+    """The method of moments in each batch, divided by 3 and at least 1 as published."""
     import numpy as np
 
     mean, variance = moments.mean, moments.variance(1)

@@ -90,7 +90,7 @@ def pkpo(t: Terms, *, k: int) -> pl.Expr:
 def max_at_k(t: Terms, *, k: int) -> pl.Expr:
     """What a row is worth to the best of k: the largest rewards of all sets of k rows that it is in, for any rewards.
 
-        u_i = sum over the sets of k rows that hold i of their largest r, over C(n, k);  A = u - mean u
+        u_i = sum over the sets of k rows with i of their largest r, over C(n, k);  A = u - mean u
 
     Rows of equal rewards share. k counts as at most n, where every set is the whole group: 0. k = 1 is the centred
     reward over n. Source: PKPO arXiv:2505.15201, rLLM pull request 743.
@@ -100,7 +100,7 @@ def max_at_k(t: Terms, *, k: int) -> pl.Expr:
 
 
 def _worth(segments: Segments, values: Vector, *, k: int) -> Vector:
-    """All groups of one size at once: a line of a matrix each, sorted."""
+    """All groups of one size together, each a sorted line of a matrix."""
     import numpy as np
 
     out = np.empty_like(values)
@@ -120,7 +120,7 @@ def _worth(segments: Segments, values: Vector, *, k: int) -> Vector:
 
 
 def _shares(n: int, k: int) -> tuple[Vector, Vector]:
-    """C(p, k-1)/C(n, k) and C(p-1, k-2)/C(n, k) for the p-th row from below: factor by factor, so that none overflows."""
+    """C(p, k-1)/C(n, k) and C(p-1, k-2)/C(n, k) for the p-th row from below: factor by factor, without overflow."""
     import numpy as np
 
     largest, beside = np.zeros(n), np.zeros(n)

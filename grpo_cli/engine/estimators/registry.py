@@ -1,4 +1,4 @@
-"""The table of methods: every name exists once, here. Help, docs and tests are read from it.
+"""The table of methods, each declared once. Help, docs and tests are generated from it.
 
 A method is a function of `Terms` and, where it is only a setting of the plan, the settings that make it.
 Importing this table loads neither polars nor numpy.
@@ -39,7 +39,7 @@ BINARY: Final = MappingProxyType({"shape.binary.threshold": 0.5})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
-    """A typed parameter of a method; `field` names the field of the plan that it is another word for."""
+    """A typed parameter of a method; `field` is the field of the plan that it sets, if any."""
 
     name: str
     type: Any
@@ -51,7 +51,7 @@ class Param:
     above: float | None = None
 
     def checked(self, value: Any) -> Any:
-        """The value, if it is within its bounds."""
+        """The value, if it is within the bounds."""
         low = (self.least is not None and value < self.least) or (self.above is not None and value <= self.above)
         if low or (self.most is not None and value > self.most):
             raise UsageError(f"parameter {self.name} cannot be {value}", f"it takes {self.bounds}")
@@ -65,6 +65,7 @@ class Param:
 
 
 ORDER: Final = Param(name="order", type=int, default=16, least=1, help="size of the largest sets, T in the formula")
+SET_SIZE: Final = Param(name="k", type=int, default=2, least=1, help="size of the sets")
 OMEGA: Final = Param(name="omega", type=float, default=1.0, help="weight of the step part", field="unit.state_weight")
 LIKELIEST: Final = Param(
     name="penalty", type=float, default=0.25, help="reward share lost by the likeliest row", field="shape.rank.penalty"
@@ -73,12 +74,12 @@ LIKELIEST: Final = Param(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimator:
-    """One method: its function, what it needs, and what the plan starts from.
+    """One method: its function, what it needs, and the defaults of its plan.
 
-    `centred`: a constant group gives exactly 0. `shift`: the number by which A changes when every reward
-    grows by 1 (None: by no law). `linear`: A is multiplied by c > 0 with the rewards, as long as nothing divides.
-    `singleton`: what the formula gives a group of one row whose baseline is taken as 0. `nan_reach`: how far a NaN reaches.
-    `rising_state`: the state is the number of the turn, which rises inside of a rollout.
+    `centred`: a constant group gives exactly 0. `shift`: by how much A changes if every reward grows by 1 (None: no rule).
+    `linear`: A is multiplied by c > 0 if the rewards are, unless there is a divisor. `singleton`: the formula for a group of
+    one row with a baseline of 0. `nan_reach`: how far a NaN reaches. `rising_state`: the state is the number of the turn,
+    which rises inside a rollout.
     """
 
     name: str
@@ -103,7 +104,7 @@ class Estimator:
 
     @property
     def doc(self) -> str:
-        """Sentence, formula, limits and source: its own words, else those of its function."""
+        """Sentence, formula, limits and source: `about`, else the docstring of the function."""
         return inspect.cleandoc(self.about or self.build.__doc__ or "")
 
     @property
@@ -334,7 +335,7 @@ _ROWS: Final = (
         centred=False,
         shift=None,
         params=(
-            Param(name="k", type=int, default=2, least=1, help="size of the sets"),
+            SET_SIZE,
             Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the std of the set reward"),
         ),
     ),
@@ -357,13 +358,13 @@ _ROWS: Final = (
         build=pass_at_k.pkpo,
         centred=False,
         shift=None,
-        params=(Param(name="k", type=int, default=2, least=1, help="size of the sets"),),
+        params=(SET_SIZE,),
     ),
     Estimator(
         name="max-at-k",
         build=pass_at_k.max_at_k,
         linear=True,
-        params=(Param(name="k", type=int, default=2, least=1, help="size of the sets"),),
+        params=(SET_SIZE,),
     ),
     Estimator(
         name="opmd",

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from grpo_cli.engine.estimators.terms import Terms
 
 
-MOVED: Final = 1e-6  # a value is off the median beyond this distance, as in the published code
+MOVED: Final = 1e-6  # distance beyond which a value is off the median, as in the published code
 
 
 def quantile(t: Terms, *, level: float) -> pl.Expr:

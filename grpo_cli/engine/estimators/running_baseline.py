@@ -1,4 +1,4 @@
-"""Baselines that move as rows go by: the only estimators whose numbers depend on the order of the file."""
+"""Moving baselines: the only estimators that depend on the order of the file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def moving_average(t: Terms, *, decay: float, start: float) -> pl.Expr:
-    """Reward minus an exponential moving average of the rewards that came before.
+    """Reward minus an exponential moving average of the earlier rewards.
 
         A = r - b;  then b <- decay b + (1 - decay) r,  b = start at first
 
-    Rows go by group after group (in order of first appearance), each group in file order; every batch, and
-    every role if there is a role column, has its own average. Source: RAE (SPIRAL) arXiv:2506.24119.
+    Groups follow each other in order of first appearance, the rows of a group in file order. Every batch, and every role
+    if there is a role column, has its own average. Source: RAE (SPIRAL) arXiv:2506.24119.
     """
     import polars as pl
 
@@ -47,7 +47,7 @@ def kalman(t: Terms, *, process: float, noise: float, variance: float, epsilon: 
         A = (r - x)/(sqrt(P) + epsilon), after  x <- x + K (r - x),  P <- (1 - K) P'
         K = P'/(P' + noise), P' = P + process; x = 0 and P = variance before the first row
 
-    A group's rows count in file order; the level starts far from certain, so the first row almost sets it.
+    The rows of a group count in file order; the level starts uncertain, so the first row almost sets it.
     Source: KRPO arXiv:2505.07527.
     """
     return t.scan(partial(_filtered, process=process, noise=noise, variance=variance, epsilon=epsilon), t.r)
@@ -56,7 +56,7 @@ def kalman(t: Terms, *, process: float, noise: float, variance: float, epsilon: 
 def _filtered(
     segments: Segments, reward: Vector, *, process: float, noise: float, variance: float, epsilon: float
 ) -> Vector:
-    """Gain and uncertainty depend on the place in the group alone: they are worked out once."""
+    """Gain and uncertainty depend only on the place in the group: they are computed once."""
     import numpy as np
 
     places = []
@@ -88,7 +88,7 @@ def success_tracker(t: Terms, *, rho: float, prior: float) -> pl.Expr:
 
 
 def _tracked(segments: Segments, reward: Vector, batch: Vector, *, rho: float, prior: float) -> Vector:
-    """Batches in their order in the file, in which their codes are given; rows of a batch see the same counts."""
+    """Batches in the order of the file, which is that of their codes; all rows of a batch get the same counts."""
     import numpy as np
 
     values, codes, out = reward.tolist(), batch.tolist(), np.empty_like(reward)

@@ -36,7 +36,7 @@ def james_stein_whole(t: Terms, *, epsilon: float) -> pl.Expr:
         A = r - (1 - l) loo - l M;  l = v/(v + s + epsilon)
         over all groups: M = mean reward, v = mean of var/n, s = variance (ddof 0) of the means
 
-    Groups that differ a lot (s large) give RLOO; a single group in the batch gives the centred reward, but for epsilon.
+    Groups that differ a lot (s large) give RLOO; a single group in the batch gives the centred reward, except for epsilon.
     Source: JSPO++ arXiv:2511.03710.
     """
     rewards, noise, means, _, own_mean = _facts(t)
@@ -46,7 +46,7 @@ def james_stein_whole(t: Terms, *, epsilon: float) -> pl.Expr:
 def _facts(t: Terms) -> tuple[BatchMoments, BatchMoments, BatchMoments, pl.Expr, pl.Expr]:
     """Moments of all rewards, of each group's var/n and of the group means; and the group's own two.
 
-    Rewards and means are those above the rounded mean of the batch, so that offsets cancel before they cost digits.
+    Rewards and means are relative to the rounded mean of the batch, so that offsets cancel before they cost digits.
     """
     import polars as pl
 

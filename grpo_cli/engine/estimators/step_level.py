@@ -1,4 +1,4 @@
-"""Advantages of single steps, for trainers that log one row a step."""
+"""Advantages of single steps, for trainers that log a row for each step."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def same_state(
     sd: Callable[[pl.Expr], pl.Expr] | None,
     least: float | None,
 ) -> pl.Expr:
-    """Compare steps that start from the same state, which is where all keys are equal (the step part of GiGPO).
+    """Compare steps that start from the same state, with all keys equal (the step part of GiGPO).
 
         A = (G - mean G) [/ sd],  G = step_reward + gamma G' inside the rollout, rows in file order
 
-    A state that occurs once has nothing to be compared with: 0; so has one whose sd is not above `least`.
+    A state that occurs once gives 0, and so does one whose sd is not above `least`.
     Source: GiGPO arXiv:2505.10978.
     """
 

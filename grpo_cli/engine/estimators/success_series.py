@@ -1,4 +1,4 @@
-"""Weights that a group's successes and failures decide alone: the likelihood's series in the chance to fail, and kin."""
+"""Weights that depend only on the numbers of successes and failures of a group, such as series of the likelihood."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COUNTED: Final = 2**53
 
 
 def conditional_weights(t: Terms) -> pl.Expr:
-    """One over the group's successes, minus one over its rows: MaxRL divided by the group's size.
+    """One over the successes of the group, minus one over its rows: MaxRL divided by the size of the group.
 
         A = 1/c - 1/n where r = 1,  -1/n where r = 0,  c = successes
 
@@ -91,7 +91,7 @@ def _maclaurin(n: int, c: int, *, order: int) -> tuple[float, float]:
 
 def _maclaurin_others(n: int, c: int, *, order: int) -> tuple[float, float]:
     f = n - c
-    sets = dict(_sets(n))  # where there are more, that one of them is left out makes no difference
+    sets = dict(_sets(n))  # of larger numbers, leaving out one set makes no difference
     total = sum(
         g / (1 - 1 / sets[least]) if (least := min(k, n - k)) in sets else g
         for k, g in _failing(n, f, min(order, n - 1))
@@ -119,7 +119,7 @@ def _subset(n: int, c: int, *, order: int) -> tuple[float, float]:
 
 
 def _failing(n: int, f: int, order: int) -> Iterator[tuple[int, float]]:
-    """The share of the sets of k rows in which all fail, for k = 2 .. order, as long as there are such sets."""
+    """The share of the sets of k rows in which all fail, for k = 2 .. order, while there are such sets."""
     share = f / n
     for k in range(2, min(order, f) + 1):
         share *= (f - k + 1) / (n - k + 1)
@@ -127,7 +127,7 @@ def _failing(n: int, f: int, order: int) -> Iterator[tuple[int, float]]:
 
 
 def _sets(n: int) -> Iterator[tuple[int, int]]:
-    """How many sets of 1, 2, ... of n rows there are, up to half of the rows or to more than a double can count."""
+    """The numbers of sets of 1, 2, ... of n rows, up to half of the rows or until a double cannot count them."""
     number = 1
     for k in range(1, n // 2 + 1):
         number = number * (n - k + 1) // k
@@ -140,18 +140,18 @@ def _sets(n: int) -> Iterator[tuple[int, int]]:
 
 
 def _by_counts(t: Terms, weights: Weights) -> pl.Expr:
-    """Each row's weight: computed once for every pair of group size and successes that occurs."""
+    """The weight of each row, computed once for every pair of group size and successes."""
     import polars as pl
 
     success = t.let(t.r == 1)
-    # A group with a NaN in it has no count.
+    # A group with a NaN has no count.
     c = t.let(t.sum(success) + 0.0 * t.mean)
     won, lost = t.of_groups(partial(_looked_up, weights), t.n, c)
     return pl.when(t.r.is_not_null()).then(pl.when(success).then(won).otherwise(lost) + 0.0 * c)
 
 
 def _looked_up(weights: Weights, n: pl.Series, c: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """The weights of a success and of a failure in each group; NaN where there is no count."""
+    """The weights of a success and of a failure in each group; NaN without a count."""
     import polars as pl
 
     pairs = pl.DataFrame({"n": n, "c": c})

@@ -1,7 +1,7 @@
-"""What an estimator may speak of: the reward, facts of its group, facts of its batch.
+"""What an estimator may read: the reward, facts of its group, facts of its batch.
 
-An estimator is written as one expression. What it needs more than once, or reads inside a window, it names with `let`:
-polars evaluates a window inside a window group by group, which is hundreds of times slower than two in a row.
+An estimator is one expression. It names with `let` what it needs more than once or reads inside a window: polars
+evaluates a window inside a window group by group, hundreds of times slower than one after the other.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from grpo_cli.engine.moments import Moments, Vector
 class Terms:
     """The quantities of one reward column, as columns of the frames.
 
-    `r` is null where a row does not count. `d` is r above the smallest reward of its group: everything that
-    does not care about an offset is computed from `d`, so 1e9 + {0, 1} has the numbers of {0, 1} and a
-    constant group is exactly 0. `mean`, `n` and `centred` are those of the baseline's level; `squares` is the
-    group's sum of squared distances from its own mean.
+    `r` is null if a row does not count. `d` is r minus the smallest reward of its group: everything that does not depend
+    on an offset is computed from `d`, so 1e9 + {0, 1} gives the numbers of {0, 1} and a constant group exactly 0. `mean`,
+    `n` and `centred` are those of the baseline's level; `squares` is the sum of squared distances from the group's mean.
     """
 
     frames: Frames
@@ -62,17 +61,17 @@ class Terms:
         return self.frames.batch_of_groups(value, self.n)
 
     def fit(self, value: pl.Expr, finish: Callable[[Moments], Mapping[str, Vector]]) -> Mapping[str, pl.Expr]:
-        """The same with a last step of the estimator's own, which is taken once for each batch."""
+        """What a function computes from these moments, once for each batch."""
         return self.frames.fit(value, self.n, finish)
 
     def of_groups(self, function: Callable[..., Iterable[pl.Series]], *facts: pl.Expr) -> list[pl.Expr]:
-        """Facts that a function makes of facts: columns with a line for each group."""
+        """Facts that a function computes from facts: columns with a line for each group."""
         return self.frames.of_groups(function, *facts)
 
     def scan(self, function: Callable[..., Vector], *values: pl.Expr) -> pl.Expr:
-        """A numpy function of (segments, *arrays): a recursion over each group's rows that count."""
+        """A numpy function of (segments, *arrays): a recursion over the rows of each group that count."""
         return self.frames.scan(function, GROUP, *values)
 
     def role(self, name: str) -> pl.Expr:
-        """An extra column that the method's row in the table declares."""
+        """An extra column that the method declares in `needs`."""
         return pl.col(name)

@@ -15,7 +15,7 @@ from grpo_cli.errors import printable
 from grpo_cli.files.atomic import replacing
 from grpo_cli.read.tables import FileTable
 from grpo_cli.render.text import count, listing
-from grpo_cli.stats import group_rows
+from grpo_cli.runs import group_rows
 from grpo_cli.stats.figures import METHODS, Figure, advantages_by_method, figures
 from grpo_cli.stats.inspection import Inspection, Parted
 

@@ -43,6 +43,14 @@ def test_numbers_of_counted_values_are_those_of_the_column(values: list[float | 
     assert counted.squares == pytest.approx(whole.squares)
 
 
+def test_a_negative_zero_is_shown_as_zero() -> None:
+    column = pl.Series([-0.0, -0.0])
+    found = few(column)
+    assert found is not None
+    for number in (*found[0], Numbers.of(column).least, Numbers.of(column).most):
+        assert math.copysign(1.0, number) == 1.0
+
+
 @given(rows=st.integers(0, 40), piece=st.integers(1, 7))
 def test_pieces_are_all_rows_once_in_order(rows: int, piece: int) -> None:
     spans = over(lambda start, end: (start, end), rows, piece)

@@ -265,7 +265,6 @@ MEANINGLESS = [
     ({"estimator.name": "passk", "divisor.level": "group"}, "passk has no scale 'group'"),
     ({"estimator.name": "lite-ppo", "divisor.level": "none"}, "lite-ppo has no scale 'none'"),
     ({"estimator.name": "quantile", "estimator.baseline_level": "batch"}, "quantile has no batch baseline"),
-    ({"divisor.level": "none", "divisor.of": "residual"}, "--std-of has no effect with scale none"),
     ({"divisor.level": "batch", "divisor.of": "others"}, "the others is a group quantity"),
     ({"divisor.ddof": 2}, "ddof cannot be 2"),
     ({"divisor.ddof": -1}, "ddof cannot be -1"),

@@ -111,7 +111,7 @@ OF_FULL = {"length", "input_length", "turns", "baseline", "logprob", "references
     ],
     ids=lambda plan: plan.method,
 )
-def test_facts_that_few_rows_compute_by_themselves_have_the_bits_of_groups(plan: Plan) -> None:
+def test_few_rows_which_take_fewer_steps_have_the_bits_of_many(plan: Plan) -> None:
     together = full(FEW_ROWS + 1000, 700)
     if plan.estimator.sets.get("shape.binary.threshold") is not None:
         together = together.with_columns(pl.col("reward.0").round())

@@ -381,6 +381,8 @@ IDLE = [
     ({"method": "reinforce", "epsilon": 0.1}, "--epsilon has no effect with scale none", "reinforce has no divisor"),
     ({"method": "passk", "epsilon": 0.1}, "--epsilon has no effect with scale none", "--param epsilon="),
     ({"scale": "none", "std_of": "reward"}, "--std-of has no effect with scale none", "add --scale"),
+    ({"scale": "none", "std_of": "residual"}, "--std-of has no effect with scale none", "add --scale"),
+    ({"method": "psr", "std_of": "residual"}, "--std-of has no effect with scale none", "psr has no divisor"),
     ({"whiten_epsilon": 0.1, "whiten": "none"}, "--whiten-epsilon has no effect without whitening", "add --whiten"),
     ({"method": "gdpo", "whiten_epsilon": 0.1, "whiten": "none"}, "--whiten-epsilon has no effect", "add --whiten"),
     ({"seed": -1, "duplicate": True}, "--seed cannot be -1", "0 or more"),

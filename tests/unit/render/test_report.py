@@ -17,7 +17,7 @@ import grpo_cli
 from grpo_cli.cli.report import _command
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.render.report import MOST, page_of, write_report
-from grpo_cli.stats import group_rows
+from grpo_cli.runs import group_rows
 from grpo_cli.stats.against import against, verdict
 from grpo_cli.stats.figures import BINS, OUTCOMES, Figure, advantages_by_method, count_by_kind, figures
 from tests.support.jobs import inspected, write

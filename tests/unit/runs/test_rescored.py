@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.engine.column_stats import PIECE, few
+from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.render.text import number
 from grpo_cli.stats.rescored import agreement, ascending, count_pairs
 from tests.support import harbor
@@ -102,7 +102,7 @@ def test_pairs_of_values_are_counted_however_many_there_are(digits: int) -> None
     draw = random.Random(digits)  # noqa: S311
     old, new = ([round(draw.gauss(0, 1), digits) + 0.0 for _ in range(PIECE + 5)] for _ in "ab")
     x, y = pl.Series(old), pl.Series(new)
-    counts = count_pairs(x, y, [few(x), few(y)])
+    counts = count_pairs(x, y)
     expected = Counter(zip(old, new, strict=True))
     counted = Counter[tuple[float, float]]()
     for before, now, rows in counts.iter_rows():

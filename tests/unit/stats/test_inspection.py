@@ -21,9 +21,9 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.tables import Binding, FrameTable
+from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import CHEAP, scored, with_duplicates
 from grpo_cli.stats.difficulty import at_size, count_ties, difficulty, effective_rows, repeated_rewards
-from grpo_cli.stats.group_rows import show_group
 from grpo_cli.stats.inspection import Inspection, View, with_facts
 from grpo_cli.stats.verdicts import verdicts
 from tests.support.command import adv

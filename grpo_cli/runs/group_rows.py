@@ -1,4 +1,4 @@
-"""Groups with their rows: the group that `--show` names, and the table of a report."""
+"""Groups with their rows and texts: the group that `--show` names, and the table of a report."""
 
 from __future__ import annotations
 
@@ -175,10 +175,10 @@ def _truths(inspection: Inspection, rows: Index, room: int) -> list[str | None]:
 def _texts(inspection: Inspection, column: str | None, rows: Index, room: int | None) -> list[str | None]:
     if column is None or not len(rows):
         return [None] * len(rows)
-    return [_shortened(text, room) for text in excerpts.texts(inspection.narrow, rows, column)]
+    return [_ends(text, room) for text in excerpts.texts(inspection.narrow, rows, column)]
 
 
-def _shortened(text: str | None, room: int | None) -> str | None:
+def _ends(text: str | None, room: int | None) -> str | None:
     """The beginning of a text and its end, where the answer usually is."""
     if text is None or room is None or len(text) <= room:
         return text
