@@ -46,9 +46,9 @@ def flags_of_likely(tables: Sequence[Table], *, group: bool, reward: bool) -> st
 
 
 def refuse_other_separator(tables: Sequence[Table], names: Sequence[str]) -> None:
-    """Refuse a table of text whose header is a single column because its separator is another one."""
+    """Refuse CSV or TSV whose header is a single column because another character separates its columns."""
     separator = next((mark for mark in ";\t|," if mark in names[0]), None) if len(names) == 1 else None
-    if separator is not None and isinstance(tables[0], FileTable) and tables[0].format.name in {"csv", "tsv"}:
+    if separator is not None and isinstance(tables[0], FileTable) and not tables[0].format.has_types:
         raise DataError(
             f"the header is a single column, {names[0]!r}: its columns seem to be separated by {separator!r}",
             "CSV has commas, TSV has tabs: convert the file, or change its suffix",
