@@ -432,11 +432,10 @@ def missing_components(groups: Groups) -> Sequence[str]:
     partial = there.filter(pl.any_horizontal(pl.all()) & ~pl.all_horizontal(pl.all()))
     if partial.is_empty():
         return ()
-    rows = "1 row has" if len(partial) == 1 else f"{len(partial):,} rows have"
     lacking = zip(columns.request.rewards, partial.select((~pl.all()).sum()).row(0), strict=True)
     counts = ", ".join(f"{name} in {count:,}" for name, count in lacking if count)
     what = "counts as 0" if rule.component_missing == "zero" else "is skipped"
-    return [f"{rows} only some of the rewards (missing: {counts}); a missing one {what}"]
+    return [f"rows with only some of the rewards: {len(partial):,} (missing: {counts}); a missing one {what}"]
 
 
 def unused_outcomes(groups: Groups) -> Sequence[str]:

@@ -6,6 +6,7 @@ All results are plain data (dicts, lists, floats or None; never NaN) that can be
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -201,6 +202,11 @@ def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None
     return tally.facts(scored.plan, distribution(scored.rows[".reward"]))
 
 
+def _form(warning: str) -> str:
+    """The text of a warning without its numbers."""
+    return re.sub(r"\d[\d,.]*", "#", warning)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """Counts of a whole input, or of blocks of a stream, which are merged one by one."""
@@ -214,6 +220,9 @@ class Tally:
     skipped: dict[str, dict[str, Any]] = field(default_factory=dict)  # by reason; includes groups that are kept
     reading: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    repeated: Counter[str] = field(
+        default_factory=Counter
+    )  # later blocks with such a warning, by its text without numbers
 
     @classmethod
     def of(cls, scored: Scored, narrow: Narrow, groups: pl.DataFrame) -> Tally:
@@ -235,7 +244,7 @@ class Tally:
                 "nearly": int(groups["nearly"].sum()),
                 "no_rate": int((~groups["mean"].fill_nan(None).is_between(0, 1)).sum()),
                 "dropped_rows": sum(narrow.lengths) - int(rows[".kept"].sum()),
-                "null": rows[".advantage"].null_count(),
+                "null": int((rows[".advantage"].is_null() & rows[".kept"]).sum()),
                 **{f"status.{name}": times for name, times in zip(STATUSES, statuses, strict=True)},
             }),
             sizes=Counter(dict(zip(group_sizes.tolist(), occurrences.tolist(), strict=True))),
@@ -263,6 +272,7 @@ class Tally:
             is_listed = value in constants or len(constants) < CONSTANTS
             constants[value if is_listed else None] += groups
         lows, highs = zip(self.extremes, block.extremes, strict=True)
+        known_forms = {*map(_form, self.warnings)}
         skipped = dict(self.skipped)
         for reason, skip in block.skipped.items():
             known = skipped.get(reason, {"groups": 0, "rows": 0, "keys": []})
@@ -280,7 +290,8 @@ class Tally:
             advantage=self.advantage.merge(block.advantage),
             skipped=skipped,
             reading=block.reading or self.reading,
-            warnings=tuple(dict.fromkeys((*self.warnings, *block.warnings))),
+            warnings=(*self.warnings, *(text for text in block.warnings if _form(text) not in known_forms)),
+            repeated=self.repeated + Counter(form for form in map(_form, block.warnings) if form in known_forms),
         )
 
     def facts(self, plan: Plan, reward: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -306,9 +317,15 @@ class Tally:
             "skipped": [skip for reason, skip in self.skipped.items() if reason not in kept],
             "kept": [skip for reason, skip in self.skipped.items() if reason in kept],
             **self.reading,
-            "warnings": [*self.warnings, *self._weighed(plan)],
+            "warnings": [*map(self._warning, self.warnings), *self._weighed(plan)],
             "plan": plan.as_dict(),
         }
+
+    def _warning(self, text: str) -> str:
+        """The warning; one with numbers, which are those of the first block of a stream, says how many blocks have it."""
+        form = _form(text)
+        blocks = 1 + self.repeated[form] * (form != text)
+        return text if blocks == 1 else f"{text} (the first of {blocks:,} such blocks of the stream)"
 
     def _weighed(self, plan: Plan) -> Iterator[str]:
         """Warn if groups are weighted by solve rate and mean rewards are outside 0..1."""

@@ -254,8 +254,8 @@ def test_every_step_like_name_that_tells_draws_apart_stops_with_the_key_that_cur
 @pytest.mark.parametrize(
     ("options", "warned"),
     [
-        ({}, ["2 rows have only some of the rewards (missing: acc in 1, fmt in 1); a missing one is skipped"]),
-        ({"component_missing": "zero"}, ["2 rows have only some of the rewards (missing: acc in 1, fmt in 1); a missing one counts as 0"]),
+        ({}, ["rows with only some of the rewards: 2 (missing: acc in 1, fmt in 1); a missing one is skipped"]),
+        ({"component_missing": "zero"}, ["rows with only some of the rewards: 2 (missing: acc in 1, fmt in 1); a missing one counts as 0"]),
         ({"component_missing": "propagate"}, []),
     ],
     ids=["skip", "zero", "propagate"],

@@ -22,7 +22,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.runs.compute_stream import run
 from tests.support.drawn import examples
-from tests.support.jobs import compute, job
+from tests.support.jobs import compute, job, rows_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -292,3 +292,23 @@ def test_a_broken_line_is_shown_with_the_way_that_helps() -> None:
         run(job("-", group="prompt_id", on_error="skip"), io.BytesIO(), io.BytesIO())
     with pytest.raises(UsageError, match="--resume"):
         streamed(lines(("a", [0])), resume=True)
+
+
+def test_a_warning_with_numbers_is_shown_once_and_says_how_many_blocks_have_it() -> None:
+    rows = [{"prompt_id": f"p{k // 4}", "a": k % 2, "b": None if k % 4 == 0 else 1} for k in range(20_000)]
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    _, facts = streamed(data, reward=["a", "b"])
+    (warning,) = facts["warnings"]
+    assert warning.startswith("rows with only some of the rewards: ")
+    assert int(re.search(r"the first of (\d+) such blocks of the stream", warning)[1]) > 2  # type: ignore[index]
+
+
+def test_rows_that_are_not_written_have_no_null_advantage(tmp_path: Path) -> None:
+    rows = [{"prompt_id": name, "reward": reward} for name in "ab" for reward in (1, 1 if name == "a" else 0, None)]
+    path = write(tmp_path / "in.jsonl", rows)
+    facts = compute(path, output=str(tmp_path / "out.jsonl"), missing="exclude", zero_variance="drop").facts
+    assert (
+        facts["advantage"]["null"]
+        == 1
+        == len([row for row in rows_of(tmp_path / "out.jsonl") if row["advantage"] is None])
+    )
