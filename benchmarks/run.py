@@ -295,6 +295,8 @@ def main() -> None:
     if unknown := set(given.cases) - {*CASES, "alone"}:
         parser.error(f"{', '.join(sorted(unknown))}: no such case; there are {', '.join(CASES)}, alone")
     with tempfile.TemporaryDirectory() as temporary:
+        if given.scratch is not None:
+            given.scratch.mkdir(parents=True, exist_ok=True)
         bench = Bench(given.scratch or Path(temporary), given.scale, given.repeat)
         wanted = given.cases or [*CASES, "alone"]
         if given.record:

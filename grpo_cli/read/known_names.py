@@ -45,11 +45,8 @@ PROMPT_TEXTS: Final = (
     "query", "problem", "problem_statement", "instruction", "instructions", "goal", "input", "responses_create_params",
     "messages", "conversation", "conversations",
 )  # fmt: skip
-CONVERSATIONS: Final = (
-    "messages",
-    "conversation",
-    "conversations",
-)  # they may contain the response as well as the prompt
+# They may contain the response as well as the prompt.
+CONVERSATIONS: Final = ("messages", "conversation", "conversations")
 # Parts of names that no prompt has: responses repeat, too, if several judges score each.
 NO_PROMPT: Final = r"respon|complet|output|generat|answer|repl(y|ies)|predict|solution|judg|ration|reason|feedback|critique|traj|trace|action|observ|tool|error|log"
 

@@ -265,7 +265,8 @@ def _named_or_found(filled: Filled, names: Sequence[str]) -> tuple[tuple[str, ..
     group, inside = tuple(dict.fromkeys(binding.group)), _within(binding)
     note = f"group = {', '.join(group)}{inside}"
     rewards = binding.rewards
-    refuse_other_separator(filled.tables, names)
+    if not {*rewards} & {*names}:
+        refuse_other_separator(filled.tables, names)
     if not rewards and not any(re.search(LIKELY_REWARD, name, re.IGNORECASE) for name in names):
         keyed = group or binding.group_size is not None or {name for tier in GROUP_TIERS for name in tier} & {*names}
         more = "" if keyed else ", and the key with --group NAME"

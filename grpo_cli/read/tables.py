@@ -295,9 +295,8 @@ class Excerpts:
 
     def __init__(self) -> None:
         self.texts: dict[str, dict[int, Any]] = {}  # column -> row -> value
-        self.cheap: list[
-            tuple[int, range | Index]
-        ] = []  # of some files: the number of the first row, and rows that are cheap to read
+        # The number of the first row of some files, and rows that are cheap to read.
+        self.cheap: list[tuple[int, range | Index]] = []
 
 
 @dataclass(frozen=True, kw_only=True)
