@@ -220,9 +220,7 @@ class Tally:
     skipped: dict[str, dict[str, Any]] = field(default_factory=dict)  # by reason; includes groups that are kept
     reading: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    repeated: Counter[str] = field(
-        default_factory=Counter
-    )  # later blocks with such a warning, by its text without numbers
+    repeated: Counter[str] = field(default_factory=Counter)  # later blocks with a warning, by its text without numbers
 
     @classmethod
     def of(cls, scored: Scored, narrow: Narrow, groups: pl.DataFrame) -> Tally:

@@ -92,9 +92,8 @@ def _of_reward(names: Sequence[str], values: pl.Series) -> Facts:
 def count_pairs(before: pl.Series, now: pl.Series) -> pl.DataFrame:
     """How often each pair of values occurs, sorted; if most rows have a pair of their own, a line for each row."""
     pairs = pl.DataFrame({"before": before.to_numpy() + 0.0, "now": now.to_numpy() + 0.0})  # + 0.0 turns -0.0 into 0.0
-    if (
-        len(pairs) > PIECE and 2 * pairs.head(PIECE).n_unique() > PIECE
-    ):  # counting would take longer than everything else
+    # Counting these would take longer than everything else.
+    if len(pairs) > PIECE and 2 * pairs.head(PIECE).n_unique() > PIECE:
         return pairs.with_columns(rows=1)
     return pairs.group_by("before", "now").agg(rows=pl.len()).sort("before", "now")
 
