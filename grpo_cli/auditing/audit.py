@@ -380,10 +380,10 @@ def _describe(fit: Fit) -> dict[str, Any]:
 
 def _ties(fits: Sequence[Fit]) -> list[list[str]]:
     """Formulas that fit the rows as well as the best, each by all its names: presets, else its method with options."""
-    best, nearest = fits[0].candidate, min(fits, key=lambda fit: fit.rank)
+    best, nearest_fit = fits[0].candidate, min(fits, key=lambda fit: fit.rank)
     formulas: dict[Any, list[str]] = {}
     epsilons: dict[str, set[float]] = {}  # of a method with its other options
-    for candidate in (fit.candidate for fit in fits[1:] if fit.is_tied_with(nearest)):
+    for candidate in (fit.candidate for fit in fits[1:] if fit.is_tied_with(nearest_fit)):
         plan, times = candidate.plan, "" if candidate.factor == 1 else f"{candidate.factor:g} x "
         used = plan if plan.divisor.level != "none" else replace(plan, divisor=Divisor(level="none"))
         key = candidate.factor, formula_key(used, missing=False, singletons=False)

@@ -21,8 +21,7 @@ from grpo_cli.engine.score import score
 from grpo_cli.read.group_keys import blocks, encode
 
 SPIKE: Final = 2.0**-10  # relative float32 error of the std of equal rewards, computed as sqrt(E[r^2] - E[r]^2)
-LEFT: Final = 2.0**-22  # relative float32 error of a mean
-SAMPLED: Final = 20_000  # rows that are tested at most, of groups that disagree
+MEAN_ERROR: Final = 2.0**-22  # relative float32 error of a mean
 INSIDE: Final = 3  # distinct values between the bounds of a clip, at least
 SPLITS: Final = (2, 4, 8, 16, 32, 64)
 FRAGMENTS: Final = "every row of a rollout was counted, so its reward weighs more; by its id, a rollout counts once"
@@ -39,7 +38,9 @@ class Case:
     logged: Vector
     tolerance: Vector  # of each row
     usual: int  # the most frequent size of a group
-    bounds: tuple[float, float]  # the lowest and the highest logged value; infinite if they are no clip
+    bounds: tuple[
+        float, float
+    ]  # the lowest and the highest logged value; infinite if the values were not clipped there
 
     @property
     def codes(self) -> Index:
@@ -77,22 +78,20 @@ def causes(
     if not wrong.any():
         return []
     codes = table["group"].to_numpy()
-    sizes = np.bincount(codes)
     bad = np.unique(codes[wrong])
-    sample = bad[np.cumsum(sizes[bad]) <= SAMPLED] if sizes[bad[0]] <= SAMPLED else bad[:1]
-    rows = np.isin(codes, sample)
+    rows = np.isin(codes, bad)
     part = table.filter(pl.Series(rows)).with_columns(pl.col("group").rank("dense").cast(pl.UInt32) - 1)
     bounds = float(np.nanmin(logged)), float(np.nanmax(logged))
     # Every log has a lowest and a highest value: for a clip, several distinct values between them have to be as computed.
     inside = logged[~wrong & (logged > bounds[0]) & (logged < bounds[1]) & (logged != 0)]
     if len(np.unique(np.round(inside, 5))) < INSIDE:
         bounds = -np.inf, np.inf
-    # And several distinct values of the formula have to be logged as the bound.
+    # Several distinct values of the formula must also have been logged as the bound.
     lo, hi = (len(np.unique(np.round(computed[wrong & (logged == end)], 5))) > 1 for end in bounds)
     bounds = bounds[0] if lo else -np.inf, bounds[1] if hi else np.inf
-    usual = int(np.bincount(sizes).argmax())
+    usual = int(np.bincount(np.bincount(codes)).argmax())
     case = Case(plan, part, computed[rows], logged[rows], tolerance[rows], usual, bounds)
-    left = np.ones(len(sample), dtype=bool)
+    left = np.ones(len(bad), dtype=bool)
     result = []
     for name, says, test in _TESTS:
         explained = np.asarray(test(case) & left)
@@ -107,7 +106,7 @@ def causes(
 def noise_cause(noisy: Mask, table: pl.DataFrame) -> dict[str, Any]:
     """The cause of advantages that differ only by the float32 noise of these groups, which whitening spread."""
     says = (
-        "the float32 mean of equal rewards is off by some last bits; divided by epsilon and spread over the batch by whitening, "
+        "the float32 mean of equal rewards is off in its last bits; divided by epsilon and spread over the batch by whitening, "
         "this noise explains every difference"
     )
     return cause("float32 noise", says, table["group"].to_numpy(), noisy)
@@ -127,7 +126,7 @@ def _rounding(case: Case) -> Mask:
     least, most = _extremes(case, case.logged)
     rule = case.plan.divisor
     if others or rule.level != "group":
-        small = np.abs(most) <= LEFT * np.abs(reward)
+        small = np.abs(most) <= MEAN_ERROR * np.abs(reward)
     else:
         clips = [op for op in case.plan.post if isinstance(op, Clip)]
         tolerance = group_means(case.codes, case.tolerance, len(sizes))
@@ -239,7 +238,7 @@ def value_of_groups(codes: np.ndarray[Any, Any], values: Vector, rows: Mask) -> 
 
 _TESTS: Final[tuple[tuple[str, str, Callable[[Case], Mask | Literal[False]]], ...]] = (
     ("zeroed", "every row of the group was logged as 0: it was dropped, masked or filtered", lambda case: case.every(case.logged == 0)),
-    ("rounding", "float32 noise in a constant group: the mean of equal rewards is off by some last bits, where the formula gives 0", _rounding),
+    ("rounding", "float32 noise in a constant group: the mean of equal rewards is off in its last bits, where the formula gives 0", _rounding),
     ("spike", "float32 leave-one-out spikes: the other rewards are equal, and the row was divided by the float32 error of their std, E[r^2] - E[r]^2 (NeMo-RL before its pull request 4158)", _spiked),
     ("clipped", "the logged values stop at a bound that the formula passes: they were clipped", _clipped),
     ("sign", "the logged values have the opposite sign", lambda case: case.agrees(-case.computed)),

@@ -63,8 +63,8 @@ def noisy_groups(
 ) -> Mask | None:
     """The groups whose float32 noise explains the logged values; None if it does not explain every row.
 
-    Groups without noise show the factor and the offset of the whitening. The rest of the other groups has to be noise that float32 can
-    produce, and with that noise the formula has to explain every row. `sampled`: the batches have further rows, so the whitening itself
+    Groups without noise show the factor and the offset of the whitening. What remains of the other groups must be noise that float32 can
+    produce; with it, the formula must explain every row. `sampled`: the batches have further rows, so the whitening itself
     cannot be computed.
     """
     is_whitened = any(isinstance(op, Whiten) for op in plan.post)

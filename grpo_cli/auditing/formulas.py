@@ -20,7 +20,7 @@ from grpo_cli.plugins import warn
 
 KEPT: Final = 8_192  # rows at most; for larger tables, advantages are computed again each time
 
-# Advantages by rows and formula; tables whose rows are the same to a formula share them.
+# Advantages by rows and formula; two tables share an entry if the formula sees the same rows in both.
 Known = dict[Any, Vector]
 
 

@@ -16,7 +16,7 @@ from grpo_cli.auditing.candidates import Candidate
 from grpo_cli.auditing.causes import cause, value_of_groups
 from grpo_cli.auditing.float32 import constant_groups
 from grpo_cli.auditing.formulas import Formulas, formula_key
-from grpo_cli.auditing.trial import MORE, SAMPLE, Trial, evidence
+from grpo_cli.auditing.trial import SAMPLE, SPARE_EQUATIONS, Trial, evidence
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Codes
 
@@ -30,9 +30,9 @@ TWO: Final = 2  # distinct rewards: otherwise the missing rows of a group cannot
 
 
 def headline(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, Any] | None:
-    """The one cause of all differences, as plain data; None if there is none of these.
+    """The cause that explains the whole log, as plain data; None if there is none.
 
-    None of the formulas that were `tried` explains the log; `parts` numbers the file and the step of every row.
+    Called only if no formula in `tried` explains the log; `parts` numbers the file and the step of every row.
     """
     return _shift(log, tried, parts) or _cut(log, tried) or _length(log)
 
@@ -53,7 +53,7 @@ def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
 
 
 def _shift(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, Any] | None:
-    """Every advantage belongs to a row that is up to SHIFTS rows further up or down.
+    """Every row has the advantage of another row, the same number of rows (at most SHIFTS) away.
 
     If each file or step was shifted separately, the rows at its ends may differ.
     """
@@ -134,7 +134,7 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
             free = len(np.unique(np.column_stack([high, usual, solved]), axis=0)) - len(here_alone)
             equations = sum(len(np.unique(solved[~np.isnan(seen[:, at])])) for at in range(TWO))
             constants = 1 + len(np.unique(solved))
-            if equations >= constants + MORE and free >= MORE:
+            if equations >= constants + SPARE_EQUATIONS and free >= SPARE_EQUATIONS:
                 kept = f"{usual.min()}" if usual.min() == usual.max() else f"{usual.min()} to {usual.max()}"
                 says = f"groups were cut to {kept} of {n}: with the missing rows {candidate.name} gives every advantage"
                 return cause("cut", says, codes, size > 0)

@@ -23,7 +23,8 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.schemas.table import schemas
 
 CONFIRMED: Final = 2_000_000  # rows that are computed to confirm plans, all plans together
-FEWEST: Final = 6  # plans that are confirmed at least; further rows that may differ in the sample
+FEWEST: Final = 6  # plans that are confirmed at least
+SLACK: Final = 6  # further rows that may differ in the sample
 MOST: Final = 40  # plans that are confirmed at most
 REFINED: Final = 8  # formulas whose epsilons are tried
 DECIMALS: Final = range(2, 7)  # decimals of rounded values; a number with one or none may be exact
@@ -40,7 +41,7 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
     known, are tried with every scale.
     """
     schema = next((name for name, schema in schemas().at_hand.items() if schema.title == narrow.schema), "")
-    tool = schema.removeprefix("ms-").split("-")[0]
+    tool = schema.removeprefix("ms-").split("-")[0]  # as the names of its presets begin: nemo-rl-grpo, swift-grpo
     rows = _sample(narrow)
     trials = [Trial(Formulas(narrow.table, known), logged)]
     if len(rows) < len(logged):
@@ -183,9 +184,9 @@ def _sample(narrow: Narrow) -> Index:
 
 
 def _best_families(fits: Sequence[Fit], *, rescaled: bool) -> list[Fit]:
-    """The best formulas, each once; not batch formulas on a sample, which cannot show their epsilon.
+    """The best formulas, each once, by rows that differ and by median error, so that a few odd groups do not decide.
 
-    They are the best by rows that differ, and the best by median error, so that a few odd groups do not decide.
+    On a sample, formulas of the batch are left out: it cannot show their epsilon.
     """
     fits = [fit for fit in fits if not (rescaled and fit.candidate.plan.uses_batch)]
     families: dict[Any, Fit] = {}
@@ -205,13 +206,13 @@ def _family_key(plan: Plan) -> tuple[Any, ...]:
 
 
 def _confirm(fits: list[Fit], all_rows: Trial) -> list[Fit]:
-    """Fit the best plans of the sample to all rows, as many as take a few seconds.
+    """Fit the best plans of the sample to all rows: as many plans as can be computed in a few seconds.
 
     If less than half of the sample is explained, one plan is enough to count the rows that differ.
     """
     if fits[0].mismatched > FAR * fits[0].rows:
         return all_rows.fits([fits[0].candidate])
-    likely = [fit for fit in fits if fit.mismatched <= 2 * fits[0].mismatched + FEWEST]
+    likely = [fit for fit in fits if fit.mismatched <= 2 * fits[0].mismatched + SLACK]
     budget = max(FEWEST, min(CONFIRMED // len(all_rows.table), MOST))
     group = _first_formulas([fit for fit in likely if not fit.candidate.plan.uses_batch], budget)
     batch = _first_formulas([fit for fit in likely if fit.candidate.plan.uses_batch], 2 * budget)

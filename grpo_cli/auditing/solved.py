@@ -11,7 +11,7 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import DDOFS, Candidate, refined
 from grpo_cli.auditing.causes import INSIDE
-from grpo_cli.auditing.trial import MORE, Fit, Trial, rounded
+from grpo_cli.auditing.trial import SPARE_EQUATIONS, Fit, Trial, rounded
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.group_stats import Matrix, group_means
 from grpo_cli.engine.moments import Index, Vector
@@ -24,7 +24,9 @@ CLIPPED: Final = 6  # clipped formulas whose epsilons are tried
 LARGE: Final = 1e-3  # smaller advantages depend too little on an epsilon
 SAME: Final = 0.1  # relative difference of the epsilons that different stds may give
 EQUAL: Final = 1e-5  # relative difference of values that were clipped to the same bound
-ALONG: Final = 0.05  # the smallest singular value, relative to the next, if a weighted sum explains the values
+ALONG: Final = (
+    0.05  # a weighted sum explains the values if the smallest singular value is at most this share of the next
+)
 ROUNDING: Final = 1e-12  # a smaller std is rounding
 NEARLY: Final = 0.01  # error of the logarithm of a group weight, as long as the epsilon is not known
 DIFFERENT: Final = 2  # distinct values, or rows at a bound, at least
@@ -42,8 +44,8 @@ def without_epsilon(plan: Plan, trial: Trial) -> list[Plan]:
 def with_solved_epsilon(candidate: Candidate, trial: Trial) -> Iterator[Candidate]:
     """The formula with the epsilon that the rows give: A (std + epsilon) is the residual.
 
-    Groups with different stds must give the same epsilon. With the single std of a batch, any factor could be an epsilon: then it gets only
-    as many digits as the rows determine.
+    Groups with different stds must give the same epsilon. With the single std of a batch, any factor could be an epsilon: it is rounded
+    to the digits that the rows determine.
     """
     plans = without_epsilon(candidate.plan, trial)
     if not plans:
@@ -209,7 +211,7 @@ def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, in
     known &= np.isfinite(groups["mean"].to_numpy())  # of the first of several rewards
     rate, mean, std, batch = (groups[name].to_numpy()[known] for name in ("rate", "mean", "std", "batch"))
     kinds = len(np.unique(np.round(rate, 5)))
-    if kinds < 1 + MORE:
+    if kinds < 1 + SPARE_EQUATIONS:
         return
     log = np.log(factors[known])
     # A weight relative to the batch has an unknown factor in common for all of its groups.
@@ -223,14 +225,14 @@ def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, in
     # log w = s H(p) + s log(peak) p + s log(1 - peak) (1 - p), H the entropy of p.
     entropy = -rate * np.log(rate) - (1 - rate) * np.log1p(-rate)
     shape = _solved([entropy, rate, 1 - rate], log)
-    if kinds >= 2 + MORE and shape is not None and shape[0] > 0:
+    if kinds >= 2 + SPARE_EQUATIONS and shape is not None and shape[0] > 0:
         peak = float(f"{np.exp(-np.logaddexp(0.0, (shape[2] - shape[1]) / shape[0])):.3g}")
         if 0 < peak < 1:
             yield Weight(by="peak", peak=peak, sharpness=float(f"{shape[0]:.3g}")), 2
 
 
 def _solved(columns: Sequence[Vector], values: Vector) -> Vector | None:
-    """Coefficients with which the columns add up to the values, nearly; None if there are none."""
+    """The coefficients of a sum of the columns that nearly equals the values; None if there are none."""
     matrix = np.column_stack(columns)
     found = np.linalg.lstsq(matrix, values)[0]
     return np.asarray(found) if np.abs(matrix @ found - values).max() < NEARLY else None
@@ -240,7 +242,7 @@ def weights(trial: Trial, components: int) -> Iterator[tuple[float, ...]]:
     """Weights of several rewards that may explain the rows, the likeliest first.
 
     In each group the logged values are proportional to the weighted sum, whatever divides it, so all groups together show the ratio of the
-    weights, also if each reward is divided by its own std. The weights are scaled so that the largest or the sum is 1, or as in a formula
+    weights, even if each reward is divided by its own std. The weights are scaled so that the largest or the sum is 1, or as in a formula
     without a divisor.
     """
     codes = trial.table["group"].to_numpy()

@@ -1,7 +1,7 @@
 """How well plans fit logged advantages, and whether the log has enough evidence to tell formulas apart.
 
-On a sample, a plan that needs its whole batch is compared up to a factor and an offset per batch: the other rows of the batch can change
-nothing else.
+On a sample, a plan that needs its whole batch is compared up to a factor and an offset per batch: rows outside the
+sample can change nothing else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COARSE: Final = 1e-3  # a larger tolerance leaves too few digits to solve a cons
 TIED: Final = 3.0  # formulas are tied if their errors differ by at most this factor
 ROUNDING: Final = 1e-12  # a smaller error is rounding
 FAR: Final = 0.5  # a formula is not near if a larger share of the rows differs
-MORE: Final = 3  # a match needs this many more equations than solved constants
+SPARE_EQUATIONS: Final = 3  # a match needs this many more equations than solved constants
 FEW_GROUPS: Final = 3  # a match needs more groups than these
 
 
@@ -103,7 +103,7 @@ class Evidence:
 
     def suffices(self, constants: int = 0) -> bool:
         """Whether it is enough for a formula with this many constants solved from the same rows."""
-        return self.groups > FEW_GROUPS and self.equations >= constants + MORE
+        return self.groups > FEW_GROUPS and self.equations >= constants + SPARE_EQUATIONS
 
 
 def evidence(plan: Plan, table: pl.DataFrame, logged: Vector) -> Evidence:

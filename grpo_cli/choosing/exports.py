@@ -1,4 +1,4 @@
-"""The kinds of export: pure functions from rows with groups, rewards and advantages to records, and a table of them.
+"""The kinds of export: pure functions from rows with groups, rewards and advantages to records, and the table of all kinds.
 
 They get hashes instead of texts: equal hashes are equal texts, and 0 is a missing text.
 """
@@ -174,12 +174,12 @@ def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
         rows={"response": rollouts.rows},
         columns=pl.DataFrame({"reward": rollouts.rewards}),
         left_out=tuple(left_out),
-        warnings=tuple(_never_solved(rollouts.rewards, *ends)) if wanted.min_reward is None else (),
+        warnings=tuple(_lowest_kept(rollouts.rewards, *ends)) if wanted.min_reward is None else (),
     )
 
 
-def _never_solved(rewards: Vector, worst: float, best: float) -> Iterator[str]:
-    """A warning about records that are the best of their group with the lowest reward of all rows."""
+def _lowest_kept(rewards: Vector, worst: float, best: float) -> Iterator[str]:
+    """A warning about records that are the best of their group and still have the lowest reward of all rows."""
     lowest = int((rewards == worst).sum()) if worst < best else 0
     if lowest:
         have = "has" if lowest == 1 else "have"

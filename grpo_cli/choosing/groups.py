@@ -31,7 +31,7 @@ Pick = Literal["best", "worst", "spread", "random"]
 
 
 def refuse_below(options: object, **least: int) -> None:
-    """Refuse options, which are attributes, that are given and smaller than these numbers."""
+    """Refuse attributes (options) that are set to less than these numbers."""
     for name, bound in least.items():
         value = getattr(options, name)
         if value is not None and value < bound:
@@ -57,7 +57,7 @@ class Choice:
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"--top-p cannot be {self.top_p}", "it takes a share above 0, up to 1")
         if self.by != "std" and self.top is None:
-            raise UsageError("--by is what --top sorts by", "add --top N")
+            raise UsageError("--by is the order for --top", "add --top N")
         if all(limit is None for limit in (self.where, self.limit, self.per_group, self.top, self.top_p)):
             raise UsageError(
                 "nothing says what to keep", "give --where CONDITION, --top N, --top-p P, --per-group N or --limit N"
@@ -242,7 +242,7 @@ def _descending(quantities: pl.DataFrame, by: str) -> Vector:
 
 
 def _beyond_share(quantities: pl.DataFrame, share: float) -> Index:
-    """All groups except the fewest that together have this share of the squared distances from group means."""
+    """The groups outside the smallest set that has this share of the variance within groups."""
     squares = ((quantities["scored"] - 1) * quantities["std"] ** 2).fill_null(0.0).fill_nan(0.0).to_numpy()
     order = np.argsort(-squares, kind="stable")
     total = np.cumsum(squares[order])

@@ -56,7 +56,7 @@ class Cluster:
 
         A call that fails raises its error when all calls before it have finished.
         """
-        task = self.ray.remote(work)
+        task = self.ray.remote(work)  # Ray runs a task again if its worker was killed (its default)
         waiting = deque[Any]()
         try:
             for arguments in calls:

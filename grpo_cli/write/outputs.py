@@ -121,9 +121,9 @@ def choose_target(tables: Sequence[FileTable], output: Output) -> Target:
     """The single output of all inputs, checked before anything is computed; by default JSON lines."""
     to = output.to
     if to is None:
-        raise UsageError("-o is missing: the output is a separate file", "give -o FILE.jsonl, FILE.parquet or -o -")
+        raise UsageError("-o is missing: this command writes a new file", "give -o FILE.jsonl, FILE.parquet or -o -")
     if is_folder(to):
-        raise UsageError(f"{to} is a directory, and one file is written", _NAME_A_FILE)
+        raise UsageError(f"{to} is a directory, but a single file is written", _NAME_A_FILE)
     inputs = identities(tables)
     if to == STDOUT:
         _refuse_stdout(inputs)
@@ -146,13 +146,13 @@ def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Targe
         (output.resume, "--resume"),
     ):
         if value:
-            raise UsageError(f"--in-place and {flag} exclude each other", "leave one of them out")
+            raise UsageError(f"--in-place and {flag} cannot be combined", "leave one of them out")
     for table in tables:
         for wrong, why, cure in (
             (table.left_out, "cannot be changed in place: it has lines to leave out", "give -o FILE"),
             (table.source.written_as, "cannot be changed in place: its format is read-only", _NAME_A_FILE),
             (table.source.fd is not None, "is a pipe, which cannot be changed in place", "leave out --in-place"),
-            (not table.source.is_local, "is an object, which cannot be changed in place", "give -o"),
+            (not table.source.is_local, "is in an object store and cannot be changed in place", "give -o"),
         ):
             if wrong:
                 raise UsageError(f"{table.name} {why}", cure)
@@ -181,7 +181,7 @@ def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
         for table in tables:
             if table.source.fd is not None and not (table.left_out or table.source.written_as):
                 raise UsageError(f"{table.name} is a pipe: the output needs a name", "give -o FILE, or -o -")
-        names = [_name_beside(_readable_name(table), output.word) for table in tables]
+        names = [_name_beside(_name_as_written(table), output.word) for table in tables]
     elif is_folder(to):
         names = _names_in_folder(to, tables)
     elif len(tables) > 1:
@@ -196,7 +196,7 @@ def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
     ]
 
 
-def _readable_name(table: FileTable) -> str:
+def _name_as_written(table: FileTable) -> str:
     """The name of an input, with the suffix of the output if its format is read-only."""
     suffix = table.source.written_as
     if suffix and Path(table.name).is_dir():
@@ -220,7 +220,7 @@ def _names_in_folder(folder: str, tables: Sequence[FileTable]) -> list[str]:
     """Names in the folder: the paths of the inputs relative to their common parent."""
     if any(table.name == STDOUT for table in tables):
         raise UsageError("the output of standard input needs a name", "give -o FILE")
-    places = [_absolute(_readable_name(table)) for table in tables]
+    places = [_absolute(_name_as_written(table)) for table in tables]
     common = os.path.commonpath([os.path.dirname(place) for place in places])  # noqa: PTH120 - links stay links
     below = [os.path.relpath(place, common) for place in places]
     return [f"{folder.rstrip('/')}/{name}" if is_url(folder) else str(Path(folder, name)) for name in below]

@@ -125,7 +125,7 @@ class Ledger:
 
 
 def _foreign(path: Path) -> DataError:
-    return DataError(f"{path}: not notes of --resume", "move it away, or choose another -o DIR/")
+    return DataError(f"{path}: was not written by --resume", "move it away, or choose another -o DIR/")
 
 
 def _state(target: Path) -> list[int]:

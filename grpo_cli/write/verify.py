@@ -93,7 +93,7 @@ def _added_columns(kind: Format, new: Input, old: Input) -> tuple[str, ...]:
 
 
 def _columns(kind: Format, source: Input) -> list[str]:
-    """The names of rollouts, without those of the records around them."""
+    """The names of columns, without those of the records around the rollouts."""
     outer = kind.outer_columns(source)
     return [name for name in kind.columns(source) if name not in outer]
 
@@ -117,7 +117,7 @@ def _as_it_was_read(new: Input, old: Input, kind: Format, columns: frozenset[str
 def _path_of_new(was: Any, now: Any, columns: frozenset[str]) -> str:
     """The path to the first list of objects with new fields, such as `rollouts[]`; empty if there is none.
 
-    New are these columns; if there are none, all fields that the objects did not have.
+    The new fields are these columns or, if none are given, all fields that the objects did not have.
     """
     if isinstance(was, list) and isinstance(now, list):
         steps = (("[]", *pair) for pair in zip(was, now, strict=False))

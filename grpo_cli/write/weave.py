@@ -147,7 +147,7 @@ def write(
 
 @contextmanager
 def one_of_several(at: int, total: int, *, noted: bool = False) -> Iterator[None]:
-    """Write an output after `at` others, so that an error says how many are written."""
+    """Around the writing of one output: an error says that `at` of `total` were written before it."""
     try:
         yield
     except DataError as error:
@@ -208,6 +208,7 @@ def write_one(output: Output, writing: Writing, *, retried: bool = False) -> Seq
     """Write the output of a file, if the file has not changed since it was read; return notes for the user.
 
     Its folder has to be synced afterwards.
+
     `retried`: an earlier attempt may have written it already, see `replacing`.
     """
     table, target, index, weaving = writing.table, writing.target, writing.index, writing.weaving

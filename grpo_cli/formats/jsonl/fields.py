@@ -30,7 +30,7 @@ class Spot:
     def of(cls, names: Sequence[str]) -> Self:
         """Render the keys once for all lines."""
         keys = tuple(map(json.dumps, names))
-        if not all(map(has_one_spelling, names)):
+        if not all(map(has_plain_spelling, names)):
             return cls(tuple(names), keys, None, None, None)
         last = "".join(f",{re.escape(key)}:{VALUE}" for key in keys) + "$"
         anywhere = "|".join((*map(re.escape, keys), r"\\u00[2-7]"))
@@ -65,6 +65,6 @@ def inserted(line: bytes, keys: Sequence[str], values: Sequence[str]) -> bytes:
     return b"".join((line[:brace], text.encode(), line[brace:]))
 
 
-def has_one_spelling(name: str) -> bool:
-    r"""Whether a name can be written differently only with \u00XX for some of its characters."""
+def has_plain_spelling(name: str) -> bool:
+    r"""Whether \u00XX escapes are the only other way to write a name."""
     return name.isascii() and name.isprintable() and not set(name) & set('"\\/') and name != ""

@@ -17,7 +17,7 @@ from grpo_cli.files.compression import is_packed
 from grpo_cli.files.inputs import Input, spooled
 from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, again, blocks, end_of_line, raw_lines
 from grpo_cli.formats.interface import Compared, Format, Scanned, Weaving
-from grpo_cli.formats.jsonl.fields import has_one_spelling
+from grpo_cli.formats.jsonl.fields import has_plain_spelling
 from grpo_cli.formats.jsonl.lines import is_blank, line_numbers, number_at, parsed, row_starts, rows
 from grpo_cli.formats.jsonl.reading import PIECE, ColumnPart, Reader, ReadPiece
 from grpo_cli.formats.jsonl.verify import first_difference
@@ -98,10 +98,10 @@ class Jsonl(Format):
         return Scanned(frame, index, frozenset(seen))
 
     def _column(self, source: Input, field: Field, parts: Sequence[ColumnPart]) -> pl.Series:
-        # Null or missing: the fast reader cannot distinguish them. Mostly the first row can.
+        # The fast reader cannot tell null from missing; the exact reading of the first row usually can.
         if all(isinstance(part, pl.Series) and part.null_count() == len(part) for part in parts):
             name = field.name.rpartition(".")[2]
-            step = name.encode() if has_one_spelling(name) else b""
+            step = name.encode() if has_plain_spelling(name) else b""
             lines = (line for line in raw_lines(source) if step in line or b"\\u00" in line)
             if all(value_of(row, field.name) is ABSENT for _, row in rows(lines, lambda _: source.name)):
                 raise absent(field.name, source.name, self.columns(source))

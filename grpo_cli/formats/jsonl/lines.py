@@ -1,6 +1,7 @@
 """Rows of JSON lines: where they are, and their exact reading by Python's own parser, line by line.
 
-The exact reading defines the meaning of a line. The fast reading must agree with it, and leaves doubtful lines to it.
+The exact reading defines the meaning of a line. The fast reading must agree with it (except for rare duplicate fields, see
+docs/guarantees.md), and leaves doubtful lines to it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ piece of at most 256 KB. How polars differs from Python's parser, and how we not
   well; these rows also show the path and the type of each field.
 * A null and a missing field look the same. A watched name with any other value is an error when it is requested as
   `pl.Null`; with a null, or written with escapes (`st\u0065p`), it is found by a search in the text.
-* A lone surrogate becomes the character NUL, and an integer beyond 64 bits a text that begins with `Static(`: a block
+* A lone surrogate becomes the character NUL, and an integer beyond 64 bits becomes a text that begins with `Static(`: a block
   with such a key is read exactly.
 * A dotted name can be reached in several ways. One way is requested, and all others are watched.
 """
@@ -27,7 +27,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats.blocks import BOM, Block, BlockRows
-from grpo_cli.formats.jsonl.fields import has_one_spelling
+from grpo_cli.formats.jsonl.fields import has_plain_spelling
 from grpo_cli.formats.jsonl.lines import last_braces, parsed, rows_at
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field, Place
@@ -159,7 +159,7 @@ def _may_hold(data: bytes, watched: Collection[Way]) -> bool:
     A block where one is before a null, or written with escapes, is refused: polars does not see it there.
     """
     names = {path[-1] for path in watched}
-    if not all(map(has_one_spelling, names)):
+    if not all(map(has_plain_spelling, names)):
         raise _Unsure("a name is looked for that can be written in several ways")
     text = pl.Series([data], dtype=pl.Binary).cast(pl.String)
     name = rf'(?:"(?:{"|".join(map(re.escape, sorted(names)))})"|\\u00[2-7][^"]*")[ \t\r\n]*:'

@@ -41,7 +41,8 @@ class _Unsure(Exception):
 def parts(source: Input, size: int, *, inner_texts: bool = False) -> Iterator[pl.DataFrame]:
     """The whole file as typed columns, a frame per block; values without a common type stay JSON text.
 
-    That is a whole column, or with `inner_texts` only such fields of its values; chosen and rejected then share a type.
+    Normally the whole column stays text; with `inner_texts` only the fields without a common type, so chosen and rejected
+    share a type.
     """
     sizes, types = _types(source, blocks(source, size), inner_texts=inner_texts)
     yield from ahead(partial(_frame, source, types), again(source, sizes))

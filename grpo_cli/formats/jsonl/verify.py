@@ -15,7 +15,7 @@ from grpo_cli.files.compression import unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import verify
 from grpo_cli.formats.blocks import blocks, refuse_other_encodings
-from grpo_cli.formats.jsonl.fields import VALUE, has_one_spelling
+from grpo_cli.formats.jsonl.fields import VALUE, has_plain_spelling
 from grpo_cli.formats.verify import Record, json_record
 from grpo_cli.parallel import ahead
 from grpo_cli.values.slices import Ints, between
@@ -71,7 +71,7 @@ def _is_woven_block(pair: _Pair, added: Collection[str], small: int) -> bool:
         return False
     starts = np.concatenate(([0], new[:-1]))
     ends = starts + np.diff(old, prepend=0)  # where the old text of each line ends in the new line
-    if (ends >= new).any() or not all(map(has_one_spelling, added)):
+    if (ends >= new).any() or not all(map(has_plain_spelling, added)):
         return False
     try:
         _ = now.isascii() or now.decode()

@@ -892,3 +892,13 @@ def test_formulas_without_a_divisor_are_tied_once_and_without_its_options() -> N
     groups = [[1.0] * ones + [0.0] * (8 - ones) for ones in (3, 5) for _ in range(6)]
     ties = found(rows(groups, [[2 * value for value in centred(group)] for group in groups]))["ties"]
     assert [name for name in ties if "--method rloo" in name] == ["1.75 x --method rloo"]
+
+
+def test_causes_count_all_groups_that_differ() -> None:
+    kinds = [[0.0, 1.0, k / 8, 0.5] for k in range(5)]
+    values = [standard(stdev, 1e-4)(kind) for kind in kinds]
+    groups = [kinds[k % 5] for k in range(30_000)]
+    logged = [values[k % 5] if k % 3 else [0.0] * 4 for k in range(30_000)]
+    facts = found(rows(groups, logged))
+    assert [(cause["cause"], cause["groups"]) for cause in facts["causes"]] == [("zeroed", 10_000)]
+    assert facts["match"]["mismatched_groups"] == 10_000
