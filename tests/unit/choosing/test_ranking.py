@@ -88,7 +88,7 @@ def test_conditions_come_first_then_the_share_then_the_ranking_then_the_limit() 
     [
         ({"top": 0}, "cannot be 0; it takes 1 or more"),
         ({"top_p": 1.5}, "cannot be 1.5; it takes a share above 0"),
-        ({"limit": 1, "by": "mean"}, "by is what top sorts by"),
+        ({"limit": 1, "by": "mean"}, "by is the order for top"),
         ({}, "nothing says what to keep"),
     ],
 )
