@@ -15,9 +15,9 @@ import polars as pl
 from grpo_cli.auditing.candidates import Said, candidates, plain_method, untried
 from grpo_cli.auditing.causes import causes, counted_per_fragment, noise_cause
 from grpo_cli.auditing.formulas import Formulas, Known, formula_key
-from grpo_cli.auditing.headlines import headline
 from grpo_cli.auditing.search import search
 from grpo_cli.auditing.trial import FAR, Evidence, Fit, Tolerance, Trial, differences, evidence
+from grpo_cli.auditing.whole_log import cause_of_log
 from grpo_cli.engine import presets
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Vector
@@ -278,7 +278,7 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     cause = None
     if not best.explains_all:
         parts = encode([narrow.file, *narrow.carried], len(logged)).codes.to_numpy()
-        cause = headline(log, library, parts)
+        cause = cause_of_log(log, library, parts)
     explained = [cause] if cause is not None else explained
     tolerance = tolerance.of_formula(logged, solved=best.candidate.solved)
     computed = best.candidate.factor * advantages(best.candidate.plan, narrow.table)

@@ -1,6 +1,6 @@
 """Causes that concern a whole log: advantages were shifted, groups were cut, lengths were penalised.
 
-Nearly every row differs then, so one headline replaces the causes of each group.
+Nearly every row differs then, so one cause replaces those of the groups.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUPS: Final = 3  # groups with such pairs, at least
 TWO: Final = 2  # distinct rewards: otherwise the missing rows of a group cannot be solved
 
 
-def headline(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, Any] | None:
+def cause_of_log(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, Any] | None:
     """The cause that explains the whole log, as plain data; None if there is none.
 
     Called only if no formula in `tried` explains the log; `parts` numbers the file and the step of every row.
