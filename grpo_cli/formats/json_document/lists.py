@@ -6,7 +6,6 @@ The format of the file reads the records; here their lists become rows, and new 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, NamedTuple
@@ -180,18 +179,16 @@ class Lists(Format):
             yield cells.frame_of_rows(list(zip(*found, strict=True)), columns, as_json=as_json)
 
     def _apart(self, source: Input, known: _Facts, columns: Sequence[str]) -> set[str]:
-        """The columns with an item per rollout in nine of ten records: in fewer, lengths may match by chance."""
-        fitting, filled, done, sizes = Counter[str](), Counter[str](), 0, known.sizes
+        """The columns with an item per rollout."""
+        fits: dict[str, list[bool]] = {name: [] for name in columns}
+        done, sizes = 0, known.sizes
         for frame in self.base.rows(source, known.base, np.arange(len(sizes)), columns, as_json=True):
             here = sizes[done : done + len(frame)].tolist()
             done += len(frame)
             for name in columns:
-                fits = [
-                    _is_item_each(text, size) for text, size in zip(frame[name], here, strict=True) if text is not None
-                ]
-                fitting[name] += sum(fits)
-                filled[name] += len(fits)
-        return {name for name in columns if 10 * fitting[name] >= 9 * filled[name]}
+                texts = zip(frame[name], here, strict=True)
+                fits[name] += [_is_item_each(text, size) for text, size in texts if text is not None]
+        return {name for name in columns if _are_apart(fits[name])}
 
     def weave(self, source: Input, index: _Facts | None, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Put the new columns into the records as lists."""
@@ -220,9 +217,33 @@ class Lists(Format):
         return pl.DataFrame(
             self._numbers(source, series.name, rewards[series.name], sizes)
             if series.name in self.items
-            else _one_by_one(series, sizes, record_of)
+            else self._one_by_one(source, series, sizes, record_of)
             for series in self.base.read(source)
         )
+
+    def _one_by_one(self, source: Input, series: pl.Series, sizes: Ints, record_of: pl.Series) -> pl.Series:
+        """A column of records as rows: lists with an item per rollout are split, all else is repeated."""
+        values = series.to_list() if series.dtype.is_nested() else []
+        fits = [
+            value is None or _has_one_each(value, size) for value, size in zip(values, sizes.tolist(), strict=False)
+        ]
+        if not _are_apart([fit for fit, value in zip(fits, values, strict=True) if value is not None]):
+            return series[record_of].alias(series.name)
+        if not all(fits):
+            at = fits.index(False)
+            length = len(values[at]) if isinstance(values[at], list) else 1
+            raise self._other_length(source, at, series.name, length, int(sizes[at]))
+        if isinstance(series.dtype, pl.List):
+            return _spread(series.name, series.drop_nulls().explode(empty_as_null=False), _lengths(series), sizes)
+        flat: list[object] = []
+        for value, size in zip(values, sizes.tolist(), strict=True):
+            flat += [None] * size if value is None else value
+        return series_of(series.name, flat)
+
+
+def _are_apart(fits: Sequence[bool]) -> bool:
+    """Whether a column has an item per rollout, by the records that have one: in less than half, lengths match by chance."""
+    return bool(fits) and 2 * sum(fits) >= len(fits)
 
 
 def _lengths(column: pl.Series) -> Ints:
@@ -275,22 +296,7 @@ def _items(text: str | None, size: int) -> Sequence[str | None]:
     return [None if item == "null" else item for item in items] if len(items) == size else [None] * size
 
 
-def _one_by_one(series: pl.Series, sizes: Ints, record_of: pl.Series) -> pl.Series:
-    """A column of records as rows: its lists are split if all have their record's length, otherwise repeated."""
-    values = series.to_list() if series.dtype.is_nested() else []
-    if not values or not all(map(_has_one_each, values, sizes.tolist())):
-        return series[record_of].alias(series.name)
-    if isinstance(series.dtype, pl.List):
-        return _spread(series.name, series.drop_nulls().explode(empty_as_null=False), _lengths(series), sizes)
-    flat: list[object] = []
-    for value, size in zip(values, sizes.tolist(), strict=True):
-        flat += [None] * size if value is None else value
-    return series_of(series.name, flat)
-
-
 def _has_one_each(value: object, size: int) -> bool:
     """Whether a cell has an item per rollout; a chat is a single value, however many turns it has."""
-    if value is None:
-        return True
     turns = isinstance(value, list) and any(map(is_message, value))
     return isinstance(value, list) and len(value) == size and not turns

@@ -254,13 +254,22 @@ def test_lists_of_other_lengths_are_refused_with_their_line(tmp_path: Path) -> N
         look(path, reward=["rewards", "acc"])
 
 
-def test_a_list_of_another_length_takes_no_text_from_the_other_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("others", [1, 5, 9])
+def test_a_list_of_another_length_takes_no_text_from_the_other_records(others: int, tmp_path: Path) -> None:
     """Where most records have an item per rollout, a record that does not has no texts, and is counted as left out."""
-    rows = [{"prompt": f"p{at}", "responses": ["a", "b"], "rewards": [1, 0]} for at in range(9)]
+    rows = [{"prompt": f"p{at}", "responses": ["a", "b"], "rewards": [1, 0]} for at in range(others)]
     path = write(tmp_path / "w.jsonl", [*rows, {"prompt": "odd", "responses": ["a", "b", "c"], "rewards": [1, 0]}])
     done = adv("export", path.name, "--to", "pairs", "-o", "out.jsonl", cwd=tmp_path)
-    assert [(row["chosen"], row["rejected"]) for row in rows_of_file(tmp_path / "out.jsonl")] == [("a", "b")] * 9
+    assert [(row["chosen"], row["rejected"]) for row in rows_of_file(tmp_path / "out.jsonl")] == [("a", "b")] * others
     assert "2 rows: no prompt or response" in done.out + done.err
+    done = adv("compute", path.name, "--long", "-o", "long.jsonl", cwd=tmp_path)
+    assert (done.status, f"w.jsonl:{others + 1}: responses has 3 values, rewards 2" in done.err) == (1, True)
+
+
+def test_lists_that_match_by_chance_belong_to_the_whole_record(tmp_path: Path) -> None:
+    rows = [{"prompt": f"p{at}", "tags": ["t"] * (at + 1), "rewards": [1, 0]} for at in range(3)]
+    adv("compute", write(tmp_path / "w.jsonl", rows).name, "--long", "-o", "long.jsonl", cwd=tmp_path)
+    assert [row["tags"] for row in rows_of_file(tmp_path / "long.jsonl")] == [["t"] * n for n in (1, 1, 2, 2, 3, 3)]
 
 
 def test_a_value_that_is_no_number_is_named_by_its_line(tmp_path: Path) -> None:
