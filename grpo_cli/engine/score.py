@@ -259,7 +259,7 @@ def rewards(frames: Frames, plan: Plan, components: int) -> None:
     filled = [value.fill_null(0.0) for value in known] if zeros else known
     total = weighted(filled, weights(plan, components))
     there = pl.all_horizontal if rule.component_missing == "propagate" else pl.any_horizontal
-    scorable = frames.let(there(value.is_not_null() for value in filled))
+    scorable = frames.let(there(value.is_not_null() for value in known))  # a row without any reward has none, not 0
     # Often only the last row of a rollout has the reward, which scores the others as well.
     frames.let(scorable if plan.unit.take == "each" else scorable.any().over(ROLLOUT), ".scorable")
     substitute = {"as-zero": pl.lit(0.0), "propagate": pl.lit(NAN)}.get(rule.missing, NULL)

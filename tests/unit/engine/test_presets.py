@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,11 +55,10 @@ def test_an_entry_inherits_what_it_does_not_say() -> None:
     assert (made.plan.divisor.level, made.plan.divisor.epsilon) == ("batch", 1e-4)
 
 
-def test_a_preset_that_is_broken_upstream_says_why_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = parsed(f"{ENTRY}refused = 'the sign is drawn by chance'\n")
-    for user in ("engine.presets", "options.resolve"):
-        monkeypatch.setattr(f"grpo_cli.{user}.presets", lambda: known)
-    done = adv("compute", "x.jsonl", "--preset", "base")
+def test_a_preset_that_is_broken_upstream_says_why_it_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "presets.toml"
+    path.write_text(f"{ENTRY}refused = 'the sign is drawn by chance'\n", encoding="utf-8")
+    done = adv("compute", "x.jsonl", "--presets", str(path), "--preset", "base")
     assert done.status == 2
     assert "the sign is drawn by chance" in done.err
 

@@ -161,12 +161,13 @@ def test_a_missing_component_may_take_the_whole_reward_away(missing: float | Non
     assert got == [0.0, None, 0.0]
 
 
-def test_a_row_without_any_component_is_not_scorable_unless_components_count_as_zero() -> None:
+def test_a_row_without_any_component_is_not_scorable() -> None:
     data = two([1.0, None, 2.0], [1.0, None, 4.0])
     with pytest.raises(DataError, match="row 2: a is null or missing, b is null or missing"):
         centred(data, reward=["a", "b"])
     assert centred(data, reward=["a", "b"], missing="exclude") == [-2.0, None, 2.0]
-    got = centred(data, reward=["a", "b"], component_missing="zero")
+    assert centred(data, reward=["a", "b"], missing="exclude", component_missing="zero") == [-2.0, None, 2.0]
+    got = centred(data, reward=["a", "b"], missing="as-zero", component_missing="zero")
     assert got == pytest.approx([2 - 8 / 3, -8 / 3, 6 - 8 / 3])
 
 
