@@ -77,7 +77,7 @@ def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
                 f"the formula reads {name!r}, but no column is given for it", f"add {ROLES[name].flag} COLUMN"
             )
         if name not in known:
-            raise UnknownName.among("quantity", name, known, "(grpo-adv methods expression lists them)")
+            raise UnknownName.among("quantity", name, known, lost="grpo-adv methods expression lists them")
     _refuse_other_types(sql, formula, names)
     quantities = _quantities(t, ddof, epsilon)
     for name in dict.fromkeys(names):
@@ -134,9 +134,9 @@ def _refuse_more_than_arithmetic(sql: str) -> None:
             name = text.strip('"')
             if name not in NAMES and name not in COLUMNS:
                 known = [*NAMES, *COLUMNS]
-                raise UnknownName.among("quantity", name, known, "(grpo-adv methods expression lists them)")
+                raise UnknownName.among("quantity", name, known, lost="grpo-adv methods expression lists them")
         elif word not in FUNCTIONS:
-            raise UnknownName.among("function", text, FUNCTIONS, "(a formula may use these)")
+            raise UnknownName.among("function", text, FUNCTIONS, lost=f"a formula may use {', '.join(FUNCTIONS)}")
         elif second == ")" and word != "COUNT":
             raise UsageError(f"--expr {shortened(sql)!r}: {text} takes a value", EXAMPLE)
 
