@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import Candidate
+from grpo_cli.auditing.candidates import Candidate, plain_method
 from grpo_cli.auditing.causes import cause, value_of_groups
 from grpo_cli.auditing.float32 import constant_groups
 from grpo_cli.auditing.formulas import Formulas, formula_key
@@ -40,8 +40,9 @@ def cause_of_log(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[s
 def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
     """Each formula that reads only the rewards of the group, once; the simplest first."""
 
-    def plainness(candidate: Candidate) -> tuple[bool, int, int]:
-        return not candidate.claimed, len(candidate.plan.post), list(ESTIMATORS).index(candidate.plan.method)
+    def plainness(candidate: Candidate) -> tuple[bool, int, int, bool]:
+        plan = candidate.plan
+        return not candidate.claimed, len(plan.post), list(ESTIMATORS).index(plan.method), not plain_method(plan)
 
     known = set[Any]()
     for candidate in sorted(tried, key=plainness):
@@ -70,7 +71,9 @@ def _shift(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, An
     shifts = [sign * size for size in range(1, most + 1) for sign in (1, -1)]
     plain = [*_plain(tried)]
     formulas.compute(candidate.plan for candidate in plain)
-    values = [(candidate.name, formulas.advantages(candidate.plan)) for candidate in plain]
+    values = [
+        (plain_method(candidate.plan) or candidate.name, formulas.advantages(candidate.plan)) for candidate in plain
+    ]
     for (name, given), by in product(values, shifts):
         here, there = slice(max(by, 0), last + min(by, 0)), slice(max(-by, 0), last - max(by, 0))
         near = np.abs(given[there] - logged[here]) <= allowed[here]
