@@ -13,6 +13,8 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.engine.group_stats import group_means
+from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Alone
 from grpo_cli.errors import DataError, UsageError
@@ -49,6 +51,9 @@ from grpo_cli.values.key_text import cut, plain
 
 Check = Callable[[Groups], Sequence[str] | None]
 SHOWN_VALUE: Final = 40  # characters of a --plan-by value in a message
+LINEAR: Final = (
+    1e-3  # distance of logged advantages from a line in the reward, relative to the largest: float32 leaves less
+)
 LARGEST: Final = 1e100  # reward: up to here sums of squares and cubes stay finite, even after weights and shaping
 
 
@@ -372,6 +377,40 @@ def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
         yield "an empty list", column.list.len() == 0
 
 
+def no_rewards_at_the_end(groups: Groups) -> None:
+    """Refuse number columns that a layout takes for rewards if the logged advantages follow the columns before them."""
+    columns, request = groups.columns, groups.columns.request
+    logged = columns.logged_advantages(request.filled.logged_column)
+    if request.flags.rewards or len(request.rewards) == 1 or logged is None:
+        return
+    totals = np.cumsum([reward.fill_null(0.0).fill_nan(0.0).to_numpy() for reward in columns.rewards()], axis=0)
+    codes, follows = groups.coded.codes.to_numpy(), []
+    for total in totals[::-1]:
+        follows.append(_follow(codes, total, logged.to_numpy()))
+        if follows[0]:
+            return
+    if True in follows:
+        count = len(totals) - follows.index(True)
+        rewards, others = request.rewards[:count], request.rewards[count:]
+        raise DataError(
+            f"the logged {logged.name} follows {' + '.join(rewards)}, without {', '.join(others)}",
+            f"name the rewards: {' '.join(f'--reward {name}' for name in rewards)}",
+            place=columns.tables[0].name,
+        )
+
+
+def _follow(codes: np.ndarray[Any, Any], total: Vector, logged: Vector) -> bool:
+    """Whether advantages rise linearly with a reward in each group, as those of every scale and baseline do."""
+    known = np.isfinite(logged)
+    codes, x, y = codes[known], total[known], logged[known]
+    size = int(codes.max(initial=0)) + 1
+    x, y = x - group_means(codes, x, size)[codes], y - group_means(codes, y, size)[codes]
+    squares = np.bincount(codes, x * x, size)
+    slope = np.divide(np.bincount(codes, x * y, size), squares, out=np.zeros(size), where=squares > 0)
+    most = float(np.abs(y).max(initial=0.0))
+    return most > 0 and bool((slope >= 0).all() and np.abs(y - slope[codes] * x).max() <= LINEAR * most)
+
+
 def repeated_samples(groups: Groups) -> Sequence[str]:
     """Warn if a group repeats a sample: rollouts may have been written twice."""
     columns, sample = groups.columns, groups.columns.request.for_checks.sample
@@ -470,6 +509,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     # Values of rows.
     huge_rewards,
     unusable_values,
+    no_rewards_at_the_end,
     repeated_samples,
     # Files, and what only warns.
     broken_lines,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -268,3 +269,36 @@ def test_rows_with_some_of_several_rewards_are_counted(
     rows = [{"prompt_id": "a", "acc": acc, "fmt": fmt} for acc, fmt in zip(*rewards.values(), strict=True)]
     done = look(write(tmp_path / "x.jsonl", rows), reward=["acc", "fmt"], missing="exclude", **options)
     assert [text for text in done.facts["warnings"] if "rewards" in text] == warned
+
+
+@pytest.mark.parametrize("scale", [1.0, "std", "batch"])
+@pytest.mark.parametrize(
+    ("weights", "refused"), [((1.0, 1.0, 0.0), True), ((1.0, 1.0, 1.0), False), ((1.0, 0.2, 0.5), False)]
+)
+def test_number_columns_that_the_logged_advantages_ignore_are_no_rewards(
+    weights: tuple[float, ...],
+    refused: bool,  # noqa: FBT001 - a case
+    scale: float | str,
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(3)
+    rewards = rng.choice([0.0, 0.5, 1.0], (8, 6, 3))
+    total = rewards @ weights
+    away = total - total.mean(1, keepdims=True)
+    spread = total.std(1, ddof=1, keepdims=True) if scale == "std" else total.std() if scale == "batch" else 1.0
+    frame = pl.DataFrame({
+        "step": np.full(48, 1), "prompt": np.repeat([f"prompt {k}" for k in range(8)], 6),
+        "completion": [f"text {k}" for k in range(48)],
+        **{name: rewards[..., k].ravel() for k, name in enumerate(("accuracy", "format", "confidence"))},
+        "advantage": (away / (spread + 1e-4)).ravel(),
+    })  # fmt: skip
+    frame.write_parquet(tmp_path / "completions_00001.parquet")
+    if refused:
+        with pytest.raises(
+            DataError, match=r"the logged advantage follows accuracy \+ format, without confidence"
+        ) as raised:
+            look(tmp_path, column="mine")
+        assert raised.value.hint == "name the rewards: --reward accuracy --reward format"
+        look(tmp_path, reward=["accuracy", "format", "confidence"], column="mine")
+    else:
+        assert look(tmp_path, column="mine").facts["reward_columns"] == ["accuracy", "format", "confidence"]
