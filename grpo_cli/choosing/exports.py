@@ -184,7 +184,7 @@ def _lowest_kept(rewards: Vector, worst: float, best: float) -> Iterator[str]:
     if lowest:
         have = "has" if lowest == 1 else "have"
         more = float(rewards[rewards > worst].min(initial=best))
-        yield f"{lowest:,} of {len(rewards):,} records {have} the lowest reward, {worst:g}: no row of their group is better; --min-reward {more:g} leaves them out"
+        yield f"{lowest:,} of {len(rewards):,} records {have} the lowest reward, {worst:g}: no row of the same group is better; --min-reward {more:g} leaves them out"
 
 
 def _distinct_keys(*keys: np.ndarray[tuple[int], Any]) -> Coded:

@@ -147,7 +147,7 @@ def choose(
     filled = apply_schema(tables, flags, plan)
     names = names or column_names(tables)
     if not names:
-        raise DataError(f"{tables[0].name}: no rows with a column", "there is nothing to compute from")
+        raise DataError(f"{tables[0].name}: no row has a column", "there is nothing to compute from")
     return choose_among(names, filled, flags, plan, warn=warn)
 
 
@@ -319,7 +319,7 @@ def _near(tables: Sequence[Table]) -> str:
     if not tables or not isinstance(tables[0], FileTable):
         return ""
     near = " and ".join(f"{match.schema.title} ({', '.join(match.against)})" for match in nearly(tables[0])[:NEAR])
-    is_near = f"; it is nearly a {near}: grpo-adv schemas FILE shows more" if near else ""
+    is_near = f"; its layout is close to {near}: grpo-adv schemas FILE shows more" if near else ""
     return is_near or "; grpo-adv schemas FILE shows the nearest known layout"
 
 

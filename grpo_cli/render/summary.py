@@ -47,10 +47,10 @@ SINGLETONS: Final = {
     "drop": "rows dropped",
 }
 UNSCORABLE: Final = {
-    "exclude": "left out of their groups, advantage null",
-    "zero": "left out of their groups, advantage 0",
+    "exclude": "left out, advantage null",
+    "zero": "left out, advantage 0",
     "as-zero": "counted as reward 0",
-    "error": "left out of their groups",
+    "error": "left out",
 }
 PROPAGATED: Final = {
     "row": "their advantages are NaN",

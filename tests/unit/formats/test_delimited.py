@@ -138,8 +138,8 @@ def test_a_copy_of_the_last_row_may_follow_it() -> None:
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        (["a,1"] * 30 + ["a", "a,1"], "in row 31: 1 cells, the header has 2"),
-        (['"a\nb",1', ""] * 20 + ["a,1,2"], "in row 21: 3 cells, the header has 2"),
+        (["a,1"] * 30 + ["a", "a,1"], "in row 31: expected 2 cells as in the header, found 1"),
+        (['"a\nb",1', ""] * 20 + ["a,1,2"], "in row 21: expected 2 cells as in the header, found 3"),
         (["a,1"] * 30 + ['"a,1', "b,2"], "in row 31: a quoted cell is never closed"),
         (["a,1"] * 30 + ["", "a,good"], "in row 31: r is 'good', expected a number"),
         (["a,1"] * 10 + ['a"b,1', "a,one"], "in row 12: r is 'one', expected a number"),

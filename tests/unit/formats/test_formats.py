@@ -385,7 +385,7 @@ def test_taken_records_follow_the_header() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("k,r\na,1\nb\n", "in row 2: 1 cells, the header has 2"),
+        ("k,r\na,1\nb\n", "in row 2: expected 2 cells as in the header, found 1"),
         ('k,r\na,1\n"b,2\n', "in row 2: a quoted cell is never closed"),
         ("k,r\na,bad\n", "in row 1: r is 'bad', expected a number"),
         ("k,reward\na,1\n", "in: no column 'r'"),

@@ -190,7 +190,7 @@ def test_uniform_groups_are_shown_as_a_product() -> None:
 
 def test_unscorable_rows_are_shown_with_their_fate() -> None:
     text = flat(summed({"rewards.missing": "exclude"}, frame(["a"] * 3 + ["b"] * 3, [0, 1, None, 1, None, 0])))
-    assert "2 rows without a finite reward: left out of their groups, advantage null" in text
+    assert "2 rows without a finite reward: left out, advantage null" in text
 
 
 def test_there_is_a_summary_even_if_no_row_could_be_scored() -> None:
