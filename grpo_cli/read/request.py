@@ -147,7 +147,7 @@ def choose(
     filled = apply_schema(tables, flags, plan)
     names = names or column_names(tables)
     if not names:
-        raise DataError(f"{tables[0].name}: no row has a column", "there is nothing to compute from")
+        raise DataError(f"{tables[0].name}: no rows with columns", "there is nothing to compute from")
     return choose_among(names, filled, flags, plan, warn=warn)
 
 

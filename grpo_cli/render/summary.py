@@ -227,7 +227,8 @@ def advantage(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str
         lines = ["no finite advantage"]
     kinds = (("zero", f"{_are(values['zero'])} 0"), ("null", "null"), ("nan", "NaN"))
     counts = [f"{values[key]:,} {words}" for key, words in kinds if values[key]]
-    yield "advantages", [", ".join([*lines, *counts]), *_on_tokens(facts)]
+    over = ["of rows: a rollout counts with each of its rows"] if facts["unit"] == "rollout" else []
+    yield "advantages", [*over, ", ".join([*lines, *counts]), *_on_tokens(facts)]
 
 
 def _on_tokens(facts: Mapping[str, Any]) -> list[str]:

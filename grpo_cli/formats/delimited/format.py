@@ -187,7 +187,10 @@ class Delimited(Format):
                 if len(raw) < width:
                     whole = ending(record)  # only the last record of a file may lack it
                     hint = "a row needs all its cells, even empty cells" if whole else "is the file cut short?"
-                raise DataError(f"{block.name} row {row + len(ends)}: expected {width} cells as in the header, found {len(raw)}", hint)
+                raise DataError(
+                    f"{block.name} row {row + len(ends)}: expected {width} cells as in the header, found {len(raw)}",
+                    hint,
+                )
             for column, found in zip(wanted, texts, strict=True):
                 found.append(text_of(raw[column]) if raw[column] else None)
         series = [pl.Series(found, dtype=pl.String) for found in texts]

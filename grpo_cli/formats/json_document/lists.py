@@ -6,9 +6,10 @@ The format of the file reads the records; here their lists become rows, and new 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -24,6 +25,11 @@ from grpo_cli.values.json_text import items_of
 from grpo_cli.values.paths import PARENT
 from grpo_cli.values.slices import Ints
 from grpo_cli.values.token_lists import with_lists
+
+# Share of the records whose lists have an item per rollout, at least: if items are texts or objects, and if they are numbers.
+MOST_TEXTS: Final = 0.5
+ALL_NUMBERS: Final = 0.9
+_NUMBERS: Final = r"\[\s*-?\d"
 
 
 class _Facts(NamedTuple):
@@ -181,14 +187,15 @@ class Lists(Format):
     def _apart(self, source: Input, known: _Facts, columns: Sequence[str]) -> set[str]:
         """The columns with an item per rollout."""
         fits: dict[str, list[bool]] = {name: [] for name in columns}
-        done, sizes = 0, known.sizes
+        done, sizes, numbers = 0, known.sizes, set[str]()
         for frame in self.base.rows(source, known.base, np.arange(len(sizes)), columns, as_json=True):
             here = sizes[done : done + len(frame)].tolist()
             done += len(frame)
             for name in columns:
                 texts = zip(frame[name], here, strict=True)
                 fits[name] += [_is_item_each(text, size) for text, size in texts if text is not None]
-        return {name for name in columns if _are_apart(fits[name])}
+            numbers |= {name for name in columns if any(re.match(_NUMBERS, text or "") for text in frame[name])}
+        return {name for name in columns if _are_apart(fits[name], numbers=name in numbers)}
 
     def weave(self, source: Input, index: _Facts | None, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Put the new columns into the records as lists."""
@@ -227,7 +234,9 @@ class Lists(Format):
         fits = [
             value is None or _has_one_each(value, size) for value, size in zip(values, sizes.tolist(), strict=False)
         ]
-        if not _are_apart([fit for fit, value in zip(fits, values, strict=True) if value is not None]):
+        numbers = isinstance(series.dtype, pl.List) and series.dtype.inner.is_numeric()
+        filled = [fit for fit, value in zip(fits, values, strict=True) if value is not None]
+        if not _are_apart(filled, numbers=numbers):
             return series[record_of].alias(series.name)
         if not all(fits):
             at = fits.index(False)
@@ -241,9 +250,12 @@ class Lists(Format):
         return series_of(series.name, flat)
 
 
-def _are_apart(fits: Sequence[bool]) -> bool:
-    """Whether a column has an item per rollout, by the records that have one: in less than half, lengths match by chance."""
-    return bool(fits) and 2 * sum(fits) >= len(fits)
+def _are_apart(fits: Sequence[bool], *, numbers: bool) -> bool:
+    """Whether a column has an item per rollout, by the records whose lists have as many items: a few match by chance.
+
+    Lists of numbers, such as the tokens of a prompt, match more often.
+    """
+    return bool(fits) and sum(fits) >= (ALL_NUMBERS if numbers else MOST_TEXTS) * len(fits)
 
 
 def _lengths(column: pl.Series) -> Ints:

@@ -374,7 +374,10 @@ def test_a_schema_that_nearly_fits_is_named(tmp_path: Path) -> None:
     row = {"responses_create_params": {"input": "a"}, "verdict": {"text": "x"}, "reward": 1.0}
     with pytest.raises(DataError) as error:
         look(write(tmp_path / "a.jsonl", [row, row]))
-    assert "its layout is close to NeMo Gym rollouts (no task index) (no response): grpo-adv schemas FILE" in error.value.hint
+    assert (
+        "its layout is close to NeMo Gym rollouts (no task index) (no response): grpo-adv schemas FILE"
+        in error.value.hint
+    )
 
 
 def test_an_id_that_says_the_same_as_the_text_is_no_rival(tmp_path: Path) -> None:
