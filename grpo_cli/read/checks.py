@@ -414,7 +414,7 @@ def _follow(codes: np.ndarray[Any, Any], total: Vector, logged: Vector) -> bool:
 def repeated_samples(groups: Groups) -> Sequence[str]:
     """Warn if a group repeats a sample: rollouts may have been written twice."""
     columns, sample = groups.columns, groups.columns.request.for_checks.sample
-    if not sample or sample in columns.request.key:
+    if not sample or sample in {*columns.request.key, columns.request.roles.get("rollout")}:
         return ()
     twice = repeats(groups.coded, columns.values[sample])
     words = f"{twice:,} rows repeat a {sample} inside their group: rollouts may have been written twice"
