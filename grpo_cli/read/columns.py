@@ -94,7 +94,7 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
     except Absent as error:
         having = [table.name for table in tables if error.column in table.columns()]
         if having:
-            cure = f"{len(having)} of {len(tables)} files have it, such as {having[0]}: give only these"
+            cure = f"it is in {len(having):,} of {len(tables):,} files, such as {having[0]}: give only these"
             raise Absent.of(error.column, error.place, cure) from None
         named = {"--reward": request.rewards, "--group": request.key, "--plan-by": (request.by,)}
         flag = next((flag for flag, names in named.items() if error.column in names), "")

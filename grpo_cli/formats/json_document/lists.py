@@ -28,7 +28,7 @@ from grpo_cli.values.token_lists import with_lists
 
 # Share of the records whose lists have an item per rollout, at least: if items are texts or objects, and if they are numbers.
 MOST_TEXTS: Final = 0.5
-ALL_NUMBERS: Final = 0.9
+MOST_NUMBERS: Final = 0.9
 _NUMBERS: Final = r"\[\s*-?\d"
 
 
@@ -255,7 +255,7 @@ def _are_apart(fits: Sequence[bool], *, numbers: bool) -> bool:
 
     Lists of numbers, such as the tokens of a prompt, match more often.
     """
-    return bool(fits) and sum(fits) >= (ALL_NUMBERS if numbers else MOST_TEXTS) * len(fits)
+    return bool(fits) and sum(fits) >= (MOST_NUMBERS if numbers else MOST_TEXTS) * len(fits)
 
 
 def _lengths(column: pl.Series) -> Ints:

@@ -405,6 +405,6 @@ def test_a_table_with_another_separator_says_so(suffix: str, mark: str, tmp_path
 def test_a_file_of_metrics_beside_rollouts_is_named(tmp_path: Path) -> None:
     write(tmp_path / "rollouts.jsonl", [{"prompt_id": "a", "reward": at} for at in range(2)])
     write(tmp_path / "metrics.jsonl", [{"step": 1, "loss": 0.5}])
-    said = r"metrics\.jsonl: no column 'prompt_id'; 1 of 2 files have it, such as .*rollouts\.jsonl: give only these"
+    said = r"metrics\.jsonl: no column 'prompt_id'; it is in 1 of 2 files, such as .*rollouts\.jsonl: give only these"
     with pytest.raises(DataError, match=said):
         look(tmp_path)
