@@ -51,9 +51,9 @@ from grpo_cli.values.key_text import cut, plain
 
 Check = Callable[[Groups], Sequence[str] | None]
 SHOWN_VALUE: Final = 40  # characters of a --plan-by value in a message
-LINEAR: Final = (
-    1e-3  # distance of logged advantages from a line in the reward, relative to the largest: float32 leaves less
-)
+FOLLOWED: Final = 4096  # groups whose logged advantages are compared with the rewards, at most
+# Distance of logged advantages from a line in the reward, relative to the largest: float32 leaves less.
+LINEAR: Final = 1e-3
 LARGEST: Final = 1e100  # reward: up to here sums of squares and cubes stay finite, even after weights and shaping
 
 
@@ -383,10 +383,12 @@ def no_rewards_at_the_end(groups: Groups) -> None:
     logged = columns.logged_advantages(request.filled.logged_column)
     if request.flags.rewards or len(request.rewards) == 1 or logged is None:
         return
-    totals = np.cumsum([reward.fill_null(0.0).fill_nan(0.0).to_numpy() for reward in columns.rewards()], axis=0)
-    codes, follows = groups.coded.codes.to_numpy(), []
+    rows = (groups.coded.codes < FOLLOWED).arg_true()
+    rewards_of_rows = [reward.gather(rows).fill_null(0.0).fill_nan(0.0).to_numpy() for reward in columns.rewards()]
+    totals, codes = np.cumsum(rewards_of_rows, axis=0), groups.coded.codes.gather(rows).to_numpy()
+    values, follows = logged.gather(rows).to_numpy(), list[bool]()
     for total in totals[::-1]:
-        follows.append(_follow(codes, total, logged.to_numpy()))
+        follows.append(_follow(codes, total, values))
         if follows[0]:
             return
     if True in follows:
