@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import numpy as np
 
 from grpo_cli.engine.column_stats import PIECE, over
-from grpo_cli.engine.moments import Codes, Index, Vector
+from grpo_cli.engine.moments import Codes, Index, Vector, stable_order
 from grpo_cli.parallel import ahead
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 AnyCodes = np.ndarray[Any, np.dtype[np.integer[Any]]]
 _Quantities = tuple[Vector, Vector, Vector, Vector]
 _ADDED: Final = 1 << 15  # rows that are added at once: they fit the cache of a core
-_WORD: Final = 16  # numpy sorts 16-bit integers in linear time
 
 
 def group_sums(codes: Codes, values: pl.Series, groups: int) -> Vector:
@@ -186,7 +185,7 @@ class Segments:
     @classmethod
     def of(cls, codes: Codes) -> tuple[Segments, Index]:
         """The runs of equal codes, and the order of the rows (stable, by code) that makes them consecutive."""
-        order = _order(codes)
+        order = stable_order(codes)
         return cls.of_ordered(codes[order]), order
 
     def sum(self, values: Vector) -> Vector:
@@ -196,11 +195,3 @@ class Segments:
     def spread(self, values: Cells) -> Cells:
         """One value per run, repeated on its rows."""
         return cast("Cells", np.repeat(values, self.sizes))
-
-
-def _order(codes: Codes) -> Index:
-    """The stable order of rows by code, as `np.argsort`; each half of the bits is sorted in linear time."""
-    if (codes[1:] >= codes[:-1]).all():
-        return np.arange(len(codes))
-    low = np.argsort(codes.astype(np.uint16), kind="stable")
-    return low[np.argsort((codes >> _WORD).astype(np.uint16)[low], kind="stable")]
