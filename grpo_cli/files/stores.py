@@ -54,8 +54,7 @@ _MOST_AT_ONCE: Final = 320 << 20
 _MOST_PAGES: Final = 2000  # most pages of a hub listing, each with a thousand files
 _MOST_LISTED: Final = 64 << 20  # most bytes of a page
 _LISTING: Final = 600  # most seconds for all pages
-_RETRY: Final[Any] = {"max_retries": 5, "retry_timeout": timedelta(minutes=2)}
-_CLIENT: Final[Any] = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(minutes=2)}
+_TIMEOUT: Final = "GRPO_ADV_TIMEOUT"  # seconds that a request to a store may take
 # Errors that obstore raises itself.
 _OF_STORES: Final = (FileNotFoundError, PermissionError, ConnectionError, TimeoutError)
 _MAGIC: Final = re.compile(r"[*?[]")
@@ -371,22 +370,38 @@ def _store(root: str) -> Any:
     from obstore import store
 
     scheme, _, place = root.partition("://")
+    retry: Any = {"max_retries": 5, "retry_timeout": 2 * _timeout()}
     if scheme == "s3":
-        return store.S3Store(place, retry_config=_RETRY, **_s3_options())
+        return store.S3Store(place, retry_config=retry, **_s3_options())
     if scheme == "gs":
-        return store.GCSStore(place, retry_config=_RETRY, client_options=_client())
+        return store.GCSStore(place, retry_config=retry, client_options=_client())
     if scheme == "az":
-        return store.AzureStore(place, retry_config=_RETRY, client_options=_client())
+        return store.AzureStore(place, retry_config=retry, client_options=_client())
     headers: dict[str, str] = {}
     if scheme == "hf":
         dataset, _, root = root.partition(" ")
         headers = _hub(dataset)[2]
     client: Any = {**_client(), "allow_http": True, "default_headers": headers}
-    return store.HTTPStore.from_url(root, retry_config=_RETRY, client_options=client)
+    return store.HTTPStore.from_url(root, retry_config=retry, client_options=client)
+
+
+def _timeout() -> timedelta:
+    text = os.environ.get(_TIMEOUT, "120")
+    try:
+        found = timedelta(seconds=float(text))
+    except (ValueError, OverflowError):
+        found = timedelta()
+    if found <= timedelta():
+        raise UsageError(
+            f"the environment variable {_TIMEOUT} is {text!r}", "set it to a number of seconds, 120 by default"
+        )
+    return found
 
 
 def _client() -> Any:
-    return {**_CLIENT, "allow_http": os.environ.get("AWS_ALLOW_HTTP") == "true"}
+    timeout = _timeout()
+    allow_http = os.environ.get("AWS_ALLOW_HTTP") == "true"
+    return {"connect_timeout": min(timeout, timedelta(seconds=10)), "timeout": timeout, "allow_http": allow_http}
 
 
 def _s3_options() -> dict[str, Any]:

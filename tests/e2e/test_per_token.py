@@ -95,8 +95,10 @@ def test_lists_of_few_rows_are_in_memory_at_a_time(
     out = tmp_path / f"out.{suffix}"
     options = ("--per-token", "--length-column", "n", "--method", "dr-grpo", "-o", str(out), "-q")
     assert adv("compute", str(path), *options).status == 0
-    read = {"arrow": pl.read_ipc, "json": pl.read_json, "jsonl": pl.read_ndjson, "parquet": pl.read_parquet}[suffix]
-    lists = read(out)["advantage"].list
+    read: dict[str, Callable[[Path], pl.DataFrame]] = {
+        "arrow": pl.read_ipc, "json": pl.read_json, "jsonl": pl.read_ndjson, "parquet": pl.read_parquet
+    }  # fmt: skip
+    lists = read[suffix](out)["advantage"].list
     assert lists.len().to_list() == [many] * 6
     assert lists.min().to_list() == lists.max().to_list() == [-0.5, 0.5] * 3
     assert max(heights) == {"arrow": 6, "parquet": 3}.get(suffix, 2)  # a record batch, a row group, or a few tokens
