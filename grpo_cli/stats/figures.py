@@ -126,8 +126,8 @@ def _bins(numbers: Any, most: int = BINS, few: int = VALUES) -> tuple[Any, Lines
     values = pl.Series(some if len(np.unique(some)) > few else numbers).unique().sort().to_numpy()
     if len(values) <= few:
         return np.searchsorted(values, numbers), [{"value": float(value)} for value in values]
-    places, edges = even_bins(numbers, most)
-    return places, [{"from": start, "to": end} for start, end in pairwise(edges.tolist())]
+    bins, edges = even_bins(numbers, most)
+    return bins(numbers), [{"from": start, "to": end} for start, end in pairwise(edges.tolist())]
 
 
 # --- one function for each figure --------------------------------------------------------------------------
