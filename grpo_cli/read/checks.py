@@ -429,8 +429,15 @@ def repeats(coded: Coded, sample: pl.Series) -> int:
     pairs = [coded.codes, sample] if known.all() else [coded.codes.filter(known), sample.filter(known)]
     if ascending(pairs):
         return 0
-    words, _ = packed(pairs)  # counting them is faster than numbering the pairs
-    return len(pairs[0]) - (encode(pairs, len(pairs[0])).size if words is None else pl.Series(words).n_unique())
+    rows = len(pairs[0])
+    words, possible = packed(pairs)  # counting them is faster than numbering the pairs
+    if words is None:
+        return rows - encode(pairs, rows).size
+    if possible > 8 * rows:
+        return rows - pl.Series(words).n_unique()
+    seen = np.zeros(possible, np.bool_)
+    seen[words.view(np.int64)] = True
+    return rows - int(np.count_nonzero(seen))
 
 
 # --- files -------------------------------------------------------------------------------------------------

@@ -161,6 +161,19 @@ def test_samples_are_told_apart_by_all_of_their_bits(dtype: type[pl.DataType]) -
     assert repeats(codes, falling.gather([0, 1, 0, 1])) == 2
 
 
+@given(
+    codes=st.lists(st.integers(0, 3), min_size=1, max_size=40),
+    values=st.sampled_from([[0, 1, 2], [-5, None, 3], [0, 1 << 60], ["a", "b", None]]),
+    data=st.data(),
+)
+def test_each_row_that_repeats_a_sample_of_its_group_is_counted(
+    codes: list[int], values: list[Any], data: st.DataObject
+) -> None:
+    samples = [data.draw(st.sampled_from(values)) for _ in codes]
+    pairs = [pair for pair in zip(codes, samples, strict=True) if pair[1] is not None]
+    assert repeats(encode([pl.Series(codes)], len(codes)), pl.Series(samples)) == len(pairs) - len({*pairs})
+
+
 def repeated(codes: np.ndarray[Any, Any], samples: np.ndarray[Any, Any]) -> bool:
     """Whether there is a warning."""
     return bool(repeats(encode([pl.Series(codes)], len(codes)), pl.Series("sample", samples)))
