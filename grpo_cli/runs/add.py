@@ -68,7 +68,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         cure = f"{' '.join(f'--column {name}' for name in free)} leaves it out, --replace overwrites it"
         raise DataError(f"{table.name} already has a column {taken[0]!r}", cure)
     (table,) = refuse_columns([table], output)
-    height = table.row_count()
+    height = table.row_count
     scanned = table.scan([]) if height is None else Scanned(pl.DataFrame(height=height))
     if len(frame) != len(scanned.frame):
         rows = f"{table.name} has {len(scanned.frame):,} rows, the columns to add have {len(frame):,}"

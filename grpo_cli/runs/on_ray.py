@@ -141,7 +141,7 @@ def _is_own(table: Table) -> bool:
 
 def _rows_of(table: FileTable) -> int:
     """The number of rows of a file, or an estimate."""
-    return table.row_count() or table.source.pin.size // _BYTES
+    return table.row_count or table.source.pin.size // _BYTES
 
 
 def _pieces(table: Table, least: int, work: Callable[[Table], Any]) -> list[FileTable]:
