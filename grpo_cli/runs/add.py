@@ -21,7 +21,7 @@ from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.schemas.table import NONE
 from grpo_cli.values.cells import Field
 from grpo_cli.write.outputs import Output, Target, choose_targets, identities, is_folder, refuse_columns, refuse_summary
-from grpo_cli.write.weave import Writing, in_turn, make_folders
+from grpo_cli.write.write_outputs import Writing, in_turn, make_folders
 
 VERSION: Final = 1
 _TAKES: Final = "numbers, texts, true and false, and lists of numbers can be added"

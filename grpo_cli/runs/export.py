@@ -29,7 +29,7 @@ from grpo_cli.write.outputs import Output, choose_target, identities, refuse_sum
 from grpo_cli.write.records import write_records
 from grpo_cli.write.token_lists import TokenColumns, has_tokens, token_advantages
 from grpo_cli.write.turns import before_response, conversations, divided, in_one_form
-from grpo_cli.write.weave import sink
+from grpo_cli.write.write_outputs import sink
 
 TextsOrTokens = TextColumns | TokenColumns
 VERSION: Final = 1

@@ -24,7 +24,7 @@ from grpo_cli.read.tables import FileTable, Found, Table
 from grpo_cli.runs.ray_cluster import Cluster, connected
 from grpo_cli.runs.ray_tasks import unpacked, work_on, write_files
 from grpo_cli.write.outputs import Output, Target
-from grpo_cli.write.weave import Phase, Writing
+from grpo_cli.write.write_outputs import Phase, Writing
 
 Item = TypeVar("Item")
 

@@ -24,7 +24,7 @@ from grpo_cli.files.inputs import Input
 from grpo_cli.formats.registry import FORMATS, lines, of, sniff
 from grpo_cli.values.cells import Field
 from grpo_cli.write.outputs import Target
-from grpo_cli.write.weave import sink
+from grpo_cli.write.write_outputs import sink
 from tests.support.drawn import paired
 from tests.support.weaving import in_memory, inserting
 

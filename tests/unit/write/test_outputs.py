@@ -15,7 +15,7 @@ import pytest
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, GateError, InputChanged, UnknownName, UsageError
 from grpo_cli.runs.compute_files import Job, run
-from grpo_cli.write import weave
+from grpo_cli.write import write_outputs
 from grpo_cli.write.outputs import Output
 from grpo_cli.write.verify import verify
 from tests.support.jobs import compute, look, rows_of, write
@@ -557,14 +557,14 @@ def test_a_file_that_changes_behind_written_ones_is_not_said_to_have_left_nothin
     paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl")]
     for path in paths:
         path.write_text(f'{{"prompt_id": "{path.stem}", "reward": 0}}\n{{"prompt_id": "{path.stem}", "reward": 1}}\n')
-    actual = weave.write_one
+    actual = write_outputs.write_one
 
     def write_one(output: Any, writing: Any) -> Any:
         if writing.table.name.endswith("b.jsonl"):
             paths[1].write_text("changed")
         return actual(output, writing)
 
-    monkeypatch.setattr(weave, "write_one", write_one)
+    monkeypatch.setattr(write_outputs, "write_one", write_one)
     with pytest.raises(InputChanged, match=r"b\.jsonl: .* 1 of 3 outputs had been written, the others were not"):
         run(Job(inputs=[*map(str, paths)], plan=Plan(), output=Output(to=f"{tmp_path}/out/")))
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.jsonl"]

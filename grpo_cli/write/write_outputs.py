@@ -1,4 +1,4 @@
-"""Write the new columns into files. To weave is to copy a file byte for byte with the new columns inserted.
+"""Write the outputs: a copy of each input with the new columns inserted and every other byte the same (`Format.weave`).
 
 If that is not possible, the file is re-encoded or written in another format.
 """
