@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any, Final, Self, cast
@@ -102,20 +102,25 @@ def json_texts(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> Iter
 
 def text_hashes(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> dict[str, Hashes]:
     """A hash for each text; 0 if it is missing or empty."""
-    parts: dict[str, list[Any]] = {name: [np.zeros(0, np.uint64)] for name in columns}
+    return of_texts(
+        narrow, rows, columns, "a text", lambda text: text.hash().set(text.is_in(_EMPTY) | text.is_null(), _MISSING)
+    )
+
+
+def of_texts(
+    narrow: Narrow, rows: RowNumbers, columns: Sequence[str], what: str, values: Callable[[pl.Series], pl.Series]
+) -> dict[str, Any]:
+    """For each column an array with the `values` of its JSON texts; a column without any is an error: no row has `what`."""
+    parts = {name: [values(pl.Series(name, dtype=pl.String))] for name in columns}
     for frame in json_texts(narrow, rows, columns):
         for name, found in parts.items():
-            text = frame[name]
-            found.append(text.hash().set(text.is_in(_EMPTY) | text.is_null(), _MISSING).to_numpy())
-    hashes = {name: np.concatenate(found) for name, found in parts.items()}
-    for name, found_hashes in hashes.items():
-        if len(rows) and not found_hashes.any():
-            raise DataError(f"no row has a text in the column {name!r}", _listed(narrow), place=narrow.tables[0].name)
-    return hashes
-
-
-def _listed(narrow: Narrow) -> str:
-    return f"the columns are {', '.join(narrow.tables[0].columns()[:20])}"
+            found.append(values(frame[name]))
+    arrays = {name: pl.concat(found).to_numpy() for name, found in parts.items()}
+    for name, array in arrays.items():
+        if len(rows) and not array.any():
+            columns_are = f"the columns are {', '.join(narrow.tables[0].columns()[:20])}"
+            raise DataError(f"no row has {what} in the column {name!r}", columns_are, place=narrow.tables[0].name)
+    return arrays
 
 
 class TextStore:
