@@ -25,6 +25,7 @@ from grpo_cli.files.inputs import Input, spool
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.parquet import footer, splice, verify
 from grpo_cli.formats.registry import FORMATS
+from tests.support.command import adv
 from tests.support.weaving import inserting
 
 ROWS = 3000
@@ -137,6 +138,45 @@ def test_the_last_bytes_lie_in_one_sector() -> None:
         begin = end + padding(end, 8)
         assert begin // 512 == (begin + 7) // 512
         assert padding(end, 8) < 8
+
+
+def footer_length(path: Path) -> int:
+    with path.open("rb") as handle:
+        return len(footer.read(handle, path.stat().st_size).raw)
+
+
+@pytest.mark.parametrize(
+    ("rows", "group_rows", "text"), [(200_000, 50_000, 40), (20_000, 20_000, 900), (40_000, 100, 10)]
+)
+def test_no_more_is_written_than_the_column_and_two_footers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, group_rows: int, text: int
+) -> None:
+    path, noise = tmp_path / "a.parquet", np.random.default_rng(3)
+    texts = [noise.bytes(text // 2).hex() for _ in range(200)]
+    columns = {"prompt_id": np.arange(rows) // 8, "reward": noise.normal(size=rows)}
+    frame = pl.DataFrame(columns).with_columns(text=pl.Series(texts).gather(np.arange(rows) % 200))
+    frame.write_parquet(path, row_group_size=group_rows)
+    before = path.stat().st_size
+
+    written: list[int] = []
+    pwrite = os.pwrite
+
+    def counted(fd: int, data: bytes, at: int) -> int:
+        written.append(pwrite(fd, data, at))
+        return written[-1]
+
+    monkeypatch.setattr(os, "pwrite", counted)
+    assert adv("compute", str(path), "--in-place", "--quiet").status == 0
+
+    meta = pq.read_metadata(path)
+    chunks = [meta.row_group(group).column(meta.num_columns - 1) for group in range(meta.num_row_groups)]
+    assert {chunk.path_in_schema for chunk in chunks} == {"advantage"}
+    column = sum(chunk.total_compressed_size for chunk in chunks)
+    assert written
+    assert sum(written) <= 1.1 * column + 2 * footer_length(path)
+    # What was reserved and not written would count as well: the file is no longer than that.
+    assert path.stat().st_size - before <= 1.1 * column + 2 * footer_length(path)
+    assert pl.read_parquet(path).drop("advantage").equals(frame)
 
 
 # --- what is refused ---------------------------------------------------------------------------------------
