@@ -245,17 +245,6 @@ def test_a_run_whose_facts_nobody_sees_looks_for_nothing_and_writes_the_same(tmp
     assert (tmp_path / "unseen.jsonl").read_bytes() == (tmp_path / "seen.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["step", "global_step", "training_step", "train_step", "gen_step", "iteration", "iter", "epoch", "run_name", "draw", "batch", "round", "timestamp"],
-)  # fmt: skip
-def test_every_step_like_name_that_tells_draws_apart_stops_with_the_key_that_cures(name: str, tmp_path: Path) -> None:
-    keys, rounds = runs(("a", 4), ("b", 4), ("a", 4), ("b", 4)), [f"2026-01-0{1 + at // 8}" for at in range(16)]
-    with pytest.raises(DataError, match=f"--group prompt_id,{name} if ids restart"):
-        warnings_of(tmp_path, keys, {name: rounds})
-    assert not warnings_of(tmp_path, keys, {name: rounds}, group=["prompt_id", name])
-
-
 # --- several rewards ---------------------------------------------------------------------------------------------
 
 
