@@ -305,14 +305,9 @@ def test_ids_with_several_rewards_are_asked_about_and_ids_that_never_come_back_a
 ) -> None:
     (warning,) = look(table(tmp_path, UNEVEN, **{column: [0, 0, 1, 1, 2, 2, 3, 3]})).facts["warnings"]
     assert warning.startswith(f"several rows of a group share a {column}: --rollout {column} counts")
-    assert look(table(tmp_path, UNEVEN, **{column: list(range(8))})).facts["warnings"] == []
-    assert look(table(tmp_path, UNEVEN, **{column: [0, 1, 2, 3] * 2})).facts["warnings"] == []  # restarts in each group
-
-
-def test_an_id_of_the_whole_group_says_nothing(tmp_path: Path) -> None:
-    assert look(table(tmp_path, UNEVEN, session_id=["a"] * 4 + ["b"] * 4)).facts["warnings"] == []
-    assert look(table(tmp_path, UNEVEN, session_id=["a"] * 8)).facts["warnings"] == []
-    assert look(table(tmp_path, UNEVEN, session_id=[None] * 8)).facts["warnings"] == []
+    unique, restarting, of_group = [*range(8)], [0, 1, 2, 3] * 2, ["a"] * 4 + ["b"] * 4
+    for ids in (unique, restarting, of_group, ["a"] * 8, [None] * 8):
+        assert look(table(tmp_path, UNEVEN, **{column: ids})).facts["warnings"] == []
 
 
 def test_constant_groups_do_not_show_that_rows_are_parts(tmp_path: Path) -> None:
@@ -321,17 +316,18 @@ def test_constant_groups_do_not_show_that_rows_are_parts(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "values", [[7] * 8, [7] * 4 + [8] * 4, [0, 0, 1, 1] * 2, list(range(8)), [0, 0, 0, 0, 1, 1, 2, 2]]
-)
-def test_a_rollout_id_that_may_be_a_step_or_a_number_says_nothing(values: list[int], tmp_path: Path) -> None:
-    path = table(tmp_path, [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0], rollout_id=values)
-    assert look(path).facts["warnings"] == []
-
-
-@pytest.mark.parametrize("column", ["sample_uid", "sample_id", "uuid"])
-def test_other_ids_say_nothing_of_rollouts(column: str, tmp_path: Path) -> None:
-    path = table(tmp_path, [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0], **{column: [0, 0, 1, 1, 2, 2, 3, 3]})
-    assert not [line for line in look(path).facts["warnings"] if "--rollout" in line]
+    ("column", "values"),
+    [
+        *(("rollout_id", steps) for steps in ([7] * 8, [7] * 4 + [8] * 4, [0, 0, 1, 1] * 2, [*range(8)], [0, 0, 0, 0, 1, 1, 2, 2])),
+        *((other, [0, 0, 1, 1, 2, 2, 3, 3]) for other in ("sample_uid", "sample_id", "uuid")),
+    ],
+)  # fmt: skip
+def test_a_rollout_id_that_may_be_a_step_or_a_number_and_other_ids_say_nothing(
+    column: str, values: list[int], tmp_path: Path
+) -> None:
+    path = table(tmp_path, [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0], **{column: values})
+    repeats = ["4 rows repeat a sample_id inside their group: rollouts may have been written twice"]
+    assert look(path).facts["warnings"] == (repeats if column == "sample_id" else [])
 
 
 # --- the other commands ------------------------------------------------------------------------------------------
