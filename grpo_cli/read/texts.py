@@ -16,7 +16,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import spooled
 from grpo_cli.read.known_names import CONVERSATIONS, LIKELY_TEXT, PROMPTS, RESPONSES
 from grpo_cli.read.narrow import Narrow, RowNumbers
-from grpo_cli.read.tables import FileTable
+from grpo_cli.read.tables import FileTable, column_names
 
 Hashes = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
@@ -50,23 +50,16 @@ def text_columns(tables: Sequence[FileTable], named: TextColumns, *, prompt_only
         raise UsageError("--messages already contains the response", "leave out --prompt and --response")
     if named.messages:
         return named
-    names = list(dict.fromkeys(name for table in tables for name in table.columns()))
-    schema = tables[0].schema
-    known = TextColumns()
-    if schema is not None:
-        known = TextColumns(
-            prompt=_there(schema.prompt, names),
-            response=_there(schema.response, names),
-            messages=_there(schema.messages, names),
-        )
-    first = {
-        part: next((name for name in among if name in names), "")
-        for part, among in (("prompt", PROMPTS), ("response", RESPONSES), ("messages", CONVERSATIONS))
+    names, schema = column_names(tables), tables[0].schema
+    known = {
+        part: "" if schema is None else _there(getattr(schema, part), names)
+        for part in ("prompt", "response", "messages")
     }
-    prompt = named.prompt or known.prompt or first["prompt"]
-    response = named.response or known.response or first["response"]
-    messages = known.messages or first["messages"]
-    if known.messages and not (named.prompt or named.response):
+    prompt, response, messages = (
+        getattr(named, part) or known[part] or next((name for name in among if name in names), "")
+        for part, among in (("prompt", PROMPTS), ("response", RESPONSES), ("messages", CONVERSATIONS))
+    )
+    if known["messages"] and not (named.prompt or named.response):
         return TextColumns(messages=messages)
     if prompt and (response or prompt_only):
         return TextColumns(prompt=prompt, response="" if prompt_only else response)
@@ -137,7 +130,9 @@ class TextStore:
                 yield b"".join(texts)
 
         self._fd = cast("int", spooled(parts(), "the texts of the records").fd)
-        self._ends = np.cumsum(np.concatenate([np.zeros(0, np.int64), *sizes]))
+        self._starts = np.cumsum(
+            np.concatenate([np.zeros(1, np.int64), *sizes])
+        )  # of the texts, and the end of the last
 
     def __enter__(self) -> Self:
         return self
@@ -148,16 +143,12 @@ class TextStore:
     def size(self, rows: RowNumbers) -> RowNumbers:
         """The size in bytes of all texts of each of these rows."""
         first = np.searchsorted(self._rows, rows) * len(self._columns)
-        starts = np.where(first > 0, self._ends[first - 1], 0)
-        sizes: RowNumbers = self._ends[first + len(self._columns) - 1] - starts
+        sizes: RowNumbers = self._starts[first + len(self._columns)] - self._starts[first]
         return sizes
 
     def take(self, rows: RowNumbers, column: str) -> pl.Series:
         """The JSON texts of a column at these rows."""
         at = np.searchsorted(self._rows, rows) * len(self._columns) + self._columns.index(column)
-        ends = self._ends[at]
-        starts = np.where(at > 0, self._ends[at - 1], 0)
-        read = (
-            os.pread(self._fd, end - start, start) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-        )
+        spans = zip(self._starts[at].tolist(), self._starts[at + 1].tolist(), strict=True)
+        read = (os.pread(self._fd, end - start, start) for start, end in spans)
         return pl.Series(column, [text.decode() or None for text in read], dtype=pl.String)
