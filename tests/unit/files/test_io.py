@@ -8,6 +8,7 @@ import io
 import os
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -165,21 +166,10 @@ def test_a_directory_is_no_input(tree: Path) -> None:
         pinned(tree)
 
 
-def write(path: Path | str, *, force: bool = False, text: bytes = b"new") -> None:
+def write(path: Path | str, *, force: bool = False, meanwhile: Callable[[], None] = lambda: None) -> None:
     with replacing(path, force=force) as sink:
-        sink.write(text)
-
-
-def write_half(path: str, stop: type[BaseException]) -> None:
-    with replacing(path, force=True) as sink:
-        sink.write(b"half")
-        raise stop
-
-
-def write_while_it_appears(path: str) -> None:
-    with replacing(path, force=False) as sink:
         sink.write(b"new")
-        touch(path)
+        meanwhile()
 
 
 def test_an_output_appears_whole_with_the_mode_of_a_new_file(tree: Path) -> None:
@@ -199,24 +189,22 @@ def test_a_replaced_file_keeps_its_mode(tree: Path) -> None:
 
 @pytest.mark.parametrize("stop", [ValueError, KeyboardInterrupt, SystemExit])
 def test_a_failure_leaves_the_old_file_and_nothing_else(tree: Path, stop: type[BaseException]) -> None:
+    def stopped() -> None:
+        raise stop
+
     touch("out")
     with pytest.raises(stop):
-        write_half("out", stop)
+        write("out", force=True, meanwhile=stopped)
     assert Path("out").read_text() == "{}\n"
     assert leftovers(tree) == []
 
 
-def test_an_existing_file_needs_force(tree: Path) -> None:
-    touch("out")
-    with pytest.raises(UsageError, match="--force"):
-        write("out")
-
-
-def test_a_file_that_appears_meanwhile_is_not_overwritten(tree: Path) -> None:
-    with pytest.raises(UsageError, match="--force"):
-        write_while_it_appears("out")
-    assert Path("out").read_text() == "{}\n"
-    assert leftovers(tree) == []
+def test_a_file_that_exists_or_appears_meanwhile_needs_force(tree: Path) -> None:
+    for _ in range(2):  # it appears, then it exists
+        with pytest.raises(UsageError, match="--force"):
+            write("out", meanwhile=lambda: touch("out"))
+        assert Path("out").read_text() == "{}\n"
+        assert leftovers(tree) == []
 
 
 def test_a_symlink_stays_and_its_file_is_replaced(tree: Path) -> None:

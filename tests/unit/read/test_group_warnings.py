@@ -40,10 +40,18 @@ def runs(*pairs: tuple[str, int]) -> list[str]:
     return [key for key, count in pairs for _ in range(count)]
 
 
-def test_a_key_that_comes_back_in_a_block_of_the_same_size_is_suspected(tmp_path: Path) -> None:
-    (warning,) = warnings_of(tmp_path, runs(("a", 4), ("b", 4), ("c", 4), ("a", 4)))
-    assert warning.startswith("a group key comes back in separate blocks of 4 rows")
-    assert warning.endswith(UNPROVEN)
+@pytest.mark.parametrize(
+    ("keys", "suspicion"),
+    [
+        (runs(("a", 4), ("b", 4), ("c", 4), ("a", 4)), "a group key comes back in separate blocks of 4 rows"),
+        *((runs(("a", 4), ("b", 8), ("c", 4), ("a", 4), ("d", 4), ("e", last)), "a group key comes back in separate blocks of multiples of 4 rows") for last in (4, 3)),
+        *((runs(("a", 4), ("b", 8), ("c", 4), ("d", last)), "group sizes are multiples of 4 (up to 8)") for last in (4, 3)),
+    ],
+)  # fmt: skip
+def test_groups_in_blocks_of_one_size_or_of_multiples_of_it_are_suspected(
+    keys: list[str], suspicion: str, tmp_path: Path
+) -> None:
+    assert warnings_of(tmp_path, keys) == [f"{suspicion}{UNPROVEN}"]
 
 
 def test_a_size_that_sample_numbers_prove_is_named_and_cures(tmp_path: Path) -> None:
@@ -72,13 +80,6 @@ def test_numbers_of_samples_prove_nothing_where_a_row_of_a_draw_is_lost(lost: in
     assert warning.endswith(UNPROVEN)
 
 
-@pytest.mark.parametrize("last", [4, 3])
-def test_draws_that_stand_together_in_one_place_and_apart_in_another_are_suspected(last: int, tmp_path: Path) -> None:
-    (warning,) = warnings_of(tmp_path, runs(("a", 4), ("b", 8), ("c", 4), ("a", 4), ("d", 4), ("e", last)))
-    assert warning.startswith("a group key comes back in separate blocks of multiples of 4 rows")
-    assert warning.endswith(UNPROVEN)
-
-
 def trl(keys: Sequence[str], advantages: Sequence[float], path: Path) -> Path:
     """A completions table of one step."""
     rewards = [float(at % 2) for at in range(len(keys))]
@@ -103,12 +104,6 @@ def test_advantages_that_do_not_add_up_in_blocks_cut_nothing(tmp_path: Path) -> 
     )
     facts = look(path, column="mine").facts
     assert facts["groups"] == 3 and facts["warnings"][0].startswith("group sizes are multiples of 4 (up to 8)")
-
-
-@pytest.mark.parametrize("last", [4, 3])
-def test_sizes_that_are_multiples_of_the_usual_one_are_suspected(last: int, tmp_path: Path) -> None:
-    (warning,) = warnings_of(tmp_path, runs(("a", 4), ("b", 8), ("c", 4), ("d", last)))
-    assert warning.startswith("group sizes are multiples of 4 (up to 8)")
 
 
 # --- simulated files -----------------------------------------------------------------------------------------------
