@@ -263,30 +263,20 @@ def test_a_row_without_a_key_or_a_batch_belongs_nowhere(
 # --- no silent merge ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def restarted(tmp_path: Path) -> list[Path]:
-    """Two files whose ids restart."""
-    return [write(tmp_path / f"{name}.jsonl", rows(0, 0, 1, 1, 2, 2, 3, 3)) for name in "ab"]
-
-
-def test_a_key_in_several_files_stops_with_three_keys_and_both_cures(restarted: list[Path]) -> None:
+def test_a_key_in_several_files_stops_with_three_keys_and_both_cures(tmp_path: Path) -> None:
+    restarted = [write(tmp_path / f"{name}.jsonl", rows(0, 0, 1, 1, 2, 2, 3, 3)) for name in "ab"]
     with pytest.raises(DataError) as raised:
         groups(restarted)
     assert "4 group keys have rows in several files (0, 1, 2 and 1 more)" in raised.value.message
     assert "--group-within file" in raised.value.hint and "--group-within input" in raised.value.hint
+    assert groups(restarted, group_within="file") == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]
+    assert groups(restarted, group_within="input") == [0, 0, 1, 1, 2, 2, 3, 3] * 2
 
 
-@pytest.mark.parametrize(
-    ("option", "wanted"),
-    [("file", [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]), ("input", [0, 0, 1, 1, 2, 2, 3, 3] * 2)],
-)
-def test_each_cure_for_files_does_what_it_says(restarted: list[Path], option: str, wanted: list[int]) -> None:
-    assert groups(restarted, group_within=option) == wanted
-
-
-def test_files_that_share_no_key_need_no_cure(tmp_path: Path) -> None:
+def test_files_or_steps_that_share_no_key_need_no_cure(tmp_path: Path) -> None:
     paths = [write(tmp_path / "a.jsonl", rows("p", "p")), write(tmp_path / "b.jsonl", rows("q", "q"))]
     assert groups(paths) == [0, 0, 1, 1]
+    assert groups(write(tmp_path / "c.jsonl", rows("p", "p", "q", "q", step=[1, 1, 2, 2]))) == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("name", STEP_LIKE)
@@ -348,21 +338,15 @@ def test_parts_of_a_draw_with_a_time_of_their_own_do_not_stop(tmp_path: Path) ->
     assert groups(path) == [0] * 4 + [1] * 4
 
 
-def test_steps_that_share_no_key_need_no_cure(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", rows("p", "p", "q", "q", step=[1, 1, 2, 2]))
-    assert groups(path) == [0, 0, 1, 1]
-
-
-def test_a_step_that_is_missing_is_not_the_same_step(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="several values of 'step'"):
-        groups(write(tmp_path / "a.jsonl", rows("p", "p", "p", "p", step=[1, 1, None, None])))
-
-
-def test_the_step_of_a_nested_type_is_compared_by_value(tmp_path: Path) -> None:
-    same = write(tmp_path / "same.jsonl", rows("p", "p", step=[[1, 2], [1, 2]]))
-    assert groups(same) == [0, 0]
-    with pytest.raises(DataError, match="several values of 'step'"):
-        groups(write(tmp_path / "other.jsonl", rows("p", "p", step=[[1, 2], [1]])))
+@pytest.mark.parametrize(
+    ("steps", "differ"), [([1, None], True), ([[1, 2], [1]], True), ([[1, 2], [1, 2]], False)], ids=str
+)
+def test_a_step_that_is_missing_or_nested_is_compared_by_value(
+    steps: list[Any], *, differ: bool, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a.jsonl", rows("p", "p", step=steps))
+    with pytest.raises(DataError, match="several values of 'step'") if differ else nullcontext():
+        assert groups(path) == [0, 0]
 
 
 def test_files_and_steps_are_both_checked(tmp_path: Path) -> None:
