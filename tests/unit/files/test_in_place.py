@@ -74,7 +74,7 @@ def test_whenever_it_stops_every_reader_sees_the_old_file_or_the_new_one(path: P
     assert sum("portion" in step for step, _ in seen) > 5
 
 
-def test_whoever_is_killed_in_between_can_begin_again(path: Path) -> None:
+def test_a_run_that_was_killed_can_be_repeated(path: Path) -> None:
     """What was left behind stays unread, and the next run goes on from the end of the file."""
     growth, _ = splice.growth(Input.at(path), weaving())
     with path.open("r+b") as handle:
@@ -114,7 +114,7 @@ def test_a_full_disk_is_noticed_before_anything_is_written(path: Path, monkeypat
     assert path.read_bytes() == old
 
 
-def test_it_is_the_file_that_a_splice_would_write_but_for_the_old_footer(path: Path) -> None:
+def test_in_place_gives_the_file_of_a_splice_plus_the_old_footer(path: Path) -> None:
     sink = io.BytesIO()
     FORMATS["parquet"].weave(Input.at(path), None, sink, weaving())
     old = Input.at(spare(path))
@@ -133,7 +133,7 @@ def spare(path: Path) -> Path:
     return copy
 
 
-def test_the_last_bytes_lie_in_one_sector() -> None:
+def test_the_last_bytes_are_in_one_sector() -> None:
     for end in range(3 * 512):
         begin = end + padding(end, 8)
         assert begin // 512 == (begin + 7) // 512
@@ -195,7 +195,7 @@ def test_a_file_that_changed_since_it_was_pinned(path: Path) -> None:
         FORMATS["parquet"].weave_in_place(source, None, weaving())
 
 
-def test_a_file_that_somebody_holds(path: Path) -> None:
+def test_a_file_that_is_locked(path: Path) -> None:
     with path.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
         with pytest.raises(DataError, match="another process has locked it"):

@@ -80,7 +80,7 @@ def test_a_glob_that_matches_directories_reads_what_is_in_them(tree: Path) -> No
     assert names(["runs/*"]) == ["runs/x/1.jsonl", "runs/y/2.jsonl"]
 
 
-def test_own_outputs_and_private_names_are_skipped_and_told(tree: Path) -> None:
+def test_own_outputs_and_private_names_are_skipped_and_listed(tree: Path) -> None:
     touch("d/a.jsonl", "d/a.advantages.jsonl", "d/_meta.jsonl", "d/notes.txt", "d/.hidden/x.jsonl")
     for pattern in ("d", "d/*.jsonl"):
         found = expand([pattern], SUFFIXES)
@@ -140,7 +140,7 @@ def test_a_spool_is_read_twice_at_once_from_its_start() -> None:
     assert source.pin.size == len(b"one\ntwo\n")
 
 
-def test_a_shared_descriptor_can_be_read_with_positions_of_ones_own() -> None:
+def test_a_shared_descriptor_can_be_read_from_independent_positions() -> None:
     source = spool(io.BytesIO(b"0123456789"))
     assert source.fd is not None
     shared = replace(source, path=f"/dev/fd/{source.fd}")

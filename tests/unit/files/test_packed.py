@@ -66,7 +66,7 @@ def test_a_packed_file_is_read_like_the_plain_one(suffix: str) -> None:
 
 @packers
 @pytest.mark.parametrize("take", [None, [2, 0, 2999]])
-def test_the_text_inside_is_woven_as_the_plain_text_is(suffix: str, take: list[int] | None) -> None:
+def test_packed_text_gets_its_column_like_plain_text(suffix: str, take: list[int] | None) -> None:
     out = woven(f"x.jsonl{suffix}", PACKERS[suffix](LINES), take)
     assert out[:2] != LINES[:2]
     assert plain(out) == woven("x.jsonl", LINES, take)

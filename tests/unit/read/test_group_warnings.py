@@ -63,7 +63,7 @@ def test_a_size_that_sample_numbers_prove_is_named_and_cures(tmp_path: Path) -> 
     assert not warnings_of(tmp_path, keys, numbered, group=["prompt_id"], group_size=4)
 
 
-def test_the_flags_of_a_proven_size_run_where_the_last_draw_was_cut(tmp_path: Path) -> None:
+def test_the_flags_for_a_proven_size_work_if_the_last_draw_was_cut(tmp_path: Path) -> None:
     keys = runs(("a", 4), ("b", 4), ("c", 4), ("a", 4), ("b", 3))
     numbered = {"sample_idx": [at % 4 for at in range(len(keys))]}
     assert warnings_of(tmp_path, keys, numbered)[1].endswith("--group-size 4 --partial keep cuts them")
@@ -71,7 +71,7 @@ def test_the_flags_of_a_proven_size_run_where_the_last_draw_was_cut(tmp_path: Pa
 
 
 @pytest.mark.parametrize("lost", [1, 5, 9])
-def test_numbers_of_samples_prove_nothing_where_a_row_of_a_draw_is_lost(lost: int, tmp_path: Path) -> None:
+def test_sample_numbers_prove_nothing_if_a_row_is_lost(lost: int, tmp_path: Path) -> None:
     keys = runs(*((key, 4) for key in "abcabcabcabc"))
     numbered = {"sample_idx": [at % 4 for at in range(len(keys))]}
     del keys[lost], numbered["sample_idx"][lost]
@@ -131,7 +131,7 @@ def test_prompts_that_were_drawn_several_times_are_mostly_noticed(way: str) -> N
 
 
 @pytest.mark.parametrize("order", draws.ORDERS)
-def test_natural_files_of_unequal_groups_are_warned_about_for_their_sizes_alone(order: str) -> None:
+def test_natural_files_of_unequal_groups_are_warned_about_only_for_their_sizes(order: str) -> None:
     assert draws.warned_natural(order, FEW) == NATURAL.get(order, 0)
 
 
@@ -169,20 +169,20 @@ def test_three_judges_a_rollout_are_no_draws(tmp_path: Path) -> None:
         assert not warnings_of(tmp_path, keys, {"judge": [names[part] for part in parts]})
 
 
-def test_draws_of_several_rollouts_with_three_judges_each_are_draws_nevertheless(tmp_path: Path) -> None:
+def test_draws_are_noticed_although_judges_score_each_rollout(tmp_path: Path) -> None:
     keys = runs(*((key, 12) for key in "abcabcabc"))
     (said,) = warnings_of(tmp_path, keys, {"judge": ["xyz"[at % 3] for at in range(len(keys))]})
     assert said.startswith("3 group keys come back in separate blocks of 12 rows")
 
 
-def test_a_training_step_under_the_name_of_a_rollout_tells_draws_apart(tmp_path: Path) -> None:
+def test_a_training_step_named_rollout_id_does_not_hide_draws(tmp_path: Path) -> None:
     """In some dumps `rollout_id` is the step: it is in several groups, which the id of a rollout is not."""
     keys = runs(*((key, 4) for key in "abcabcabc"))
     (said,) = warnings_of(tmp_path, keys, {"rollout_id": [at // 12 for at in range(len(keys))]})
     assert said.startswith("3 group keys come back in separate blocks of 4 rows")
 
 
-def test_one_group_that_holds_everything_is_suspected(tmp_path: Path) -> None:
+def test_one_group_with_all_rows_is_suspected(tmp_path: Path) -> None:
     (warning,) = warnings_of(tmp_path, ["a"] * 64)
     assert warning.startswith("all 64 rows are one group: is prompt_id the same everywhere?")
 
@@ -216,7 +216,7 @@ def platform(baselines: Sequence[float], rewards: Sequence[float]) -> list[dict[
     ]  # fmt: skip
 
 
-def test_a_trainers_own_advantages_tell_two_draws_of_one_problem_apart(tmp_path: Path) -> None:
+def test_logged_advantages_separate_two_draws_of_one_problem(tmp_path: Path) -> None:
     rewards = [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0]
     path = write(tmp_path / "x.jsonl", platform([0.5] * 4 + [0.25] * 4, rewards))
     (warning,) = look(path, column="mine").facts["warnings"]
@@ -231,7 +231,7 @@ def test_baselines_that_differ_by_rounding_are_one(tmp_path: Path) -> None:
     assert not look(path, column="mine").facts["warnings"]
 
 
-def test_a_run_whose_facts_nobody_sees_looks_for_nothing_and_writes_the_same(tmp_path: Path) -> None:
+def test_a_silent_run_skips_what_only_warns_and_writes_the_same(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", [{"prompt_id": "a", "sample_id": 0, "reward": at % 5} for at in range(64)])
     seen = run(job(path, output=tmp_path / "seen.jsonl"))
     unseen = run(replace(job(path, output=tmp_path / "unseen.jsonl"), silent=True))

@@ -92,13 +92,13 @@ def test_keys_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch, repe
 
 
 @given(words=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40), max_size=200), piece=st.integers(1, 50))
-def test_words_are_numbered_wherever_they_fall_in_the_table(words: list[int], piece: int) -> None:
+def test_words_are_numbered_in_order_of_appearance(words: list[int], piece: int) -> None:
     codes, first = _numbered(np.array(words, np.uint64), piece)
     assert codes.tolist() == first_seen(words)
     assert first.tolist() == [words.index(word) for word in dict.fromkeys(words)]
 
 
-def test_words_that_share_a_place_at_first_find_others() -> None:
+def test_words_that_collide_in_the_table_get_their_own_numbers() -> None:
     inverse = pow(_ODD, -1, 1 << 64)  # times it, words become the products, which differ in their last bits only
     words = [product * inverse % (1 << 64) for product in range(50)] * 2
     codes, _ = _numbered(np.array(words, np.uint64))
@@ -126,7 +126,7 @@ def test_codes_are_the_same_for_keys_in_several_chunks(keys: list[str | None], c
 
 
 @pytest.mark.parametrize("keys", [["b", "a", "b"], ["a", "b", "b"], ["aa", "a"], ["a", None, "a"]])
-def test_kept_keys_do_not_hold_the_texts_of_all_rows(keys: list[str | None]) -> None:
+def test_kept_keys_do_not_keep_all_texts_in_memory(keys: list[str | None]) -> None:
     long = [None if key is None else key * 1000 for key in keys for _ in range(50)]
     coded = encode([pl.Series("key", long)], len(long), keep=True)
     assert coded.keys is not None
@@ -142,7 +142,7 @@ def test_keys_that_are_cut_further_are_not_those_of_the_groups() -> None:
 
 
 @pytest.mark.parametrize("at", [1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE - 1])
-def test_a_sample_that_comes_twice_is_found_wherever_pieces_are_cut(at: int) -> None:
+def test_a_repeated_sample_is_found_across_pieces(at: int) -> None:
     rows = 2 * PIECE
     one, two = (encode([pl.Series(codes)], rows) for codes in (np.zeros(rows), np.arange(rows) >= at))
     samples = np.arange(rows)
@@ -152,7 +152,7 @@ def test_a_sample_that_comes_twice_is_found_wherever_pieces_are_cut(at: int) -> 
 
 
 @pytest.mark.parametrize("dtype", [pl.UInt64, pl.Int64])
-def test_samples_are_told_apart_by_all_of_their_bits(dtype: type[pl.DataType]) -> None:
+def test_samples_are_compared_by_all_their_bits(dtype: type[pl.DataType]) -> None:
     first = (1 << 63) + 9 if dtype == pl.UInt64 else 1 << 40
     falling = pl.Series([first - (at << 32) for at in range(4)], dtype=dtype)
     codes = encode([pl.Series([0, 0, 0, 0])], 4)
@@ -173,7 +173,7 @@ WHOLE: dict[type[pl.DataType], tuple[int, int]] = {
 
 
 @given(data=st.data(), dtypes=st.lists(st.sampled_from([*WHOLE]), min_size=1, max_size=3))
-def test_rows_of_whole_numbers_share_a_word_only_where_they_are_equal(
+def test_rows_of_integers_share_a_word_only_if_they_are_equal(
     data: st.DataObject, dtypes: list[type[pl.DataType]]
 ) -> None:
     most = data.draw(st.sampled_from([3, 1 << 64]))
@@ -187,7 +187,7 @@ def test_rows_of_whole_numbers_share_a_word_only_where_they_are_equal(
         assert max(words.tolist()) < possible
 
 
-def test_whole_numbers_that_need_more_than_64_bits_have_no_word() -> None:
+def test_integers_that_need_more_than_64_bits_have_no_word() -> None:
     ends = pl.Series([0, (1 << 64) - 1], dtype=pl.UInt64)
     assert packed([ends])[0] is not None
     assert packed([ends, pl.Series([0, 1])])[0] is None
@@ -412,12 +412,12 @@ def test_a_remainder_is_an_error_that_names_both_ways_out(tmp_path: Path) -> Non
     assert dropped.rows is not None and dropped.rows.tolist() == [0, 1, 2, 3]
 
 
-def test_where_every_block_is_short_nothing_is_left_to_compute(tmp_path: Path) -> None:
+def test_if_every_block_is_short_there_is_nothing_to_compute(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no rows; 3 dropped: incomplete last block"):
         look(write(tmp_path / "a.jsonl", rows(*"ppp")), group_size=4, partial="drop")
 
 
-def test_the_remainder_of_each_key_is_dropped_wherever_it_stands(tmp_path: Path) -> None:
+def test_the_remainder_of_each_key_is_dropped(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", rows(*"pppqqr"))
     dropped = look(path, group_size=2, group="prompt_id", partial="drop").narrow
     assert dropped.table["group"].to_list() == [0, 0, 1, 1]
@@ -475,7 +475,7 @@ def two_steps(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("options", BATCHED, ids=str)
-def test_a_batch_over_several_steps_or_files_must_be_said(
+def test_a_batch_over_several_steps_or_files_needs_a_flag(
     options: dict[str, Any], two_steps: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError) as raised:
@@ -487,7 +487,7 @@ def test_a_batch_over_several_steps_or_files_must_be_said(
         groups(paths, **options)
 
 
-def test_without_a_batch_quantity_nothing_has_to_be_said(two_steps: Path) -> None:
+def test_a_plan_without_batch_statistics_needs_no_flag(two_steps: Path) -> None:
     assert look(two_steps, group="prompt_id,step").narrow.batches == 1
 
 
@@ -539,14 +539,14 @@ def test_groups_of_one_row_are_fine_where_a_group_is_not_compared_with_itself(me
     assert None not in grpo_cli.advantages(frame([0.0, 1.0, 1.0], ["a", "b", "c"]), method=method).to_list()
 
 
-def test_a_single_row_in_all_is_asked_about_and_one_larger_group_is_no_reason_to_stop() -> None:
+def test_a_single_row_stops_the_run_and_one_larger_group_does_not() -> None:
     with pytest.raises(DataError, match="there is a single row: prompt_id may be an id of the rollout"):
         grpo_cli.advantages(frame([1.0]))
     assert grpo_cli.advantages(frame([1.0]), singleton="zero").to_list() == [0.0]
     assert grpo_cli.advantages(frame([1.0, 1.0, 1.0], ["a", "b", "b"])).to_list() == [0.0, 0.0, 0.0]
 
 
-def test_messages_that_hold_the_answers_are_not_called_prompts(tmp_path: Path) -> None:
+def test_messages_with_the_answers_are_not_called_prompts(tmp_path: Path) -> None:
     rows = [
         {
             "messages": [{"role": "user", "content": f"p{k // 4}"}, {"role": "assistant", "content": f"a{k}"}],
@@ -593,7 +593,7 @@ def test_columns_are_read_once_and_grouped_by_several_rules() -> None:
     keys=st.lists(st.sampled_from([1.0, float("nan"), None, -0.0, 0.0]), min_size=1, max_size=20),
     size=st.integers(-1, 3),
 )
-def test_grouping_judges_nothing(keys: list[float | None], size: int) -> None:
+def test_grouping_checks_nothing(keys: list[float | None], size: int) -> None:
     data = pl.DataFrame({"k": pl.Series(keys, dtype=pl.Float64), "reward": [1.0] * len(keys)})
     columns = columns_of(data, group=("k",))
     groups = group(columns, replace(columns.request.rule, size=size))

@@ -57,7 +57,7 @@ def test_objects_of_a_list_are_rollouts_and_their_record_is_the_group(tmp_path: 
         ("a.jsonl", "".join(f'{{"rewards": {rewards}}}\n' for rewards in GROUPS), "rewards"),
     ],
 )
-def test_replaced_advantages_are_verified_where_they_stand(name: str, text: str, reward: str, tmp_path: Path) -> None:
+def test_replaced_advantages_are_verified(name: str, text: str, reward: str, tmp_path: Path) -> None:
     once, twice = tmp_path / f"once_{name}", tmp_path / f"twice_{name}"
     (tmp_path / name).write_text(text, encoding="utf-8")
     compute(tmp_path / name, reward=[reward], output=str(once))
@@ -221,7 +221,7 @@ def test_a_key_that_is_named_joins_the_lists_of_records(tmp_path: Path) -> None:
     assert found.facts["groups"] == 1 and found.facts["rows"] == 4
 
 
-def test_a_list_that_holds_a_text_is_refused_with_its_row(tmp_path: Path) -> None:
+def test_a_list_with_a_text_is_refused_with_its_row(tmp_path: Path) -> None:
     rows = [{"score": [1, 0]}] * 40 + [{"score": [1, "bad"]}]
     with pytest.raises(DataError, match=r"a\.jsonl:41: score is \[1, 'bad'\], expected a list of numbers"):
         look(write(tmp_path / "a.jsonl", rows))
@@ -253,7 +253,7 @@ def test_turns_inside_of_records_get_the_credit_of_turns_that_are_rows(preset: s
     assert len({row["advantage"] for row in rows}) > 3
 
 
-def test_turns_that_are_compared_with_their_own_rollout_alone_are_warned_of(tmp_path: Path) -> None:
+def test_turns_compared_only_with_their_own_rollout_are_warned_about(tmp_path: Path) -> None:
     turns = [[{"reward": (3 * k + 5 * at) % 7 / 7} for at in range(3)] for k in range(8)]
     source = write(tmp_path / "a.jsonl", [{"uid": k // 4, "run": k, "turns": some} for k, some in enumerate(turns)])
     plan = {"preset": "fireworks-igpo", "reward": ["turns[].reward"], "rollout": "run"}
@@ -354,7 +354,7 @@ def test_a_path_leads_into_texts_that_are_json(suffix: str, tmp_path: Path) -> N
     assert verify(tmp_path / f"o.{suffix}", path).added == ("advantage",)
 
 
-def test_a_member_that_some_texts_lack_is_missing_there(tmp_path: Path) -> None:
+def test_a_field_that_some_texts_lack_is_missing_there(tmp_path: Path) -> None:
     rows = [{"uid": 1, "meta": text} for text in ('{"r": 1}', '{"r": 0}', "{}", None, "")]
     found = look(write(tmp_path / "a.jsonl", rows), reward=["meta.r"], missing="exclude", method="rloo")
     assert found.scored.rows[".advantage"].to_list() == [1, -1, None, None, None]
@@ -369,7 +369,7 @@ def test_a_member_that_some_texts_lack_is_missing_there(tmp_path: Path) -> None:
         ('{"r": {"a": 1}}', "meta.r", r"a\.jsonl:1: meta\.r is {'a': 1}, expected a number; .*--reward meta\.r\.a"),
     ],
 )
-def test_a_text_that_has_no_such_member_is_a_missing_column(text: str, reward: str, message: str, tmp_path: Path) -> None:  # fmt: skip
+def test_a_text_without_the_field_is_a_missing_column(text: str, reward: str, message: str, tmp_path: Path) -> None:  # fmt: skip
     with pytest.raises(DataError, match=message):
         look(write(tmp_path / "a.jsonl", [{"uid": 1, "meta": text}]), reward=[reward])
 

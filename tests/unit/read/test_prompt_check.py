@@ -53,7 +53,7 @@ FRAMES: dict[str, Callable[[pl.DataFrame], Any]] = {
     ("suffix", "count"),
     [*((suffix, 12) for suffix in SUFFIXES), *((suffix, 60_000) for suffix in SUFFIXES if suffix != ".json")],
 )
-def test_an_id_that_was_found_and_holds_several_prompts_stops_the_run(suffix: str, count: int, tmp_path: Path) -> None:
+def test_an_id_found_by_name_with_several_prompts_stops_the_run(suffix: str, count: int, tmp_path: Path) -> None:
     path = saved(by_level(count), tmp_path / f"x{suffix}")
     with pytest.raises(DataError) as error:
         look(path)
@@ -68,7 +68,7 @@ def test_an_id_that_was_found_and_holds_several_prompts_stops_the_run(suffix: st
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("rounds", [300, 3000])
-def test_ids_that_begin_anew_once_are_seen_wherever_they_do(suffix: str, rounds: int, tmp_path: Path) -> None:
+def test_ids_that_restart_once_are_noticed(suffix: str, rounds: int, tmp_path: Path) -> None:
     """Of three to seven rows a prompt: no common size that blocks could have."""
     prompts = [prompt for prompt in range(2 * rounds) for _ in range(3 + prompt % 5)]
     if suffix == ".jsonl.gz":  # of a packed file only the beginning is read
@@ -101,7 +101,7 @@ def test_an_id_that_was_named_is_warned_about(suffix: str, tmp_path: Path) -> No
     assert warning.startswith("groups of task_id hold several prompts: prompt differs inside 3 of 3 groups")
 
 
-def test_blocks_that_hold_several_prompts_are_warned_about(tmp_path: Path) -> None:
+def test_blocks_with_several_prompts_are_warned_about(tmp_path: Path) -> None:
     rows = [{"prompt": f"say {at // 3}", "reward": at % 2} for at in range(24)]
     path = write(tmp_path / "x.jsonl", rows)
     assert look(path, group_size=4).facts["warnings"][0].startswith("groups of the block size hold several prompts")
@@ -161,7 +161,7 @@ SAME: dict[str, Callable[[int], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("row", SAME.values(), ids=SAME)
-def test_one_prompt_a_group_is_no_suspicion(row: Callable[[int], dict[str, Any]], tmp_path: Path) -> None:
+def test_groups_with_one_prompt_are_not_warned_about(row: Callable[[int], dict[str, Any]], tmp_path: Path) -> None:
     rows = [{"task_id": at // 4, "reward": at % 2, **row(at)} for at in range(24)]
     assert not look(write(tmp_path / "x.jsonl", rows)).facts["warnings"]
 
@@ -179,7 +179,7 @@ def test_a_conversation_is_compared_up_to_its_first_response(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("same", ["", "Answer.", None])
-def test_a_text_that_is_the_same_everywhere_says_nothing(same: str | None, tmp_path: Path) -> None:
+def test_a_text_that_is_the_same_everywhere_is_ignored(same: str | None, tmp_path: Path) -> None:
     rows = [{**row, "input": same} for row in by_level(column="instruction")]
     with pytest.raises(DataError, match="instruction differs inside 3 of 3 groups"):
         look(write(tmp_path / "x.jsonl", rows))
@@ -263,14 +263,12 @@ NO_PROMPTS: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("name", NO_PROMPTS)
 @pytest.mark.parametrize("count", [96, 20_000 // 96 * 96])
-def test_a_text_that_behaves_otherwise_is_no_prompt(name: str, count: int, tmp_path: Path) -> None:
+def test_other_texts_are_not_taken_for_prompts(name: str, count: int, tmp_path: Path) -> None:
     look(saved(by_shard(NO_PROMPTS[name], count), tmp_path / "rollouts.jsonl"))
 
 
 @pytest.mark.parametrize("column", ["reply", "model_response", "final_answer", "judgment", "observation"])
-def test_a_text_with_the_name_of_a_response_is_no_prompt_though_two_judges_score_each(
-    column: str, tmp_path: Path
-) -> None:
+def test_a_response_scored_by_two_judges_is_not_taken_for_a_prompt(column: str, tmp_path: Path) -> None:
     look(saved(by_shard(lambda at: f"I think it is {at // 2}", column=column), tmp_path / "rollouts.jsonl"))
 
 

@@ -98,7 +98,7 @@ def test_a_column_that_nobody_asked_for_may_be_missing_in_some_files(extra: str,
         assert len(narrow.warnings) == (1 if extra == "sample" else 0)
 
 
-def test_no_rows_are_nothing_to_compute(tmp_path: Path) -> None:
+def test_a_file_or_frame_without_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no rows"):
         grpo_cli.advantages(frame([1.0]).clear())
     with pytest.raises(DataError, match="no rows"):
@@ -257,12 +257,12 @@ def test_an_extra_column_is_complete(value: float | None, word: str) -> None:
     assert "response length" in raised.value.hint
 
 
-def test_an_extra_column_holds_numbers() -> None:
+def test_an_extra_column_has_numbers() -> None:
     with pytest.raises(DataError, match="frame row 2: length is 'long', expected a number"):
         grpo_cli.advantages(frame([0.0, 1.0], length=["4", "long"]), method="opo", length_column="length")
 
 
-def test_equal_lengths_may_be_said_aloud_and_a_column_of_that_name_is_not_read() -> None:
+def test_length_column_equal_reads_no_column_of_that_name() -> None:
     data = frame([0.0, 1.0], equal=[1.0, 99.0])
     assert grpo_cli.advantages(data, method="opo", length_column="equal").to_list() == [-0.5, 0.5]
 

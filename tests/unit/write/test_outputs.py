@@ -208,7 +208,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_ours(source: Path) -> None:
         compute(source, output="in.jsonl/out.jsonl")
 
 
-def test_a_dry_run_writes_nothing_and_asks_no_name(source: Path, here: Path) -> None:
+def test_a_dry_run_writes_nothing_and_needs_no_name(source: Path, here: Path) -> None:
     write(Path("in.advantages.jsonl"), [])
     before = tree(here)
     assert look(source).facts["outputs"] == []
@@ -261,7 +261,7 @@ def test_a_column_has_a_name(source: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_facts_tell_the_group_of_every_row(suffix: str, here: Path) -> None:
+def test_facts_describe_the_group_of_every_row(suffix: str, here: Path) -> None:
     (out,) = outputs(made(suffix), facts=True, column="adv", scale="none")
     data = read(out)
     assert data.columns[-5:] == ["adv", "adv_mean", "adv_std", "adv_size", "adv_status"]
@@ -526,7 +526,7 @@ def test_the_phases_of_a_run_come_in_order(source: Path) -> None:
     assert known == sorted(known) and known[-1] == 70
 
 
-def test_a_file_that_changes_behind_written_ones_is_not_said_to_have_left_nothing(
+def test_a_file_that_changes_after_others_were_written_says_how_many(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = own("a.jsonl", "b.jsonl", "c.jsonl")
