@@ -44,7 +44,7 @@ from grpo_cli.options.resolve import (
     weights_of,
 )
 from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS
-from grpo_cli.read.build_table import Parts, read, read_parts
+from grpo_cli.read.build_table import PlanBy, read, read_parts
 from grpo_cli.read.detect_schema import frame_with_schema
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
@@ -189,7 +189,7 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     given, with_plan = _checked(options, ON_FRAMES), plan is not None
     if plan is not None:
         _refuse_arithmetic(given)
-    parts = Parts.of(**parts_fields(given)) if "plan_by" in given else None
+    parts = PlanBy.of(**parts_fields(given)) if "plan_by" in given else None
     if plan is None and parts is None:
         plan = plan_of(given)
     binding = Binding(**binding_fields(given))

@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from functools import cache, partial
 from io import DEFAULT_BUFFER_SIZE, BufferedReader, BytesIO, FileIO, RawIOBase
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Final, NamedTuple, Self, cast
+from typing import Any, BinaryIO, ClassVar, Final, NamedTuple, Self, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files.trials import is_job
@@ -80,6 +80,7 @@ class Input:
     written_as: str = ""  # the suffix of an output beside it, if its format is read-only
     deferred: bool = False  # whether its lines say where their texts are
     said: Callable[[int], None] | None = field(default=None, compare=False, repr=False)  # gets the offset read so far
+    is_local: ClassVar[bool] = True  # whether `path` is a local file, which other libraries can open
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:
@@ -121,11 +122,6 @@ class Input:
         if size > self.max_line:
             long = f"{self.name}: a line of more than {self.max_line:,} bytes"
             raise DataError(long, "--max-line BYTES reads longer ones, each as a whole in memory")
-
-    @property
-    def is_local(self) -> bool:
-        """Whether `path` is a local file, which other libraries can open."""
-        return True
 
     @property
     def lines_before(self) -> int:
@@ -175,6 +171,7 @@ class Section(Input):
 
     whole: Input
     start: int
+    is_local: ClassVar[bool] = False  # it has to be read through `open`
 
     @classmethod
     def between(cls, whole: Input, start: int, end: int) -> Self:
@@ -189,11 +186,6 @@ class Section(Input):
     def check(self) -> None:
         """Stop the run if the whole file is no longer the file that was pinned."""
         self.whole.check()
-
-    @property
-    def is_local(self) -> bool:
-        """False: it has to be read through `open`."""
-        return False
 
     @property
     def lines_before(self) -> int:

@@ -20,7 +20,7 @@ from datetime import timedelta
 from functools import cache, lru_cache
 from io import RawIOBase
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Final, Self, cast
+from typing import Any, BinaryIO, ClassVar, Final, Self, cast
 from urllib.parse import quote, urljoin, urlsplit
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
@@ -72,6 +72,8 @@ def is_url(name: str) -> bool:
 class Stored(Input):
     """An object that is read twice and must not change; `path` may have a signature, which `name` leaves out."""
 
+    is_local: ClassVar[bool] = False
+
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:
         """Pin an object."""
@@ -87,11 +89,6 @@ class Stored(Input):
         """Pin an object by the metadata of the store."""
         changed = int(found["last_modified"].timestamp() * 1e9)
         return cls(shown(url), url, Pin(0, found["size"], changed, 0, 0, found["e_tag"] or ""))
-
-    @property
-    def is_local(self) -> bool:
-        """False: it has to be read through `open`."""
-        return False
 
     def open(self) -> BinaryIO:
         """Open at the first byte."""

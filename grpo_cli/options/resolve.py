@@ -131,7 +131,7 @@ def parts_of(given: Given) -> dict[str, Given]:
 
 
 def parts_fields(given: Given) -> dict[str, Any]:
-    """The column of --plan-by, and plan and binding of each part: the fields of Parts."""
+    """The column of --plan-by, and plan and binding of each part: the fields of PlanBy."""
     plans = {}
     first = {part: value for value, part in reversed(together(given).items())}
     for part, own in parts_of(given).items():

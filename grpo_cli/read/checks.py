@@ -54,6 +54,9 @@ SHOWN_VALUE: Final = 40  # characters of a --plan-by value in a message
 FOLLOWED: Final = 4096  # groups whose logged advantages are compared with the rewards, at most
 # Distance of logged advantages from a line in the reward, relative to the largest: float32 leaves less.
 LINEAR: Final = 1e-3
+PROMPT_ID_OR_BLOCKS: Final = (
+    "name the column of the prompt's id with --group, or give --group-size N if the samples of a prompt are consecutive"
+)
 LARGEST: Final = 1e100  # reward: up to here sums of squares and cubes stay finite, even after weights and shaping
 
 
@@ -108,8 +111,7 @@ def empty_keys(groups: Groups) -> None:
     texts = (canonical(columns.values[name].gather(rows)) for rows in (first.head(1), first) for name in prompts)
     if all(is_empty(text) for column in texts for text in column):
         wrong = f"{', '.join(prompts)} is empty in all {columns.height:,} rows: nothing distinguishes the prompts"
-        cure = "name the column of the prompt's id with --group, or give --group-size N if the samples of a prompt are consecutive"
-        raise DataError(wrong, cure, place=columns.place(0))
+        raise DataError(wrong, PROMPT_ID_OR_BLOCKS, place=columns.place(0))
 
 
 # --- groups that merge several ------------------------------------------------------------------------
@@ -267,21 +269,16 @@ def only_singletons(groups: Groups) -> None:
         return
     unit = "row" if by_row else "rollout"
     what = f"every group has a single {unit}" if groups.coded.size > 1 else f"there is a single {unit}"
-    if {*group} & {*CONVERSATIONS}:
-        raise DataError(
-            f"{what}: {', '.join(group)} may contain the responses as well as the prompts",
-            "name the column of the prompt's id with --group, or give --group-size N if the samples of a prompt are consecutive",
-        )
-    if key_words or {*group} & {*PROMPT_TEXTS}:
-        raise DataError(
-            f"{what}: {key_words or ', '.join(group)} has one sample per prompt, nothing to compare",
-            "several samples of a prompt make a group; --singleton zero continues anyway, --group names another key",
-        )
     key = ", ".join(group) or "the block size"
-    raise DataError(
-        f"{what}: {key} may be an id of the rollout, not of the prompt",
-        "name the prompt's column with --group, or give --singleton zero if there is one sample per prompt",
-    )
+    if {*group} & {*CONVERSATIONS}:
+        why, cure = f"{key} may contain the responses as well as the prompts", PROMPT_ID_OR_BLOCKS
+    elif key_words or {*group} & {*PROMPT_TEXTS}:
+        why = f"{key_words or key} has one sample per prompt, nothing to compare"
+        cure = "several samples of a prompt make a group; --singleton zero continues anyway, --group names another key"
+    else:
+        why = f"{key} may be an id of the rollout, not of the prompt"
+        cure = "name the prompt's column with --group, or give --singleton zero if there is one sample per prompt"
+    raise DataError(f"{what}: {why}", cure)
 
 
 # --- batches -----------------------------------------------------------------------------------------------
@@ -341,15 +338,13 @@ def huge_rewards(groups: Groups) -> None:
     columns = groups.columns
     for name in columns.request.rewards:
         column = columns.values[name]
-        ends: list[Any] = [column.min(), column.max()]
-        if max((abs(end) for end in ends if end is not None), default=0.0) > LARGEST:
-            huge = column.is_finite() & (column.abs() > LARGEST)
-            if huge.any():
-                row = huge.arg_max() or 0
-                raise DataError(
-                    f"{columns.place(row)}: {name} is {column[row]:g}, the largest reward is {LARGEST:g}",
-                    "its square would overflow; is it a marker for a missing reward?",
-                )
+        huge = column.is_finite() & ~column.is_between(-LARGEST, LARGEST)
+        if huge.any():
+            row = huge.arg_max() or 0
+            raise DataError(
+                f"{columns.place(row)}: {name} is {column[row]:g}, the largest reward is {LARGEST:g}",
+                "its square would overflow; is it a marker for a missing reward?",
+            )
 
 
 def unusable_values(groups: Groups) -> None:

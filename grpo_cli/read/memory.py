@@ -32,7 +32,7 @@ _GB: Final = 1e9
 
 def refuse_beyond_memory(tables: Sequence[Table], columns: int, root: Path = Path("/")) -> None:
     """Refuse more rows than fit into the available memory; do nothing if either number is unknown."""
-    rows = sum(table.row_count() or 0 for table in tables if isinstance(table, FileTable))
+    rows = sum(table.row_count or 0 for table in tables if isinstance(table, FileTable))
     if rows > MOST:
         raise DataError(f"{rows:,} rows, but a run takes at most {MOST:,}", WAYS_OUT)
     needed = rows * (ROW + COLUMN * max(0, columns - 2))

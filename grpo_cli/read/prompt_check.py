@@ -24,7 +24,7 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError
 from grpo_cli.read.group_keys import Coded
 from grpo_cli.read.known_names import CONVERSATIONS, NO_PROMPT, PROMPT_TEXTS
-from grpo_cli.read.tables import FileTable, FrameTable, Located, Table, size_of
+from grpo_cli.read.tables import FileTable, Located, Table, size_of
 from grpo_cli.values.chat import responds
 from grpo_cli.values.paths import Absent
 
@@ -320,7 +320,7 @@ def other_texts(table: Table, taken: Collection[str]) -> tuple[str, ...]:
             for part, value in fields.items()
         )
         texts += dict.fromkeys(name for name, value in inner if isinstance(value, str))
-    elif isinstance(table, FrameTable):
+    else:
         texts = table.texts
     return tuple(name for name in texts if name not in taken and _may_be_prompt(name))[:COLUMNS]
 

@@ -7,9 +7,9 @@ below judge the result. A column that merely has the name of a rollout id is nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -27,13 +27,6 @@ from grpo_cli.values.cells import canonical
 from grpo_cli.values.paths import PARENT
 
 SHOWN: Final = 3
-# Which reward of its rows a rollout counts with; not set where every row counts.
-TAKES: Final[Mapping[Counting, Literal["first", "last", "mean"]]] = {
-    "once": "last",  # all are equal
-    "first": "first",
-    "last": "last",
-    "mean": "mean",
-}
 
 
 def with_rollouts(groups: Groups) -> Groups:
@@ -74,8 +67,10 @@ def _is_step(groups: Groups) -> bool:
 
 def counted(plan: Plan, how: Counting) -> Plan:
     """The plan with a rule for rollouts of several rows, unless it has one already."""
-    take = TAKES.get(how)
-    return plan if plan.unit.take != "each" or take is None else replace(plan, unit=replace(plan.unit, take=take))
+    if plan.unit.take != "each" or how == "none":
+        return plan
+    # Once: all of its rows have the same reward.
+    return replace(plan, unit=replace(plan.unit, take="last" if how == "once" else how))
 
 
 def _ids(columns: Columns, names: Sequence[str]) -> pl.Series:

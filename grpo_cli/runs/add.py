@@ -21,7 +21,7 @@ from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.schemas.table import NONE
 from grpo_cli.values.cells import Field
 from grpo_cli.write.outputs import Output, Target, choose_targets, identities, is_folder, refuse_columns, refuse_summary
-from grpo_cli.write.weave import Writing, in_turn, make_folders
+from grpo_cli.write.write_outputs import Writing, in_turn, make_folders
 
 VERSION: Final = 1
 _TAKES: Final = "numbers, texts, true and false, and lists of numbers can be added"
@@ -68,7 +68,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         cure = f"{' '.join(f'--column {name}' for name in free)} leaves it out, --replace overwrites it"
         raise DataError(f"{table.name} already has a column {taken[0]!r}", cure)
     (table,) = refuse_columns([table], output)
-    height = table.row_count()
+    height = table.row_count
     scanned = table.scan([]) if height is None else Scanned(pl.DataFrame(height=height))
     if len(frame) != len(scanned.frame):
         rows = f"{table.name} has {len(scanned.frame):,} rows, the columns to add have {len(frame):,}"

@@ -18,7 +18,7 @@ from grpo_cli.engine.plan_parts import ShapeOp
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, claim_fields, parts_of, together
-from grpo_cli.read.build_table import Parts, columns_of_parts
+from grpo_cli.read.build_table import PlanBy, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, OverTables, Table, column_names
@@ -93,7 +93,7 @@ def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], ove
     for name, part in jobs.items():
         column, binding = what_is_read(column_names(tables), part.binding, job.column, tables[0])
         plans[name] = part.claim or Plan(shape=tuple(part.shape)), binding
-    parts = Parts(column=job.by, plans=plans, together=job.together)
+    parts = PlanBy(column=job.by, plans=plans, together=job.together)
     _, each = columns_of_parts(tables, parts, over=over)
     logged = pl.concat(list(over(partial(_logged, name=column), tables)))
     found, rows = [], np.arange(len(logged))

@@ -29,7 +29,7 @@ from grpo_cli.options.resolve import (
     token_fields,
 )
 from grpo_cli.read import build_table
-from grpo_cli.read.build_table import Parts
+from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.open_tables import find_inputs, open_tables
@@ -51,7 +51,7 @@ from grpo_cli.write.outputs import (
 from grpo_cli.write.refill import refill
 from grpo_cli.write.resume import NAME, Ledger, identity
 from grpo_cli.write.token_lists import TokenColumns, token_facts, tokens_of_rows
-from grpo_cli.write.weave import Computed, Phase, write
+from grpo_cli.write.write_outputs import Computed, Phase, write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Job:
     inputs: Sequence[str] = ()
     plan: Plan
     binding: Binding = field(default_factory=Binding)
-    parts: Parts | None = None  # --plan-by: its plans replace `plan`
+    parts: PlanBy | None = None  # --plan-by: its plans replace `plan`
     output: Output = field(default_factory=Output)
     gate: Filter | None = None
     summary: Path | None = None
@@ -74,7 +74,7 @@ class Job:
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        parts = Parts.of(**parts_fields(given)) if "plan_by" in given else None
+        parts = PlanBy.of(**parts_fields(given)) if "plan_by" in given else None
         plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
         plan = max(plans.values(), key=lambda plan: "length" in plan.needs)
         tokens = token_fields(given, plan)
@@ -251,7 +251,7 @@ def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[st
     }
 
 
-def _of_parts(parts: Parts, each: Sequence[dict[str, Any]], warnings: Sequence[str]) -> dict[str, Any]:
+def _of_parts(parts: PlanBy, each: Sequence[dict[str, Any]], warnings: Sequence[str]) -> dict[str, Any]:
     """The facts of a run with --plan-by: those of each part, and those that all parts share."""
     shared = ("version", "inputs", "advantage_column", "more_columns", "outputs")
     return {

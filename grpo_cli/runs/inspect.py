@@ -12,7 +12,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, parts_fields, plan_of, refuse_beside, view_fields
-from grpo_cli.read.build_table import Parts, read, read_parts
+from grpo_cli.read.build_table import PlanBy, read, read_parts
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
@@ -31,7 +31,7 @@ class Job:
     inputs: Sequence[str] = ()
     plan: Plan = field(default_factory=Plan)
     binding: Binding = field(default_factory=Binding)
-    parts: Parts | None = None  # --plan-by: its plans replace `plan`
+    parts: PlanBy | None = None  # --plan-by: its plans replace `plan`
     view: View = field(default_factory=View)
     where: Filter | None = None  # only these groups
     report: Path | None = None  # the caller writes it; the path is checked before anything is read
@@ -42,7 +42,7 @@ class Job:
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        parts, other = Parts.of(**parts_fields(given)) if "plan_by" in given else None, None
+        parts, other = PlanBy.of(**parts_fields(given)) if "plan_by" in given else None, None
         for name in ("rescored", "rescored_column"):
             if name in given:
                 refuse_beside(name, given, "plan_by")
@@ -66,7 +66,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers
     return replace(inspection, facts=opened.with_files(inspection.facts))
 
 
-def run_parts(job: Job, parts: Parts, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Parted:
+def run_parts(job: Job, parts: PlanBy, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Parted:
     """Inspect each part of the rows with its own plan."""
     opened = _opened(job, phase, workers)
     parted = parts_of(opened.tables, parts, opened.view, where=job.where, over=opened.over)
@@ -148,7 +148,7 @@ def looked_at(
 
 
 def parts_of(
-    tables: Sequence[Table], parts: Parts, view: View, *, where: Filter | None = None, over: OverTables = map
+    tables: Sequence[Table], parts: PlanBy, view: View, *, where: Filter | None = None, over: OverTables = map
 ) -> Parted:
     """Read what all plans and the view need, and inspect each part; parts in which no group meets `where` are left out."""
     names, columns = column_names(tables), {}

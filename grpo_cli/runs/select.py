@@ -29,7 +29,7 @@ from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.inspection import Inspection, View
 from grpo_cli.write.outputs import Output, Target, choose_target, choose_targets, identities, is_folder, refuse_summary
-from grpo_cli.write.weave import make_folders, one_of_several, paths_of, sink
+from grpo_cli.write.write_outputs import make_folders, one_of_several, paths_of, sink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ from grpo_cli.engine.score import Scored
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import normalized
 from grpo_cli.read.narrow import Narrow
+from grpo_cli.read.open_tables import find_inputs, open_tables
+from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.runs import compute_files, inspect, select
 from grpo_cli.runs.compute_files import Done, Job, run
 from grpo_cli.stats.inspection import Inspection
@@ -102,6 +104,11 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
                 lines = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
                 handle.write(gzip.compress(lines) if suffix == ".gz" else zst(lines) if suffix == ".zst" else lines)
     return path
+
+
+def opened(*paths: Path) -> list[FileTable]:
+    """The tables of files; their columns have not been read yet."""
+    return open_tables(find_inputs([str(path) for path in paths])[0], Binding())
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

@@ -82,7 +82,7 @@ def test_a_file_that_is_created_at_the_last_moment_is_not_replaced(
     assert names_in(tmp_path) == ["out"]
 
 
-def test_where_there_are_no_hard_links_the_file_is_renamed_and_that_is_said(
+def test_without_hard_links_the_file_is_renamed_and_this_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuses(*_: Any) -> None:
@@ -129,7 +129,7 @@ def test_a_temporary_file_that_is_still_written_and_what_only_looks_like_one_sta
         assert {*names_in(tmp_path)} == {"new", *names}
 
 
-def test_work_that_is_done_again_finds_what_it_has_written_and_replaces_nothing_else(tmp_path: Path) -> None:
+def test_a_retried_task_accepts_its_own_output_and_replaces_no_other(tmp_path: Path) -> None:
     target = tmp_path / "out"
     for _ in range(2):
         with replacing(target, force=False, retried=True) as sink:
@@ -140,7 +140,7 @@ def test_work_that_is_done_again_finds_what_it_has_written_and_replaces_nothing_
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_second_name_that_stays_is_said(
+def test_a_second_name_that_stays_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(self: Path, *, missing_ok: bool = False) -> None:

@@ -51,7 +51,7 @@ def test_blocks_go_on_from_shard_to_shard(tmp_path: Path) -> None:
     assert found.facts["groups"] == 8
 
 
-def test_of_several_splits_the_one_that_is_meant_has_to_be_named(tmp_path: Path) -> None:
+def test_one_of_several_splits_has_to_be_named(tmp_path: Path) -> None:
     for split in ("train", "test"):
         shards(tmp_path / "saved" / split, 2)
     (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}', encoding="utf-8")
@@ -85,7 +85,7 @@ def test_a_shard_of_an_earlier_save_is_not_read(pattern: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("state", ["[]", "{", '{"_data_files": 5}', '{"_data_files": [{}]}', "[" * 9999, '"\udcff"'])
-def test_another_file_of_that_name_says_nothing(state: str, tmp_path: Path) -> None:
+def test_an_unrelated_state_json_is_ignored(state: str, tmp_path: Path) -> None:
     folder = shards(tmp_path / "saved", 2)
     (folder / "state.json").write_bytes(state.encode("utf-8", "surrogateescape"))
     assert look(folder).facts["rows"] == len(ROWS)
@@ -120,6 +120,6 @@ def test_a_reference_that_is_no_text_names_no_snapshot(tmp_path: Path) -> None:
         look(tmp_path / "snapshots")
 
 
-def test_a_state_that_stands_alone_is_a_file_like_any_other(tmp_path: Path) -> None:
+def test_a_state_json_by_itself_is_read_like_any_file(tmp_path: Path) -> None:
     write(tmp_path / "a" / "state.json", ROWS)
     assert look(tmp_path / "a").facts["rows"] == len(ROWS)

@@ -15,7 +15,7 @@ from grpo_cli.choosing.exports import Wanted
 from grpo_cli.choosing.groups import Choice
 from grpo_cli.engine.plan import Plan
 from grpo_cli.options.conditions import Filter
-from grpo_cli.read.build_table import Parts
+from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.tables import Binding
 from grpo_cli.render.progress import _Bar
 from grpo_cli.runs import audit, compute_files, export, select
@@ -36,7 +36,7 @@ def computed_of_two_files(folder: Path, phase: Phase) -> None:
 
 
 def computed_by_parts(folder: Path, phase: Phase) -> None:
-    parts = Parts.of("half", {"default": (Plan(), {})})
+    parts = PlanBy.of("half", {"default": (Plan(), {})})
     to = Output(to=str(folder / "out.jsonl"))
     compute_files.run(compute_files.Job(inputs=[str(folder / "in.jsonl")], plan=Plan(), parts=parts, output=to), phase)
 

@@ -41,13 +41,6 @@ def test_nothing_kept_gives_nothing(codes: tuple[int, ...]) -> None:
     assert rows.dtype == np.int64
 
 
-def test_another_seed_samples_other_groups_and_the_same_seed_the_same() -> None:
-    codes = np.arange(100, dtype=np.uint32)
-    kept = codes % 2 == 0
-    assert refill(codes, kept, 1).tolist() == refill(codes, kept, 1).tolist()
-    assert refill(codes, kept, 1).tolist() != refill(codes, kept, 2).tolist()
-
-
 def test_every_survivor_is_equally_likely() -> None:
     codes = np.arange(4 + 40_000, dtype=np.uint32)
     copies = refill(codes, codes < 4, 0)[4:]
