@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from grpo_cli.read.known_names import CONVERSATIONS, PROMPT_TEXTS
+from grpo_cli.read.prompt_check import SeveralPrompts
 
 # Thresholds from which something is worth a sentence.
 CONSTANT: Final = 0.1  # share of groups without a gradient that needs advice
@@ -163,8 +164,7 @@ def _length(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _duplicates(facts: Mapping[str, Any]) -> Iterator[str]:
     share = facts["duplicates"] and facts["duplicates"]["share"]
-    # Groups of several prompts have other responses.
-    mixed = any("hold several prompts" in warning for warning in facts.get("warnings", ()))
+    mixed = any(isinstance(warning, SeveralPrompts) for warning in facts.get("warnings", ()))
     if share is not None and share >= REPEATED and not mixed:
         yield f"{percent(share)} of the responses repeat another response of their group: is the temperature too low, or was a file read twice?"
 

@@ -47,6 +47,7 @@ STATS_OF_READ = {
     "narrow",
     "excerpts.code_of",
     "pairs.key_texts",
+    "prompt_check.SeveralPrompts",
     "request.Rule",
     "tables.Binding",
 }
