@@ -51,6 +51,9 @@ BEYOND: Final = 3.0  # standard deviations beyond chance
 def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEALS) -> dict[str, Any]:
     """What changed from `before` to `now`, by prompt; groups whose keys differ only in the step are one prompt."""
     names = _prompt_columns(now, before)
+    for which, run in (("this run", now), ("the other run", before)):
+        if not (run.groups["scored"] > 0).any():
+            raise DataError(f"no row of {which} has a finite reward: there is no solve rate to compare")
     worst, best = reward_range(pl.concat(run.groups.select("min", "max") for run in (now, before)))
     if worst is None or best is None or worst == best:
         raise DataError("all rewards of both runs are equal: there is no solve rate to compare")
