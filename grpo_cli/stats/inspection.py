@@ -277,7 +277,7 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         length = {"column": columns["length"], **correlations.with_lengths(rows, extremes)}
     if view.duplicates and "text" in columns:
         texts = narrow.carried[columns["text"]]
-        duplicates = {"column": columns["text"], **correlations.duplicates(rows["group"], texts)}
+        duplicates = {"column": columns["text"], **_repeated_responses(rows["group"], texts)}
     if by is not None:
         first = narrow.groups.first.to_numpy()
         trend_by = {"column": columns["by"], "lines": trend(by, rows, first, groups, extremes)}
@@ -363,6 +363,22 @@ def _components(inspection: Inspection, rows: pl.DataFrame) -> dict[str, Any] | 
     }
     closest = max(rewards, key=lambda name: abs(found["advantage"][name] or 0.0))
     return {**found, "decides": closest if found["advantage"][closest] else None}
+
+
+def _repeated_responses(codes: pl.Series, texts: pl.Series) -> dict[str, Any]:
+    """How many responses repeat an earlier response of their group, and in how many groups; missing texts do not count."""
+    known = texts.is_not_null()
+    codes, texts = codes.filter(known), texts.filter(known)
+    distinct = encode([codes, texts], len(codes))
+    distinct_texts = np.bincount(codes.gather(distinct.first).to_numpy())
+    sizes = np.bincount(codes.to_numpy())
+    repeated = int(len(codes) - distinct.size)
+    return {
+        "rows": repeated,
+        "share": repeated / len(codes) if len(codes) else None,
+        "groups": int((sizes > distinct_texts).sum()),
+        "all_the_same": int(((distinct_texts == 1) & (sizes > 1)).sum()),
+    }
 
 
 def _with_ends(distribution: Mapping[str, Any], values: pl.Series) -> dict[str, Any]:

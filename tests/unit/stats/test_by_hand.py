@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from grpo_cli.read.prompt_check import SeveralPrompts
-from grpo_cli.stats.correlations import correlation, duplicates, with_lengths, within_groups
+from grpo_cli.stats.correlations import correlation, with_lengths, within_groups
 from grpo_cli.stats.difficulty import Ties, expected_zero_variance
 from grpo_cli.stats.facts import gates
 from grpo_cli.stats.trends import trend
@@ -59,12 +59,6 @@ def test_columns_are_compared_after_each_group_has_its_mean_taken_off() -> None:
     x, y = pl.Series("x", [0.0, 1.0, 10.0, 11.0]), pl.Series("y", [5.0, 4.0, 9.0, 8.0])
     assert correlation(x.to_numpy(), y.to_numpy()) == pytest.approx(39 / math.sqrt(101 * 17))
     assert within_groups(codes, {"x": x}, {"y": y})["x"]["y"] == -1.0
-
-
-def test_a_response_repeats_an_earlier_one_of_its_own_group() -> None:
-    codes = pl.Series([0, 0, 0, 1, 1, 2, 3, 3], dtype=pl.UInt32)
-    texts = pl.Series(["a", "b", "a", "c", "c", "a", None, None])
-    assert duplicates(codes, texts) == {"rows": 2, "share": 2 / 6, "groups": 2, "all_the_same": 1}
 
 
 # --- one line for each value -------------------------------------------------------------------------------

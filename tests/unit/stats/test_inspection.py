@@ -315,11 +315,15 @@ def test_duplicates_are_texts_that_an_earlier_row_of_the_group_has(texts: list[t
         groups[key] += [text] if text else []
     rewards = [[0.0] * len(list(some)) for _, some in itertools.groupby(texts, key=lambda one: one[0])]
     made = looked(rewards, View(duplicates=True), completion=pl.Series([text for _, text in texts], dtype=pl.String))
-    found = made.facts["duplicates"]
     repeated = [len(some) - len(set(some)) for some in groups.values()]
-    assert found["column"] == "completion"
-    assert (found["rows"], found["groups"]) == (sum(repeated), sum(map(bool, repeated)))
-    assert found["all_the_same"] == sum(len(some) > 1 and len(set(some)) == 1 for some in groups.values())
+    known = sum(map(len, groups.values()))
+    assert made.facts["duplicates"] == {
+        "column": "completion",
+        "rows": sum(repeated),
+        "share": sum(repeated) / known if known else None,
+        "groups": sum(map(bool, repeated)),
+        "all_the_same": sum(len(some) > 1 and len(set(some)) == 1 for some in groups.values()),
+    }
 
 
 # --- trends ------------------------------------------------------------------------------------------------
