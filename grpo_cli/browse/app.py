@@ -22,7 +22,7 @@ from grpo_cli.browse.follow import Folder
 from grpo_cli.browse.keys import KEYS
 from grpo_cli.browse.lines import GroupLines, rollout_lines, trend_line
 from grpo_cli.browse.model import FACTS, ORDER, Ints, Jump, Model
-from grpo_cli.browse.record import Part, Reader
+from grpo_cli.browse.record import Passage, Reader
 from grpo_cli.browse.search import Search
 from grpo_cli.browse.widgets import Choose, Listing, Page, Said
 from grpo_cli.engine.estimators.registry import ESTIMATORS
@@ -77,8 +77,8 @@ class Browser(App[list[str]]):
         self.rollouts: list[dict[str, Any]] = []
         self.fields = False
         self.whole = False
-        self.pinned: list[Part] | None = None
-        self.parts: list[Part] = []
+        self.pinned: list[Passage] | None = None
+        self.passages: list[Passage] = []
         self.search: Search | None = None
         self.turns: tuple[str, int] = ("", 0)
         self.asked: Callable[[str], None] = lambda _text: None
@@ -228,25 +228,25 @@ class Browser(App[list[str]]):
         head = f"{clean(file.rsplit('/', 1)[-1])} row {number:,}"
         try:
             reader = Reader(narrow, self.texts, self.model.inspection.columns.get("text", ""))
-            parts = [] if self.fields else reader.parts(row)
-            if not self.fields and not parts:
+            passages = [] if self.fields else reader.passages(row)
+            if not self.fields and not passages:
                 self.tell(self.say, NO_TEXT)
-            parts = parts or reader.fields(row)
+            passages = passages or reader.fields(row)
             if self.pinned is not None:
-                lines = layout.beside(self.pinned, parts, self.page.wide)
+                lines = layout.beside(self.pinned, passages, self.page.wide)
             else:
                 needle = "" if self.search is None else self.search.needle
-                lines = layout.page(parts, self.page.wide, whole=self.whole, needle=needle)
+                lines = layout.page(passages, self.page.wide, whole=self.whole, needle=needle)
         except Exception:
             self.tell(self._show_text, row, head, [], [])
             raise
         if self.is_newest("text"):
-            self.tell(self._show_text, row, head, parts, lines)
+            self.tell(self._show_text, row, head, passages, lines)
 
-    def _show_text(self, row: int | None, head: str, parts: list[Part], lines: Sequence[layout.Line]) -> None:
+    def _show_text(self, row: int | None, head: str, passages: list[Passage], lines: Sequence[layout.Line]) -> None:
         if row != self.row:
             return
-        self.parts = parts
+        self.passages = passages
         marked = (at for at, line in enumerate(lines) if any(piece.style == "hit" for piece in line))
         hit = next(marked, None)
         self.page.fill(head, lines, 0 if hit is None else max(hit - 2, 0))
@@ -269,7 +269,7 @@ class Browser(App[list[str]]):
         self.read()
 
     def action_compare(self) -> None:
-        self.pinned = self.parts if self.pinned is None else None
+        self.pinned = self.passages if self.pinned is None else None
         self.say("" if self.pinned is None else "this text stays on the left; c: one text again")
         self.read()
 
@@ -281,7 +281,7 @@ class Browser(App[list[str]]):
 
     def action_copy(self) -> None:
         """Copy the text; the terminal is asked to keep it."""
-        text = "\n\n".join(part.text for part in self.parts)
+        text = "\n\n".join(passage.text for passage in self.passages)
         self.copy_to_clipboard(text.encode("utf-8", "replace").decode())
         self.say(f"copied {count(len(text), 'character')}, if the terminal allows it")
 

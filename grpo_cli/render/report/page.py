@@ -23,12 +23,11 @@ KEY: Final = 60  # the table of a chart shows this many characters of a key
 INPUTS: Final = 3  # the subtitle names at most this many inputs
 LIBRARY: Final = "window.vegaEmbed = vegaEmbed;"
 
-
-Part = tuple[str, Mapping[str, Any], Sequence[Figure]]  # its head, its facts and its figures
+Section = tuple[str, Mapping[str, Any], Sequence[Figure]]  # of all rows, or of a part: head, facts and figures
 
 
 def page(
-    parts: Sequence[Part], groups: Mapping[str, Any], facts: Mapping[str, Any], title: str, origin: str = ""
+    parts: Sequence[Section], groups: Mapping[str, Any], facts: Mapping[str, Any], title: str, origin: str = ""
 ) -> str:
     """The whole page. `groups` are those of the table with their rows, the `facts` those of all parts."""
     charts = {figure.name: _specification(figure) for _, _, figures in parts for figure in figures}
@@ -52,9 +51,9 @@ def page(
     )
 
 
-def _section(part: Part) -> str:
-    """What it means, the numbers and the figures of a part."""
-    head, facts, figures = part
+def _section(section: Section) -> str:
+    """What a section means, its numbers and its figures."""
+    head, facts, figures = section
     says = "".join(f"<li>{html.escape(line)}</li>" for line in verdicts(facts))
     drawn = "".join(map(_figure, figures))
     return (
@@ -64,7 +63,7 @@ def _section(part: Part) -> str:
     )
 
 
-def _notes(parts: Sequence[Part], facts: Mapping[str, Any]) -> list[str]:
+def _notes(parts: Sequence[Section], facts: Mapping[str, Any]) -> list[str]:
     """Notes and warnings on reading, for each part and for all."""
     each = [f"{head}: {note}" if head else note for head, own, _ in parts for note in [*own["notes"], *own["warnings"]]]
     return [*each, *(facts["warnings"] if "parts" in facts else ())]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grpo_cli.browse.record import Part, Reader, parts_of
+from grpo_cli.browse.record import Passage, Reader, passages_of
 from grpo_cli.read.texts import TextColumns
 from tests.support.jobs import write
 from tests.unit.browse.files import model
@@ -73,7 +73,7 @@ CALL = {"name": "look", "arguments": '{"at": 1}'}
     ],
 )
 def test_a_value_is_laid_out_by_who_said_it(value: Any, parts: list[tuple[str, str]]) -> None:
-    assert parts_of(value, "response") == [Part(*part) for part in parts]
+    assert [*passages_of(value, "response")] == [Passage(*part) for part in parts]
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.jsonl.gz", "rows.json", "rows.csv"])
@@ -91,16 +91,16 @@ def test_every_format_gives_the_text_of_a_row(tmp_path: Path, name: str) -> None
     made = model(write(tmp_path / name, rows))
     reader = Reader(made.inspection.narrow, TextColumns())
     for at in (0, 7, 19):
-        assert reader.parts(at) == [Part("prompt", f"ask {at // 4}"), Part("response", f"say {at}\nmore")]
+        assert reader.passages(at) == [Passage("prompt", f"ask {at // 4}"), Passage("response", f"say {at}\nmore")]
         fields = reader.fields(at)
-        assert fields[0] == Part("answer", f"{at}!")
-        assert Part("completion", f"say {at}\nmore") in fields
+        assert fields[0] == Passage("answer", f"{at}!")
+        assert Passage("completion", f"say {at}\nmore") in fields
 
 
 def test_a_response_without_a_prompt_is_shown(tmp_path: Path) -> None:
     rows = [{"prompt_id": "a", "completion": f"say {at}", "reward": at} for at in range(3)]
     reader = Reader(model(write(tmp_path / "rows.jsonl", rows)).inspection.narrow, TextColumns(), "completion")
-    assert reader.parts(1) == [Part("response", "say 1")]
+    assert reader.passages(1) == [Passage("response", "say 1")]
 
 
 def test_an_empty_response_is_shown_and_the_turn_that_a_template_opens_is_not(tmp_path: Path) -> None:
@@ -111,20 +111,20 @@ def test_an_empty_response_is_shown_and_the_turn_that_a_template_opens_is_not(tm
     ]
     reader = Reader(model(write(tmp_path / "rows.jsonl", rows)).inspection.narrow, TextColumns())
     responses = [("response", ""), ("response", ""), ("response", "yes"), ("assistant", "")]
-    assert [reader.parts(at) for at in range(4)] == [[Part("user", "hi"), Part(*said)] for said in responses]
+    assert [reader.passages(at) for at in range(4)] == [[Passage("user", "hi"), Passage(*said)] for said in responses]
 
 
 def test_columns_that_flags_name_are_taken(tmp_path: Path) -> None:
     rows = [{"prompt_id": "a", "q": "ask", "out": {"text": f"say {at}"}, "reward": at} for at in range(3)]
     narrow = model(write(tmp_path / "rows.jsonl", rows)).inspection.narrow
-    assert Reader(narrow, TextColumns()).parts(1) == []
+    assert Reader(narrow, TextColumns()).passages(1) == []
     named = TextColumns(prompt="q", response="out.text")
-    assert Reader(narrow, named).parts(1) == [Part("prompt", "ask"), Part("response", "say 1")]
+    assert Reader(narrow, named).passages(1) == [Passage("prompt", "ask"), Passage("response", "say 1")]
 
 
 def test_files_with_other_columns_are_shown_as_they_are(tmp_path: Path) -> None:
     write(tmp_path / "step_1.parquet", [{"prompt_id": "a", "prompt": "ask", "completion": "say", "reward": 1}] * 2)
     write(tmp_path / "step_2.parquet", [{"prompt_id": "b", "question": "why", "response": "so", "reward": 0}] * 2)
     reader = Reader(model(tmp_path).inspection.narrow, TextColumns())
-    assert reader.parts(0) == [Part("prompt", "ask"), Part("response", "say")]
-    assert reader.parts(2) == [Part("prompt", "why"), Part("response", "so")]
+    assert reader.passages(0) == [Passage("prompt", "ask"), Passage("response", "say")]
+    assert reader.passages(2) == [Passage("prompt", "why"), Passage("response", "so")]
