@@ -276,6 +276,9 @@ def test_the_correlation_with_the_length_is_pearsons(rows: list[tuple[int, float
     found = seen(groups, length=pl.Series(lengths, dtype=pl.Int64))["length"]
     known = [(key, reward, length) for key, reward, length in rows if length is not None]
     assert found["rows"] == len(known)
+    assert found["mean"] == mean([n for *_, n in known])
+    for end, wanted in (("best", 1.0), ("worst", 0.0)):
+        assert found[end] == mean([n for _, reward, n in known if reward == wanted])
     assert found["correlation"] == correlation([r for _, r, _ in known], [float(n) for *_, n in known])
     means = {key: statistics.fmean(r for k, r, _ in rows if k == key) for key, *_ in rows}
     own = {key: statistics.fmean(n for k, _, n in known if k == key) for key, *_ in known}
@@ -288,6 +291,17 @@ def correlation(one: list[float], other: list[float]) -> Any:
         return pytest.approx(statistics.correlation(one, other), abs=1e-9)
     except statistics.StatisticsError:
         return None
+
+
+def mean(values: list[Any]) -> Any:
+    return pytest.approx(statistics.fmean(values)) if values else None
+
+
+def test_where_all_rewards_are_equal_none_is_the_best_or_the_worst() -> None:
+    facts = looked([[3.0, 3.0]], View(by="part"), part=[1, 1], length=[1, 2]).facts
+    length, (line,) = facts["length"], facts["by"]["lines"]
+    assert (length["mean"], length["best"], length["worst"]) == (1.5, None, None)
+    assert (line["zero_variance"], line["all_best"], line["all_worst"]) == (1, 0, 0)
 
 
 def test_a_length_is_found_by_its_name_and_text_is_no_length() -> None:
@@ -317,26 +331,32 @@ def test_duplicates_are_texts_that_an_earlier_row_of_the_group_has(texts: list[t
 # --- trends ------------------------------------------------------------------------------------------------
 
 
-@given(groups=MANY, steps=st.lists(st.integers(0, 3), min_size=12, max_size=12))
+GAPPY = st.lists(st.lists(st.sampled_from([0.0, 1.0, 2.0, None]), min_size=1, max_size=5), min_size=1, max_size=8)
+
+
+@given(groups=MANY | GAPPY, steps=st.lists(st.integers(0, 3), min_size=12, max_size=12))
 def test_a_trend_has_the_facts_of_each_part(groups: list[list[float]], steps: list[int]) -> None:
     column = [steps[key] for key, rewards in enumerate(groups) for _ in rewards]
-    lines = looked(groups, View(by="part"), part=column).facts["by"]["lines"]
-    ends = [reward for rewards in groups for reward in rewards]
-    best = 1.0 if min(ends) >= 0 and max(ends) <= 1 else max(ends)
+    lines = looked(groups, View(by="part"), part=column, length=[*range(len(column))]).facts["by"]["lines"]
+    ends = [reward for rewards in groups for reward in rewards if reward is not None] or [0.0]
+    worst, best = (0.0, 1.0) if min(ends) >= 0 and max(ends) <= 1 else (min(ends), max(ends))
     assert [line["value"] for line in lines] == sorted(set(column))
     for line in lines:
         mine = [rewards for key, rewards in enumerate(groups) if steps[key] == line["value"]]
-        rows, two = [reward for rewards in mine for reward in rewards], compared(mine)
-        assert (line["groups"], line["rows"]) == (len(mine), len(rows))
-        assert line["mean"] == pytest.approx(statistics.fmean(rows))
+        known = [[reward for reward in rewards if reward is not None] for rewards in mine]
+        rows, two, size = [reward for rewards in known for reward in rewards], compared(known), sum(map(len, mine))
+        assert (line["groups"], line["rows"], line["unscorable"]) == (len(mine), size, size - len(rows))
+        assert (line["mean"], line["length"]) == (
+            mean(rows),
+            mean([at for at, step in enumerate(column) if step == line["value"]]),
+        )
         assert line["std"] == (pytest.approx(statistics.stdev(rows)) if len(rows) > 1 else None)
-        if not two:
-            assert (line["zero_variance"], line["group_std"]) == (None, None)
-            continue
-        assert line["zero_variance"] == pytest.approx(statistics.fmean(len(set(g)) == 1 for g in two))
-        assert line["group_std"] == pytest.approx(statistics.fmean(map(statistics.stdev, two)), abs=1e-12)
-        if min(ends) != max(ends) or best == 1.0:
-            assert line["all_best"] == pytest.approx(statistics.fmean(set(g) == {best} for g in two))
+        assert line["zero_variance"] == mean([len(set(g)) == 1 for g in two])
+        assert line["group_std"] == (
+            pytest.approx(statistics.fmean(map(statistics.stdev, two)), abs=1e-12) if two else None
+        )
+        for name, end in (("all_best", best), ("all_worst", worst)):
+            assert line[name] == mean([worst < best and set(g) == {end} for g in two])
 
 
 def test_values_of_a_trend_are_ordered_as_numbers_when_they_are_numbers() -> None:
@@ -346,7 +366,7 @@ def test_values_of_a_trend_are_ordered_as_numbers_when_they_are_numbers() -> Non
 
 def test_a_group_in_several_parts_counts_where_it_begins_and_it_is_said() -> None:
     made = looked([[0, 1, 0], [1, 1]], View(by="source"), source=["a", "b", "c", "b", "b"])
-    assert [line["groups"] for line in made.facts["by"]["lines"]] == [1, 1, 0]
+    assert [(line["groups"], line["rows"]) for line in made.facts["by"]["lines"]] == [(1, 1), (1, 3), (0, 1)]
     assert any("1 group has rows in several values of source" in warning for warning in made.facts["warnings"])
 
 
