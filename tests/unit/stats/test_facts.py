@@ -71,9 +71,8 @@ def test_constant_groups_are_split_by_what_they_are(tmp_path: Any) -> None:
         "worst": [0, 0, 0],
         "other": [0.5, 0.5],
         "near": [0.5, 0.5 + 1e-12],
-        "alive": [0, 1],
-        "lone": [1],
     }
+    groups |= {"alive": [0, 1], "lone": [1]}
     rows = [{"prompt_id": name, "reward": reward} for name, rewards in groups.items() for reward in rewards]
     found = look(write(tmp_path / "a.jsonl", rows)).facts
     seen = found["zero_variance"]
