@@ -320,9 +320,7 @@ def _length(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     length = facts["length"]
     if length is None or length["mean"] is None:
         return
-    overall, inside = (
-        "-" if length[name] is None else f"{length[name]:+.2f}" for name in ("correlation", "within_groups")
-    )
+    overall, inside = (_signed(length[name]) for name in ("correlation", "within_groups"))
     means = [f"mean {number(length['mean'])}"]
     ends = (("at the best reward", "best"), ("at the worst", "worst"))
     means += [", ".join(f"{number(length[name])} {word}" for word, name in ends if length[name] is not None)]

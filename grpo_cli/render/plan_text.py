@@ -97,15 +97,13 @@ def describe(plan: Plan, rewards: Sequence[str] = ()) -> list[str]:
 
 def decided(plan: Plan, without_effect: Sequence[str]) -> list[str]:
     """The same for rows on which these fields have no effect, without the lines about them or about unread fields."""
-    omitted = {*_without_effect(plan)}
-    if "rewards.missing" in without_effect:
-        omitted |= {*missing(plan)}
-    if "rewards.component_missing" in without_effect:
-        omitted |= {*component_missing(plan)}
-    if "alone.result" in without_effect:
-        omitted |= {*singletons(plan)}
-    if "groups.zero_variance" in without_effect:
-        omitted |= {*ZERO_VARIANCE.values()}
+    about = {
+        "rewards.missing": missing(plan),
+        "rewards.component_missing": component_missing(plan),
+        "alone.result": singletons(plan),
+        "groups.zero_variance": [*ZERO_VARIANCE.values()],
+    }
+    omitted = {line for field in without_effect for line in about.get(field, ())} | {*_without_effect(plan)}
     return [line for line in describe(plan) if line not in omitted]
 
 

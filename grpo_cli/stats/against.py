@@ -10,7 +10,7 @@ Two samples of one policy differ, too. Three things keep that noise from being r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -78,7 +78,6 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
     change = np.round(rates - rates_before, DIGITS)  # or rounding in a mean would count as a change
     rows = (now_run.n + before_run.n).astype(np.float64)
     together = (now_run.sums + before_run.sums) / rows
-    counts = _counts(rates, rates_before)
     chance, moved = _by_chance(now_run, before_run, deals)
     low, high = _interval(change)
     prompts = pl.DataFrame(
@@ -105,7 +104,7 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
             "low": low, "high": high, "level": LEVEL,
         },
         "changes": count_by_kind(pl.Series(change), 1 - np.sign(change).astype(np.int8), KINDS),
-        **counts,
+        **_with_flips(_counts(rates, rates_before)),
         "chance": chance,
         "beyond_chance": moved,
         "by_difficulty": _by_difficulty(rates, rates_before, change, together),
@@ -163,20 +162,21 @@ class _Run:
         return cls(here, values, np.bincount(here, minlength=size), sums)
 
 
-def _counts(rates: Floats, before: Floats) -> dict[str, Any]:
+def _counts(rates: Floats, before: Floats) -> dict[str, int]:
     """How many prompts changed, and how."""
     change = np.round(rates - before, DIGITS)
-    return {
-        "better": int((change > 0).sum()),
-        "worse": int((change < 0).sum()),
-        "same": int((change == 0).sum()),
-        "solved_first": int(((rates > 0) & (before == 0)).sum()),
-        "solved_no_more": int(((rates == 0) & (before > 0)).sum()),
-        "flips": {
-            "up": int(((rates >= HALF) & (before < HALF)).sum()),
-            "down": int(((rates < HALF) & (before >= HALF)).sum()),
-        },
-    }
+    changed = {
+        "better": change > 0, "worse": change < 0, "same": change == 0,
+        "solved_first": (rates > 0) & (before == 0), "solved_no_more": (rates == 0) & (before > 0),
+        "up": (rates >= HALF) & (before < HALF), "down": (rates < HALF) & (before >= HALF),
+    }  # fmt: skip
+    return {name: int(prompts.sum()) for name, prompts in changed.items()}
+
+
+def _with_flips(counts: dict[str, Any]) -> dict[str, Any]:
+    """The counts with those of both directions inside `flips`."""
+    *others, up, down = counts
+    return {**{name: counts[name] for name in others}, "flips": {name: counts[name] for name in (up, down)}}
 
 
 def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[dict[str, Any], bool]:
@@ -203,19 +203,15 @@ def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[dict[st
         return mine / n, theirs / other
 
     least, most = deals
-    counts, squares = list[dict[str, Any]](), list[float]()
+    counts, squares = list[dict[str, int]](), list[float]()
     for _ in range(max(least, min(most, DEALT // (len(n) if of_two else len(values))))):
         rates, rates_before = deal()
         counts.append(_counts(rates, rates_before))
         squares.append(float(((rates - rates_before) ** 2).sum()))
-    flips = [found.pop("flips") for found in counts]
-
-    def mean(dicts: Sequence[Mapping[str, int]]) -> dict[str, Any]:
-        return {name: float(np.mean([counted[name] for counted in dicts])) for name in dicts[0]}
-
+    means = {name: float(np.mean([found[name] for found in counts])) for name in counts[0]}
     seen = float(((now.sums / n - before.sums / other) ** 2).sum())
     moved = seen > float(np.mean(squares)) + BEYOND * float(np.std(squares)) + 10.0**-DIGITS
-    return {**mean(counts), "flips": mean(flips), "deals": len(counts)}, moved
+    return {**_with_flips(means), "deals": len(counts)}, moved
 
 
 def _interval(change: Floats) -> tuple[float | None, float | None]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -43,10 +44,12 @@ BANDS: Final = (
 
 def pass_at(n: Sequence[int], solved: Sequence[int], k: int) -> list[float | None]:
     """The chance that k of the n rows include a solved one, 1 - C(n - c, k) / C(n, k); None if n < k."""
-    known: dict[tuple[int, int], float | None] = {}
-    for rows, right in {*zip(n, solved, strict=True)}:
-        known[rows, right] = None if rows < k else 1.0 - math.comb(rows - right, k) / math.comb(rows, k)
-    return [known[pair] for pair in zip(n, solved, strict=True)]
+
+    @cache
+    def chance(rows: int, right: int) -> float | None:
+        return None if rows < k else 1.0 - math.comb(rows - right, k) / math.comb(rows, k)
+
+    return [*map(chance, n, solved)]
 
 
 def solved_counts(codes: AnyCodes, rewards: Vector, bar: float, groups: int) -> Index:

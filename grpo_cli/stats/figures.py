@@ -194,7 +194,9 @@ def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> 
                 drawn[at] = replace(known, caption=f"{known.caption} The figure of {name} {how}.")
                 break
         else:
-            drawn.append(_advantage(name, values, lines))
+            caption = f"Advantages by {name}; {int((values == 0).sum()):,} of {len(values):,} are exactly 0."
+            drawn.append(Figure(name=f"advantages_{name}", kind="stacked", title=f"Advantages, {name}", caption=caption,
+                                lines=lines, axes={"x": "advantage", "y": "rows"}))  # fmt: skip
     return drawn
 
 
@@ -211,13 +213,6 @@ def _times(lines: Lines, others: Lines) -> float | None:
     times = 1.0 if size == other else other / size if size else 0.0
     same = np.allclose(ends[0] * times, ends[1], rtol=0, atol=SAME * other)
     return (1.0 if abs(times - 1) < SAME else times) if same and times else None
-
-
-def _advantage(name: str, values: pl.Series, lines: Lines) -> Figure:
-    zero = int((values == 0).sum())
-    caption = f"Advantages by {name}; {zero:,} of {len(values):,} are exactly 0."
-    return Figure(name=f"advantages_{name}", kind="stacked", title=f"Advantages, {name}", caption=caption,
-                  lines=lines, axes={"x": "advantage", "y": "rows"})  # fmt: skip
 
 
 def _trends(inspection: Inspection) -> list[Figure]:

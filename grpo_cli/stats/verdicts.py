@@ -73,17 +73,17 @@ def _unscorable(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _singletons(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["groups"] and facts["singletons"] == facts["groups"] > 1:
-        if {*facts.get("group_key", ())} & {*CONVERSATIONS}:
-            yield "Every group has a single reward: messages may hold the response as well as the prompt. Name the prompt's id with --group, or give --group-size N."
-            return
-        if facts.get("schema") or {*facts.get("group_key", ())} & {*PROMPT_TEXTS}:
-            yield "Every group has a single reward: one sample per prompt, and nothing to compare it with."
-            return
-        if not facts.get("group_key", ("",)):
-            yield "Every group has a single reward, as --group-size 1 says: advantages need several rewards of a prompt."
-            return
-        key = key_note(facts).removesuffix(" (found by name)") or "the key"
-        yield f"Every group has a single reward: {key} is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."
+        names = facts.get("group_key", ("",))
+        if {*names} & {*CONVERSATIONS}:
+            why = ": messages may hold the response as well as the prompt. Name the prompt's id with --group, or give --group-size N."
+        elif facts.get("schema") or {*names} & {*PROMPT_TEXTS}:
+            why = ": one sample per prompt, and nothing to compare it with."
+        elif not names:
+            why = ", as --group-size 1 says: advantages need several rewards of a prompt."
+        else:
+            key = key_note(facts).removesuffix(" (found by name)") or "the key"
+            why = f": {key} is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."
+        yield f"Every group has a single reward{why}"
     elif facts["singletons"]:
         share = percent(facts["singletons"] / facts["groups"])
         have = "group has" if facts["singletons"] == 1 else "groups have"
