@@ -21,7 +21,7 @@ from grpo_cli.browse.command import KINDS, commands, options_for
 from grpo_cli.browse.follow import Folder
 from grpo_cli.browse.keys import KEYS
 from grpo_cli.browse.lines import GroupLines, rollout_lines, trend_line
-from grpo_cli.browse.model import FACTS, ORDER, Ints, Jump, Model
+from grpo_cli.browse.model import FACTS, ORDER, Ints, Jump, Jumps, Model
 from grpo_cli.browse.record import Passage, Reader
 from grpo_cli.browse.search import Search
 from grpo_cli.browse.widgets import Choose, Listing, Page, Said
@@ -74,6 +74,7 @@ class Browser(App[list[str]]):
         self.texts = TextColumns(**texts)
         self.where, self.sort, self.ascending = given.get("where", ""), given.get("sort", ORDER), False
         self.shown: Ints = np.zeros(0, np.int64)
+        self.jumps = Jumps(model, self.shown)
         self.rollouts: list[dict[str, Any]] = []
         self.fields = False
         self.whole = False
@@ -165,7 +166,7 @@ class Browser(App[list[str]]):
             self.where = ""
             self.shown = self.model.shown("", self.sort, ascending=self.ascending)
             self.say(str(error))
-        self.turns = ("", 0)
+        self.jumps, self.turns = Jumps(self.model, self.shown), ("", 0)
         lines = GroupLines(self.model, self._labels, self.shown)
         self.groups.fill(len(lines), lines.line, lines.head, self.place_of(code))
         self.title_line()
@@ -318,7 +319,7 @@ class Browser(App[list[str]]):
     def action_jump(self, kind: Jump) -> None:
         turn = self.turns[1] + 1 if self.turns[0] == kind else 0
         try:
-            code, row = self.model.jump(kind, self.shown, self.groups.place, turn)
+            code, row = self.jumps.to(kind, self.groups.place, turn)
         except GrpoError as error:
             self.say(str(error))
             return
@@ -500,7 +501,7 @@ class Browser(App[list[str]]):
     # --- what comes later --------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        self.model.prepare(self.shown)
+        self.jumps.prepare()
         self.tell(self._show_trend)
 
     def _show_trend(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any, Final, Literal, Self
 
@@ -191,50 +191,8 @@ class Model:
         ]
         return sorted(lines, key=lambda line: -np.inf if line["advantage"] is None else line["advantage"], reverse=True)
 
-    # --- places worth a look -----------------------------------------------------------------------------------
-
-    def jump(self, kind: Jump, shown: Ints, after: int, turn: int) -> tuple[int, int | None]:
-        """The group to go to, and its row where the jump is to a row.
-
-        The next group without a gradient is the one `after` this place of the list; of the others the `turn`th is taken,
-        and after the last the first again.
-        """
-        if kind == "dead":
-            dead = np.flatnonzero(~(self._largest_advantage[shown] > 0))
-            if not len(dead):
-                raise DataError("every listed group has a gradient")
-            return int(shown[dead[np.searchsorted(dead, after, side="right") % len(dead)]]), None
-        best = self._ranked(kind, shown)
-        if not len(best):
-            raise DataError("no listed group has two rewards to compare")
-        code = int(shown[best[turn % len(best)]])
-        if kind == "widest":
-            return code, None
-        (rows,) = self.rows_of([code])
-        if kind == "longest":
-            of_rows = self.inspection.rows["length"].gather(rows)
-        else:
-            of_rows = (self.inspection.raw.rows[".reward"].gather(rows) - self.inspection.groups["mean"][code]).abs()
-        return code, int(rows[of_rows.fill_nan(None).arg_max() or 0])
-
-    def _ranked(self, kind: Jump, shown: Ints) -> Ints:
-        """The places of the list, the largest value first and equal ones in their order, sorted once for a list."""
-        of, best = self._rankings.get(kind, (None, shown))
-        if of is not shown:
-            if kind == "longest":
-                values = self._longest[shown]
-            else:
-                values = (self._surprise if kind == "surprising" else self.fact("spread"))[shown]
-            best = np.argsort(-values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
-            self._rankings[kind] = (shown, best)
-        return best
-
     @cached_property
-    def _rankings(self) -> dict[Jump, tuple[Ints, Ints]]:
-        return {}
-
-    @cached_property
-    def _surprise(self) -> Floats:
+    def surprise(self) -> Floats:
         """How many standard deviations of a group its most distant reward is away from its mean."""
         groups = self.inspection.groups
         far = pl.max_horizontal(pl.col("max") - pl.col("mean"), pl.col("mean") - pl.col("min"))
@@ -243,15 +201,12 @@ class Model:
         return found
 
     @cached_property
-    def _longest(self) -> Floats:
+    def longest(self) -> Floats:
+        """The length of the longest row of each group."""
         rows = self.inspection.rows
         if "length" not in rows.columns:
             raise DataError("no column has the length of the rows", "name it with --length-column")
         return self._extremes_of(rows["length"])[1]
-
-    def prepare(self, shown: Ints) -> None:
-        """Compute what keys will need of a list, on a thread before they are pressed."""
-        _ = self.trend, self._largest_advantage, self._ranked("widest", shown), self._ranked("surprising", shown)
 
     # --- steps -------------------------------------------------------------------------------------------------
 
@@ -265,3 +220,50 @@ class Model:
         first, groups = inspection.narrow.groups.first.to_numpy(), inspection.groups
         lines = trend(by, inspection.rows, first, groups, reward_range(groups))
         return inspection.columns["by"], lines
+
+
+class Jumps:
+    """Places worth a look among the groups of a list."""
+
+    def __init__(self, model: Model, shown: Ints) -> None:
+        self._model, self._shown = model, shown
+        self._ranked = cache(self._rank)
+
+    def to(self, kind: Jump, after: int, turn: int) -> tuple[int, int | None]:
+        """The group to go to, and its row where the jump is to a row.
+
+        The next group without a gradient is the one `after` this place of the list; of the others the `turn`th is taken,
+        and after the last the first again.
+        """
+        if kind == "dead":
+            dead = np.flatnonzero(~(self._model.fact("advantage")[self._shown] > 0))
+            if not len(dead):
+                raise DataError("every listed group has a gradient")
+            return int(self._shown[dead[np.searchsorted(dead, after, side="right") % len(dead)]]), None
+        best = self._ranked(kind)
+        if not len(best):
+            raise DataError("no listed group has two rewards to compare")
+        code = int(self._shown[best[turn % len(best)]])
+        if kind == "widest":
+            return code, None
+        (rows,) = self._model.rows_of([code])
+        inspection = self._model.inspection
+        if kind == "longest":
+            of_rows = inspection.rows["length"].gather(rows)
+        else:
+            of_rows = (inspection.raw.rows[".reward"].gather(rows) - inspection.groups["mean"][code]).abs()
+        return code, int(rows[of_rows.fill_nan(None).arg_max() or 0])
+
+    def _rank(self, kind: Jump) -> Ints:
+        """The places of the list, the largest value first and equal ones in their order."""
+        model = self._model
+        values = (
+            model.longest if kind == "longest" else model.surprise if kind == "surprising" else model.fact("spread")
+        )
+        values = values[self._shown]
+        best: Ints = np.argsort(-values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
+        return best
+
+    def prepare(self) -> None:
+        """Compute what keys will need, on a thread before they are pressed."""
+        _ = self._model.trend, self._model.fact("advantage"), self._ranked("widest"), self._ranked("surprising")

@@ -10,7 +10,7 @@ import pytest
 import grpo_cli
 from grpo_cli.browse.command import commands
 from grpo_cli.browse.lines import GroupLines, ordered, rollout_lines, trend_line
-from grpo_cli.browse.model import FACTS, Model
+from grpo_cli.browse.model import FACTS, Jumps, Model
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.table import command_line
@@ -75,29 +75,30 @@ def test_rollouts_are_sorted_by_advantage(made: Model) -> None:
 
 def test_jumps_go_round_the_groups_that_are_shown(made: Model) -> None:
     shown = made.shown("", "mean")
-    dead, at = [], -1
+    jumps, dead, at = Jumps(made, shown), [], -1
     for _ in range(4):
-        code, row = made.jump("dead", shown, at, 0)
+        code, row = jumps.to("dead", at, 0)
         assert row is None
         at = shown.tolist().index(code)
         dead.append(names(made, np.array([code]))[0])
     assert {*dead[:3]} == {"easy", "never", "alone"}
     assert dead[3] == dead[0]
-    widest = [names(made, np.array([made.jump("widest", shown, 0, turn)[0]]))[0] for turn in range(2)]
+    widest = [names(made, np.array([jumps.to("widest", 0, turn)[0]]))[0] for turn in range(2)]
     assert widest == ["mixed", "graded"]
-    code, row = made.jump("surprising", shown, 0, 0)
+    code, row = jumps.to("surprising", 0, 0)
     assert row is not None
     assert (names(made, np.array([code])), made.inspection.raw.rows[".reward"][row]) == (["mixed"], 1.0)
-    code, row = made.jump("longest", shown, 0, 0)
+    code, row = jumps.to("longest", 0, 0)
     assert row is not None
     assert made.inspection.rows["length"][row] == max(row["length"] for row in rollouts())
     with pytest.raises(DataError, match="every listed group has a gradient"):
-        made.jump("dead", made.shown("0 < mean < 1"), 0, 0)
+        Jumps(made, made.shown("0 < mean < 1")).to("dead", 0, 0)
 
 
 def test_jumps_go_through_equal_groups_in_their_order_however_many_there_are(tmp_path: Path) -> None:
     made = model_of(tmp_path, [{"prompt_id": at // 2, "reward": at % 2} for at in range(24_000)])
-    assert [made.jump("widest", made.shown(""), 0, turn)[0] for turn in (0, 1, 11_999, 12_000)] == [0, 1, 11_999, 0]
+    jumps = Jumps(made, made.shown(""))
+    assert [jumps.to("widest", 0, turn)[0] for turn in (0, 1, 11_999, 12_000)] == [0, 1, 11_999, 0]
 
 
 def test_another_plan_is_computed_from_the_rows_in_memory(made: Model) -> None:
