@@ -352,15 +352,13 @@ class Browser(App[list[str]]):
 
     def action_where(self) -> None:
         def then(text: str) -> None:
-            before, self.where = self.where, text
-            code = self.code
             try:
                 self.model.shown(text)
             except GrpoError as error:
-                self.where = before
                 self.say(str(error))
                 return
-            self.arrange(code)
+            self.where = text
+            self.arrange(self.code)
             self.say(f"{count(len(self.shown), 'group')} of {self.model.size:,}" if text else "")
 
         self.ask("condition, such as 0 < mean < 1 and size == 8; empty shows all groups", self.where, then)
@@ -529,14 +527,11 @@ class Browser(App[list[str]]):
         old = self.model
         key = None if self.code is None else key_of(old.inspection.narrow, self.code)
         row = None if self.row is None else old.inspection.narrow.spot(self.row)
-        self._labels = Labels(fresh.inspection.narrow)
-        self.model = fresh
         narrow = fresh.inspection.narrow
-        try:
+        self.model, self._labels = fresh, Labels(narrow)
+        code = same = None
+        with suppress(GrpoError):
             code = None if key is None else fresh.code_of(key)
-        except GrpoError:
-            code = None
-        same = None
         if code is not None and row is not None:
             (rows,) = fresh.rows_of([code])
             same = next((int(at) for at in rows if narrow.spot(int(at)) == row), None)

@@ -180,10 +180,6 @@ def test_a_formula_that_is_not_centred_does_not_claim_a_lost_gradient() -> None:
     assert "3 of 5 groups have zero variance" in flat(summed({"estimator.name": "reinforce"}))
 
 
-def test_uniform_groups_are_shown_as_a_product() -> None:
-    assert "2 x 3 rows" in summed({}, frame(["a"] * 3 + ["b"] * 3, [0, 1, 0, 1, 1, 0]))
-
-
 def test_unscorable_rows_are_shown_with_their_fate() -> None:
     text = flat(summed({"rewards.missing": "exclude"}, frame(["a"] * 3 + ["b"] * 3, [0, 1, None, 1, None, 0])))
     assert "2 rows without a finite reward: left out, advantage null" in text
