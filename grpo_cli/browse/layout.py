@@ -16,7 +16,7 @@ from grpo_cli.render.text import count
 
 ENDS: Final = 2_000  # characters shown at either end of a long text at first
 WHOLE: Final = 1_000_000  # characters shown at either end when the whole text is asked for
-LEAST: Final = 500  # a text is cut only where this many characters are left out; as many are around a hit
+LEAST: Final = 500  # a cut leaves out at least this many characters; as many are shown around a hit
 COMPARED: Final = 4_000  # longer texts are compared by lines, not by words
 TAB: Final = 4
 EMPTY: Final = "(empty)"

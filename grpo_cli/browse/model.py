@@ -34,7 +34,7 @@ Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 Jump = Literal["dead", "widest", "surprising", "longest"]
 
 ORDER: Final = "order"  # groups keep the order of the file
-# What groups can be sorted by, and what it is.
+# What groups can be sorted by, and what it means.
 FACTS: Final = {
     ORDER: "the order of the files",
     "size": "rows",
@@ -88,7 +88,7 @@ class Model:
         return len(self.inspection.groups)
 
     def shown(self, where: str, sort: str = ORDER, *, ascending: bool = False) -> Ints:
-        """The codes of the groups for which a condition holds, in this order; groups without the fact come last."""
+        """The codes of the groups that meet a condition, in this order; groups without the fact come last."""
         kept = np.arange(self.size)
         if where.strip():
             mask, _ = choose_groups(self.inspection, Choice(where=Filter.parse(where)))

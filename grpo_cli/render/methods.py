@@ -51,7 +51,7 @@ def explain(name: str, console: Console) -> None:
     """One method: its own words, then what can be set and what it needs."""
     row, sheet = ESTIMATORS[name], Sheet(console, LABEL)
     sheet.text(marked(name, ESTIMATORS.origin(name)), style="bold")
-    for line in re.sub(r"(?<=\S)\n(?=\S)", " ", row.doc).splitlines():  # a paragraph is wrapped by the sheet alone
+    for line in re.sub(r"(?<=\S)\n(?=\S)", " ", row.doc).splitlines():  # the sheet wraps paragraphs
         sheet.text(line)
     sheet.blank()
     sheet.row("computes", plan_text.describe(_plan(row)))

@@ -32,7 +32,7 @@ def page(
     """The whole page. `groups` are those of the table with their rows, the `facts` those of all parts."""
     charts = {figure.name: _specification(figure) for _, _, figures in parts for figure in figures}
     data = {"charts": charts, "groups": groups}
-    # No element of the page may be ended by the data.
+    # The data must not end an element of the page.
     encoded = json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False)
     names = facts.get("inputs", [])
     inputs = ", ".join(names[:INPUTS]) + (f" and {len(names) - INPUTS:,} more" if len(names) > INPUTS else "")
@@ -76,12 +76,12 @@ def _part(name: str) -> str:
 
 @cache
 def _library() -> str:
-    """Vega and what draws with it, safe inside a script element."""
+    """Vega, Vega-Lite and vega-embed, safe inside a script element."""
     return str(vl_convert.javascript_bundle(LIBRARY)).replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _specification(figure: Figure) -> dict[str, Any]:
-    """The chart of a figure in Vega-Lite's words."""
+    """The Vega-Lite specification of a figure."""
     specification = chart(figure).properties(width="container", title="").to_dict(validate=False)
     return {name: part for name, part in specification.items() if name != "$schema"}
 
