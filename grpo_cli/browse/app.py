@@ -114,10 +114,10 @@ class Browser(App[list[str]]):
             folder = Folder(self.model)
             self.set_interval(EVERY, lambda: self.aside(lambda: self._look(folder), "follow"))
 
-    def on_resize(self) -> None:
+    def on_page_resized(self, event: Page.Resized) -> None:
         """Wrap the text again."""
-        if self.rollouts:
-            self.call_after_refresh(self.read)
+        if event.page is self.page and self.rollouts:
+            self.read()
 
     def aside(self, task: Callable[[], None], group: str) -> None:
         """Run a task on a daemon thread; of a group, only the newest counts."""
@@ -278,7 +278,6 @@ class Browser(App[list[str]]):
         lists = self.query_one("#lists")
         lists.display = not lists.display
         (self.groups if lists.display else self.page).focus()
-        self.call_after_refresh(self.read)
 
     def action_copy(self) -> None:
         """Copy the text; the terminal is asked to keep it."""

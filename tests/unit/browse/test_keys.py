@@ -65,6 +65,16 @@ def test_keys_that_move_go_to_groups_and_rows(small: Model) -> None:
     assert walked(browser(small), [keys for keys, _ in steps], then=key_at) == [place for _, place in steps]
 
 
+def test_a_text_is_as_wide_as_its_page_after_each_zoom(small: Model) -> None:
+    """The lines were sometimes made for the width before."""
+
+    def widths(app: Browser) -> tuple[int, int]:
+        return sum(len(piece.text) for piece in app.page.lines[0]), app.page.wide
+
+    found = walked(browser(small), [("z",)] * 30, then=widths)
+    assert found == [(78, 78), (36, 36)] * 15
+
+
 STEPS: list[tuple[tuple[str, ...], str, str]] = [
     (("f",), "the truth of easy", "── user"),
     (("f",), "── user", "the truth of easy"),
