@@ -14,6 +14,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from grpo_cli.engine.estimators import outcome
+from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import (
     ORDERED,
@@ -126,6 +127,12 @@ def parts(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]
 def full(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]]:
     """The same, with a line for parts that change nothing."""
     return [(name, lines or [NOTHING[name]]) for name, lines in parts(plan, rewards) if lines or name in NOTHING]
+
+
+def columns(plan: Plan, more: Sequence[str] = ()) -> list[str]:
+    """The columns that the plan reads, each with its option; `more` are further lines."""
+    lines = [*(f"{ROLES[need].flag} COLUMN: {ROLES[need].meaning}" for need in plan.needs), *more]
+    return lines or ["the reward and the group key only"]
 
 
 def plan_from_dict(plain: Mapping[str, Any]) -> Plan:

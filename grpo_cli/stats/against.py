@@ -33,12 +33,8 @@ Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 VERSION: Final = 2
 LEVEL: Final = 0.95
 Z: Final = 1.959963984540054  # the normal quantile of that level
-T: Final = {
-    1: 12.7062,
-    2: 4.30265,
-    3: 3.18245,
-    4: 2.77645,
-}  # Student's t quantile by degrees of freedom, where the series in `_interval` is too coarse
+# Student's t quantile by degrees of freedom, where the series in `_interval` is too coarse.
+T: Final = {1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645}
 ONE_SIDED: Final = 1.6448536269514722  # standard deviations from 0 at which the sign of a number is 95 % certain
 LISTED: Final = 5
 KINDS: Final = ("better", "same", "worse")
@@ -69,11 +65,10 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
         examples = " and ".join(str(of_run["words"][0]) for of_run in scored)
         wrong = f"no prompt is in both runs ({', '.join(names)} is {examples})"
         raise DataError(wrong, "give --group NAME with a key that is the same in both, such as the prompt")
-    runs = [
+    now_run, before_run = (
         _Run.of(run, of_groups["key"], both["key"], (worst, best))
         for run, of_groups in zip((now, before), keys, strict=True)
-    ]
-    now_run, before_run = runs
+    )
     rates, rates_before = now_run.sums / now_run.n, before_run.sums / before_run.n
     change = np.round(rates - rates_before, DIGITS)  # or rounding in a mean would count as a change
     rows = (now_run.n + before_run.n).astype(np.float64)

@@ -177,9 +177,8 @@ def learned_from(inspection: Inspection) -> pl.Series:
     every = range(len(inspection.narrow.reward_names))
     counted = [k for k in every if not rewards.weights or rewards.weights[k]]  # a weight of 0 gives no gradient
     parts = [rows[f"reward.{k}"] for k in counted or every]
-    parts = [
-        part.set(~part.is_finite().fill_null(value=False), None) for part in parts
-    ]  # all missing values are the same
+    # All missing values are the same.
+    parts = [part.set(~part.is_finite().fill_null(value=False), None) for part in parts]
     if rewards.component_missing == "zero":
         parts = [part.fill_null(0.0) for part in parts]
     elif rewards.missing == "as-zero":

@@ -60,12 +60,9 @@ def key_note(facts: Mapping[str, Any]) -> str:
 
 def _unscorable(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["unscorable"]:
-        declared = facts["declared_unscorable"] >= facts["unscorable"]
-        treatment = (
-            "leaves them out, as the schema says"
-            if declared
-            else "stops at them unless --missing says how to treat them"
-        )
+        treatment = "stops at them unless --missing says how to treat them"
+        if facts["declared_unscorable"] >= facts["unscorable"]:
+            treatment = "leaves them out, as the schema says"
         rows, have = ("row", "has") if facts["unscorable"] == 1 else ("rows", "have")
         share = percent(facts["unscorable"] / facts["rows"])
         yield f"{facts['unscorable']:,} {rows} ({share}) {have} no finite reward. compute {treatment}."
