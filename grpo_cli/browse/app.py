@@ -21,11 +21,12 @@ from grpo_cli.browse.command import KINDS, commands, options_for
 from grpo_cli.browse.follow import Folder
 from grpo_cli.browse.keys import KEYS
 from grpo_cli.browse.lines import GroupLines, rollout_lines, trend_line
-from grpo_cli.browse.model import FACTS, ORDER, Ints, Jump, Jumps, Model
+from grpo_cli.browse.model import FACTS, ORDER, Jump, Jumps, Model
 from grpo_cli.browse.record import Passage, Reader
 from grpo_cli.browse.search import Search
 from grpo_cli.browse.widgets import Choose, Listing, Page, Said
 from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.moments import Index
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import GrpoError, printable
 from grpo_cli.options.resolve import plan_of
@@ -73,7 +74,7 @@ class Browser(App[list[str]]):
         texts = {name: given[name] for name in ("prompt", "response", "messages") if name in given}
         self.texts = TextColumns(**texts)
         self.where, self.sort, self.ascending = given.get("where", ""), given.get("sort", ORDER), False
-        self.shown: Ints = np.zeros(0, np.int64)
+        self.shown: Index = np.zeros(0, np.int64)
         self.jumps = Jumps(model, self.shown)
         self.rollouts: list[dict[str, Any]] = []
         self.fields = False

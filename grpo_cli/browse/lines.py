@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from rich.cells import cell_len, set_cell_size
 
-from grpo_cli.browse.model import Ints, Model
+from grpo_cli.browse.model import Model
+from grpo_cli.engine.moments import Index
 from grpo_cli.read.excerpts import Labels
 from grpo_cli.render.text import clean, column, number, strip
 from grpo_cli.stats.verdicts import percent
@@ -27,7 +28,7 @@ _STRIP: Final = (6, 16)  # cells of the rewards of a group, in a narrow list and
 class GroupLines:
     """The lines of some groups, made when they become visible."""
 
-    def __init__(self, model: Model, labels: Labels, codes: Ints) -> None:
+    def __init__(self, model: Model, labels: Labels, codes: Index) -> None:
         self._model, self._labels, self._codes = model, labels, codes
         self._ends = model.ends
         self._block = lru_cache(CACHED)(self._make_block)

@@ -16,6 +16,7 @@ import polars as pl
 
 from grpo_cli.choosing.groups import Choice, choose_groups
 from grpo_cli.engine.group_stats import group_extremes
+from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.files.inputs import Input
@@ -29,8 +30,6 @@ from grpo_cli.stats.facts import plain, reward_range, rows_of
 from grpo_cli.stats.inspection import Inspection, never_stopping, score_groups
 from grpo_cli.stats.trends import trend
 
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 Jump = Literal["dead", "widest", "surprising", "longest"]
 
 ORDER: Final = "order"  # groups keep the order of the file
@@ -87,7 +86,7 @@ class Model:
         """The number of groups."""
         return len(self.inspection.groups)
 
-    def shown(self, where: str, sort: str = ORDER, *, ascending: bool = False) -> Ints:
+    def shown(self, where: str, sort: str = ORDER, *, ascending: bool = False) -> Index:
         """The codes of the groups that meet a condition, in this order; groups without the fact come last."""
         kept = np.arange(self.size)
         if where.strip():
@@ -96,7 +95,7 @@ class Model:
         if sort == ORDER:
             return kept[::-1] if ascending else kept
         values = self.fact(sort)[kept]
-        places: Ints = kept[np.argsort(values if ascending else -values, kind="stable")]
+        places: Index = kept[np.argsort(values if ascending else -values, kind="stable")]
         return places
 
     @property
@@ -104,7 +103,7 @@ class Model:
         """What these groups can be sorted by."""
         return [name for name in FACTS if name != "length" or "length" in self.inspection.groups.columns]
 
-    def fact(self, name: str) -> Floats:
+    def fact(self, name: str) -> Vector:
         """A fact of every group; NaN where there is none."""
         if name not in self.facts:
             raise UnknownName.among("fact of a group", name, self.facts)
@@ -112,16 +111,16 @@ class Model:
             return self._largest_advantage
         groups = self.inspection.groups
         values = groups["max"] - groups["min"] if name == "spread" else groups[name]
-        found: Floats = values.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+        found: Vector = values.cast(pl.Float64).fill_null(float("nan")).to_numpy()
         return found
 
     @cached_property
-    def _largest_advantage(self) -> Floats:
+    def _largest_advantage(self) -> Vector:
         low, high = self._extremes_of(self.inspection.scored.rows[".advantage"])
-        largest: Floats = np.maximum(np.abs(low), np.abs(high))
+        largest: Vector = np.maximum(np.abs(low), np.abs(high))
         return largest
 
-    def _extremes_of(self, values: pl.Series) -> tuple[Floats, Floats]:
+    def _extremes_of(self, values: pl.Series) -> tuple[Vector, Vector]:
         """The smallest and the largest of these values in each group; NaN where a group has none."""
         known = values.is_finite().fill_null(value=False)
         every = known.all()
@@ -150,7 +149,7 @@ class Model:
             for facts, word, values in zip(groups.iter_rows(named=True), status, rewards, strict=True)
         ]
 
-    def rows_of(self, codes: Sequence[int]) -> list[Ints]:
+    def rows_of(self, codes: Sequence[int]) -> list[Index]:
         """The rows of each of these groups, in the order of the files."""
         first, size = self.inspection.narrow.groups.first, rows_of(self.inspection.groups)
         if self.inspection.narrow.groups.together:
@@ -192,16 +191,16 @@ class Model:
         return sorted(lines, key=lambda line: -np.inf if line["advantage"] is None else line["advantage"], reverse=True)
 
     @cached_property
-    def surprise(self) -> Floats:
+    def surprise(self) -> Vector:
         """How many standard deviations of a group its most distant reward is away from its mean."""
         groups = self.inspection.groups
         far = pl.max_horizontal(pl.col("max") - pl.col("mean"), pl.col("mean") - pl.col("min"))
         share = pl.when(pl.col("std") > 0).then(far / pl.col("std"))
-        found: Floats = groups.select(share.fill_null(float("nan"))).to_series().to_numpy()
+        found: Vector = groups.select(share.fill_null(float("nan"))).to_series().to_numpy()
         return found
 
     @cached_property
-    def longest(self) -> Floats:
+    def longest(self) -> Vector:
         """The length of the longest row of each group."""
         rows = self.inspection.rows
         if "length" not in rows.columns:
@@ -225,7 +224,7 @@ class Model:
 class Jumps:
     """Places worth a look among the groups of a list."""
 
-    def __init__(self, model: Model, shown: Ints) -> None:
+    def __init__(self, model: Model, shown: Index) -> None:
         self._model, self._shown = model, shown
         self._ranked = cache(self._rank)
 
@@ -254,14 +253,14 @@ class Jumps:
             of_rows = (inspection.raw.rows[".reward"].gather(rows) - inspection.groups["mean"][code]).abs()
         return code, int(rows[of_rows.fill_nan(None).arg_max() or 0])
 
-    def _rank(self, kind: Jump) -> Ints:
+    def _rank(self, kind: Jump) -> Index:
         """The places of the list, the largest value first and equal ones in their order."""
         model = self._model
         values = (
             model.longest if kind == "longest" else model.surprise if kind == "surprising" else model.fact("spread")
         )
         values = values[self._shown]
-        best: Ints = np.argsort(-values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
+        best: Index = np.argsort(-values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
         return best
 
     def prepare(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import DataError
 from grpo_cli.read.known_names import STEPS
 from grpo_cli.read.pairs import key_texts
@@ -26,9 +27,6 @@ from grpo_cli.stats.facts import reward_range
 from grpo_cli.stats.figures import count_by_kind
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.values.paths import PARENT
-
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 VERSION: Final = 2
 LEVEL: Final = 0.95
@@ -136,10 +134,10 @@ def _only_within(rule: Rule, name: str) -> bool:
 class _Run:
     """The scored rows of a run in the order of the prompts, with rewards rescaled to 0 (worst) ... 1 (best)."""
 
-    prompts: Ints
-    values: Floats
-    n: Ints  # rows of each prompt
-    sums: Floats  # of their values
+    prompts: Index
+    values: Vector
+    n: Index  # rows of each prompt
+    sums: Vector  # of their values
 
     @classmethod
     def of(cls, run: Inspection, keys: pl.Series, prompts: pl.Series, ends: tuple[float, float]) -> _Run:
@@ -157,7 +155,7 @@ class _Run:
         return cls(here, values, np.bincount(here, minlength=size), sums)
 
 
-def _counts(rates: Floats, before: Floats) -> dict[str, int]:
+def _counts(rates: Vector, before: Vector) -> dict[str, int]:
     """How many prompts changed, and how."""
     change = np.round(rates - before, DIGITS)
     changed = {
@@ -189,7 +187,7 @@ def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[dict[st
     solved = np.round(now.sums + before.sums).astype(np.int64)
     of_two = bool(((values == 0) | (values == 1)).all())
 
-    def deal() -> tuple[Floats, Floats]:
+    def deal() -> tuple[Vector, Vector]:
         if of_two:
             drawn = random.hypergeometric(solved, n + other - solved, n)
             return drawn / n, (solved - drawn) / other
@@ -209,7 +207,7 @@ def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[dict[st
     return {**_with_flips(means), "deals": len(counts)}, moved
 
 
-def _interval(change: Floats) -> tuple[float | None, float | None]:
+def _interval(change: Vector) -> tuple[float | None, float | None]:
     """The confidence interval of the mean change, by Student's distribution; None for one prompt."""
     freedom = len(change) - 1
     if not freedom:
@@ -220,7 +218,7 @@ def _interval(change: Floats) -> tuple[float | None, float | None]:
     return float(change.mean()) - half, float(change.mean()) + half
 
 
-def _shrunken(change: Floats, now: _Run, before: _Run) -> Floats:
+def _shrunken(change: Vector, now: _Run, before: _Run) -> Vector:
     """The part of each change that is expected to last; the rest is noise, larger with few rows or varying rewards.
 
     For a change d with noise variance v the part is d t/(t + v), where t is the mean square of the true changes: that of
@@ -239,7 +237,7 @@ def _shrunken(change: Floats, now: _Run, before: _Run) -> Floats:
     return np.where(sure, change * share, np.nan)
 
 
-def _by_difficulty(rates: Floats, before: Floats, change: Floats, together: Floats) -> list[dict[str, Any]]:
+def _by_difficulty(rates: Vector, before: Vector, change: Vector, together: Vector) -> list[dict[str, Any]]:
     """The mean rates of prompts by difficulty: their solve rate in both runs together."""
     places, lines = bands(together), []
     for place, band in enumerate(BANDS):
