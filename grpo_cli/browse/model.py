@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.choosing.groups import Choice, choose_groups
-from grpo_cli.engine.group_stats import group_extremes
+from grpo_cli.engine.group_stats import finite_rows, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName
@@ -122,10 +122,7 @@ class Model:
 
     def _extremes_of(self, values: pl.Series) -> tuple[Vector, Vector]:
         """The smallest and the largest of these values in each group; NaN where a group has none."""
-        known = values.is_finite().fill_null(value=False)
-        every = known.all()
-        codes = self.codes if every else self.codes[known.to_numpy()]
-        low, high = group_extremes(codes, (values if every else values.filter(known)).to_numpy(), self.size)
+        low, high = group_extremes(*finite_rows(self.codes, values), self.size)
         return np.where(np.isfinite(low), low, np.nan), np.where(np.isfinite(high), high, np.nan)
 
     @property
