@@ -81,7 +81,7 @@ def _print(
 ) -> None:
     """Print blocks; without warnings on one screen, if needed without empty lines and the end of a long formula."""
     plan = plan_text.plan_from_dict(facts["plan"])
-    blocks = [_rows(block, facts, plan, sheet) for block in parts]
+    blocks = [rows(block, facts, plan, sheet) for block in parts]
     height = sum(map(sheet.height, blocks))
     spaced = screen is None or bool(facts["warnings"]) or height + len(blocks) - 1 <= screen
     if screen is not None and not spaced and height > screen:
@@ -96,14 +96,10 @@ def _print(
     sheet.warnings(facts["warnings"])
 
 
-def show(sections: Iterable[Section], facts: Mapping[str, Any], plan: Plan, sheet: Sheet) -> None:
-    """Print some sections."""
-    sheet.rows(_rows(sections, facts, plan, sheet))
-
-
-def _rows(
+def rows(
     sections: Iterable[Section], facts: Mapping[str, Any], plan: Plan, sheet: Sheet
 ) -> list[tuple[str, list[str]]]:
+    """The labelled lines of some sections; keys of groups are shortened for the sheet."""
     skipped = (*facts["skipped"], *facts["kept"])
     facts = {**facts, "skipped": {skip["reason"]: _labelled(skip, sheet.width) for skip in skipped}}
     return [row for section in sections for row in section(facts, plan)]
