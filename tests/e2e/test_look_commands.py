@@ -73,7 +73,7 @@ def test_keys_of_bytes_and_lists_are_texts_of_a_table(tmp_path: Path) -> None:
     assert rows == [["id", "tags"], ["/w==", '["x"]'], ["YQ==", '["x","y"]']]
 
 
-def test_presets_that_are_named_are_not_said_to_hide_others(place: Path) -> None:
+def test_a_list_of_named_presets_mentions_no_hidden_ones(place: Path) -> None:
     assert "--all lists" in adv("presets", cwd=place).out
     assert "--all lists" not in adv("presets", "trl", cwd=place).out
 
@@ -122,7 +122,7 @@ def test_an_existing_advantage_column_is_named(place: Path) -> None:
     assert json.loads(adv("inspect", "out.jsonl", "--json", cwd=place).out)["advantage_column"] == "advantage"
 
 
-def test_a_pipe_is_looked_at(place: Path) -> None:
+def test_a_pipe_is_inspected(place: Path) -> None:
     done = adv("inspect", "-", "--json", cwd=place, stdin=(place / "rewards.jsonl").read_text())
     assert json.loads(done.out)["rows"] == 46
 
@@ -184,7 +184,7 @@ def test_of_a_large_group_the_first_rows_are_shown(place: Path) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_shown_is_one_line(arguments: tuple[str, ...], status: int, message: str, place: Path) -> None:
+def test_an_error_is_one_line(arguments: tuple[str, ...], status: int, message: str, place: Path) -> None:
     done = adv("inspect", "rewards.jsonl", *arguments, cwd=place)
     assert (done.status, done.out) == (status, "")
     assert message in done.err
@@ -201,7 +201,7 @@ def test_the_method_changes_the_shown_advantages(place: Path) -> None:
 # --- select and report -------------------------------------------------------------------------------------
 
 
-def test_chosen_rows_go_down_a_pipe_and_the_summary_aside(place: Path) -> None:
+def test_chosen_rows_go_to_stdout_and_the_summary_to_stderr(place: Path) -> None:
     done = adv("select", "rewards.jsonl", "-w", "std > 0", "-o", "-", cwd=place)
     assert len(done.rows) == 36
     assert "7 of 10 kept (70%)" in done.err
@@ -220,14 +220,14 @@ def test_select_takes_its_columns_from_a_configuration(place: Path) -> None:
     assert len((place / "rewards.selected.jsonl").read_text().splitlines()) == 8
 
 
-def test_what_a_shared_configuration_says_to_compute_alone_is_passed_over(place: Path) -> None:
+def test_options_of_compute_in_a_shared_configuration_are_ignored(place: Path) -> None:
     (place / "grpo.toml").write_text('reward = "reward"\nsummary = "run.json"\nper-token = true\ntokens = "ids"\n')
     done = adv("inspect", "rewards.jsonl", "--config", "grpo.toml", cwd=place)
     assert (done.status, done.err) == (0, "")
     assert not (place / "run.json").exists()
 
 
-def test_an_output_that_is_there_is_kept(place: Path) -> None:
+def test_an_existing_output_is_kept(place: Path) -> None:
     (place / "a.jsonl").write_text("mine")
     (place / "a.svg").write_text("mine")
     for command, target in (("select", "a.jsonl"), ("report", "a.svg")):
@@ -296,7 +296,7 @@ def frames(place: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["polars", "lazy", "pandas", "pyarrow"])
-def test_a_frame_of_any_kind_is_looked_at_and_chosen_from(kind: str, place: Path) -> None:
+def test_a_frame_of_any_kind_is_inspected_and_selected_from(kind: str, place: Path) -> None:
     frame = frames(place)[kind]
     look = grpo_cli.inspect(frame, sort="mean", top=2)
     assert look.facts["rows"] == 46
@@ -306,14 +306,14 @@ def test_a_frame_of_any_kind_is_looked_at_and_chosen_from(kind: str, place: Path
     assert type(chosen.frame) is type(frames(place)["polars" if kind == "lazy" else kind])
 
 
-def test_texts_of_a_lazy_frame_are_not_read_unasked(place: Path) -> None:
+def test_texts_of_a_lazy_frame_are_read_only_on_request(place: Path) -> None:
     found = frames(place)
     assert grpo_cli.inspect(found["lazy"]).facts["duplicates"] is None
     assert grpo_cli.inspect(found["lazy"], duplicates=True).facts["duplicates"]["rows"] == 4
     assert grpo_cli.inspect(found["polars"]).facts["duplicates"]["rows"] == 4
 
 
-def test_a_look_shows_itself(place: Path) -> None:
+def test_an_inspection_has_text_and_html(place: Path) -> None:
     look = grpo_cli.inspect(frames(place)["polars"])
     assert "solve rate" in str(look)
     assert look._repr_html_().startswith("<pre")
@@ -331,7 +331,7 @@ def test_a_look_draws_the_figures_of_the_report(place: Path) -> None:
         look.chart("reward")
 
 
-def test_an_option_of_another_command_is_not_taken(place: Path) -> None:
+def test_an_option_of_another_command_is_refused(place: Path) -> None:
     frame = frames(place)["polars"]
     for call, name in ((grpo_cli.inspect, "output"), (grpo_cli.select, "against"), (grpo_cli.inspect, "reward_clip")):
         with pytest.raises(UnknownName, match=f"no option named '{name}'"):
@@ -414,7 +414,7 @@ def test_the_ends_of_the_rewards_have_shares_where_they_read_differently(
 
 
 @pytest.mark.parametrize(("constant", "larger"), [(False, "100%"), (True, ">=75%")])
-def test_a_lower_bound_that_is_all_groups_is_no_bound(*, constant: bool, larger: str, tmp_path: Path) -> None:
+def test_a_lower_bound_of_100_percent_has_no_sign(*, constant: bool, larger: str, tmp_path: Path) -> None:
     groups = [[0, 0.1, 0.1, 0.3]] * 3 + [[0.5] * 4 if constant else [0, 0.5, 0.5, 1]]
     rows = [{"prompt_id": k, "reward": reward} for k, group in enumerate(groups) for reward in group]
     write(tmp_path / "in.jsonl", rows)

@@ -1,4 +1,4 @@
-"""Texts that a terminal would obey, texts of any size, and files that change: shown or said, and never the end."""
+"""Control characters, texts of any size and files that change are shown or reported, and never end the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts as lines: nothing is lost, nothing is wider than the page, and nothing is left that a terminal obeys."""
+"""Texts as lines: nothing is lost or wider than the page, and control characters are escaped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def plain(lines: Iterable[Line]) -> list[str]:
 
 
 @given(ANY_TEXT, st.integers(4, 40))
-def test_no_line_is_wider_than_the_page_or_obeyed_by_a_terminal(text: str, width: int) -> None:
+def test_no_line_is_wider_than_the_page_or_has_control_characters(text: str, width: int) -> None:
     for line in plain(page([Passage(text, text)], width)):
         assert cell_len(line) <= width
         assert line.isprintable()
@@ -30,7 +30,7 @@ def test_wrapping_loses_nothing(text: str, width: int) -> None:
     assert "".join(plain(wrapped(text, width))) == text.replace("\n", "")
 
 
-def test_what_a_terminal_would_obey_is_written_out() -> None:
+def test_control_characters_are_escaped() -> None:
     text = "a\x1b[31mb\x00c\u202ed\ud800e\rf\tg [bold]h[/bold]"
     assert plain(wrapped(text, 200)) == ["a\\x1b[31mb\\x00c\\u202ed\\ud800e\\rf    g [bold]h[/bold]"]
 
@@ -55,7 +55,7 @@ def test_a_hit_in_the_middle_of_a_long_text_is_shown() -> None:
     assert [piece.text for line in lines for piece in line if piece.style == "hit"] == ["The MIDDLE"]
 
 
-def test_two_texts_are_beside_each_other_with_the_words_that_differ_marked() -> None:
+def test_two_texts_are_shown_side_by_side_with_the_words_that_differ_marked() -> None:
     lines = beside([Passage("a", "the answer is 42 now")], [Passage("a", "the answer is 43 now")], 60)
     assert [piece.text for line in lines for piece in line if piece.style == "differs"] == ["42", "43"]
     assert " ≠ " in plain(lines)[1]

@@ -150,7 +150,7 @@ def test_steps_have_a_trend(tmp_path: Path) -> None:
     assert trend_line(made.trend, 80) == "step 0 to 3  mean ▁███ 0.5 to 1  constant ▁███ 0% to 100%"
 
 
-def test_commands_say_what_is_seen_and_are_read_as_it_was_meant() -> None:
+def test_commands_repeat_the_view_with_quoted_values() -> None:
     given = {"inputs": ["a b.jsonl"], "method": "rloo", "group": ["x"], "quiet": True, "sort": "std"}
     assert commands(given, "select", where="mean > 0", sort="mean", show="it's") == [
         "grpo-adv browse 'a b.jsonl' --method rloo --group x --quiet --where 'mean > 0' --sort mean --show 'it'\"'\"'s'",

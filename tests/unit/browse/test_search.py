@@ -105,7 +105,7 @@ def test_a_search_stops_at_once_and_goes_through_what_it_has(tmp_path: Path) -> 
     st.lists(st.text(st.sampled_from('ab \\"\n'), max_size=12), min_size=1, max_size=30),
     st.sampled_from(["q", "qz", "z q"]),
 )
-def test_no_line_that_has_a_word_is_passed_by(
+def test_no_line_with_the_word_is_skipped(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], word: str
 ) -> None:
     """In blocks of any size, with blank lines between the rows."""

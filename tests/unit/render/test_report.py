@@ -65,7 +65,7 @@ def outcome(rewards: list[int | None]) -> str:
     return OUTCOMES[0] if len(set(known)) > 1 else OUTCOMES[1] if known[0] else OUTCOMES[2]
 
 
-def test_rewards_are_counted_by_what_became_of_their_group(found: Inspection) -> None:
+def test_rewards_are_counted_by_the_outcome_of_their_group(found: Inspection) -> None:
     groups: dict[str, list[int | None]] = {}
     for row in rows():
         groups.setdefault(row["prompt_id"], []).append(row["reward"])
@@ -96,7 +96,7 @@ def test_groups_are_counted_by_size_where_sizes_differ(found: Inspection, tmp_pa
 
 
 def test_figures_that_look_the_same_are_drawn_once(tmp_path: Path) -> None:
-    """In groups of one size, leave-one-out is the centred reward by n/(n - 1)."""
+    """In groups of one size, leave-one-out is the centred reward times n/(n - 1)."""
     data = [{"prompt_id": p, "reward": int(i < p % 5)} for p in range(20) for i in range(4)]
     figures = drawn(inspected(write(tmp_path / "a.jsonl", data)), ["grpo", "dr-grpo", "rloo"])
     grpo, dr_grpo = (one for name, one in figures.items() if name.startswith("advantages"))
@@ -166,7 +166,7 @@ def test_up_to_a_hundred_and_one_values_have_a_bar_each() -> None:
     assert [(line["value"], line["count"]) for line in lines] == [(k / 100, 1) for k in range(101)]
 
 
-def test_many_values_are_counted_in_bins_that_hold_them_all() -> None:
+def test_many_values_are_counted_in_bins_that_cover_them_all() -> None:
     values = np.random.default_rng(3).normal(size=500)
     lines = count_by_kind(pl.Series(values), np.zeros(500, dtype=int))
     assert len(lines) <= BINS
@@ -216,7 +216,7 @@ def test_a_figure_in_which_nothing_is_drawn_is_left_out(tmp_path: Path) -> None:
     assert "mean_reward" in names and "zero_variance" not in names
 
 
-def test_tiles_count_every_row_that_has_both(found: Inspection) -> None:
+def test_tiles_count_every_row_with_a_reward_and_a_length(found: Inspection) -> None:
     assert sum(line["count"] for line in drawn(found)["lengths"].lines) == 47
 
 
@@ -226,7 +226,7 @@ def test_a_long_trend_is_thinned_out(tmp_path: Path) -> None:
     assert (len(lines), lines[0]["value"], lines[-1]["value"]) == (200, 0, 899)
 
 
-def test_of_many_groups_the_most_informative_are_listed_and_others_from_all_over(tmp_path: Path) -> None:
+def test_of_many_groups_those_with_the_largest_spread_and_a_sample_of_the_others_are_listed(tmp_path: Path) -> None:
     data = [{"prompt_id": i, "reward": k * (i % 10 == 0)} for i in range(300) for k in range(2)]
     found = inspected(write(tmp_path / "a.jsonl", data))
     codes = group_rows._choose(found, 60)

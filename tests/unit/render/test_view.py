@@ -180,7 +180,7 @@ def test_a_formula_that_is_not_centred_does_not_claim_a_lost_gradient() -> None:
     assert "3 of 5 groups have zero variance" in flat(summed({"estimator.name": "reinforce"}))
 
 
-def test_unscorable_rows_are_shown_with_their_fate() -> None:
+def test_unscorable_rows_are_shown_with_what_they_get() -> None:
     text = flat(summed({"rewards.missing": "exclude"}, frame(["a"] * 3 + ["b"] * 3, [0, 1, None, 1, None, 0])))
     assert "2 rows without a finite reward: left out, advantage null" in text
 
@@ -263,7 +263,7 @@ STEPS: Final = {f"{part}.{op}": kind for part, kinds in ORDERED.items() for op, 
     ("setting", "default"),
     [(f"{part}.{f.name}", f.default) for part, kind in [*PARTS.items(), *STEPS.items()] for f in fields(kind)],
 )
-def test_every_field_that_is_not_its_default_can_be_read(setting: str, default: Any) -> None:
+def test_every_field_that_differs_from_its_default_is_described(setting: str, default: Any) -> None:
     *where, name = setting.split(".")
     value = "token" if setting == "post.whiten.level" else OTHER.get(name, 0.123)
     base = {"shape.overlong.max": 8.0} if where[-1] == "overlong" else {}
@@ -277,12 +277,12 @@ def test_every_field_that_is_not_its_default_can_be_read(setting: str, default: 
 
 
 @pytest.mark.parametrize("field", ["epsilon", "inside", "floor", "constant"])
-def test_fields_that_nothing_reads_are_said_to_be_idle(field: str) -> None:
+def test_fields_that_nothing_reads_are_listed_as_without_effect(field: str) -> None:
     plan = Plan.of({"estimator.name": "rloo", f"divisor.{field}": 0.5})
     assert plan_text.describe(plan)[-1] == f"without effect: divisor.{field} 0.5"
 
 
-def test_the_level_of_the_baseline_can_be_read() -> None:
+def test_the_level_of_the_baseline_is_described() -> None:
     facts = plan_text.describe(Plan.of({"estimator.baseline_level": "batch", "divisor.level": "batch"}))
     assert facts[0] == "A = (r - batch mean) / (batch std + 1e-06)"
 
@@ -473,7 +473,7 @@ def test_off_a_terminal_there_is_no_progress() -> None:
     assert shown(screen) == ""
 
 
-def test_what_is_added_from_the_next_row_reads_as_a_sentence() -> None:
+def test_a_discounted_sum_reads_as_a_sentence() -> None:
     half, whole = (plan_text.describe(Plan.of({"post.discount.gamma": gamma}))[-1] for gamma in (0.5, 1.0))
     assert "from the last row of a rollout to its first: A + 0.5 times the A of the next row" in half
     assert whole.endswith(": A + the A of the next row")

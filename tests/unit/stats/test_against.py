@@ -54,7 +54,7 @@ def test_prompts_are_compared_one_by_one(tmp_path: Path) -> None:
 
 def test_the_interval_is_that_of_student(tmp_path: Path) -> None:
     draw = random.Random(3)  # noqa: S311 - rewards, not secrets
-    # Of 1 to 30 degrees of freedom, from a printed table.
+    # For 1 to 30 degrees of freedom, from a printed table.
     for freedom, t in ((1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (29, 2.045)):
         names = [f"p{k}" for k in range(freedom + 1)]
         now, before = ({name: [draw.random() < p for _ in range(4)] for name in names} for p in (0.6, 0.4))
@@ -65,7 +65,7 @@ def test_the_interval_is_that_of_student(tmp_path: Path) -> None:
         assert found["high"] == pytest.approx(fmean(changes) + half, rel=1e-3, abs=1e-3)
 
 
-def test_prompts_that_changed_alike_give_no_interval_of_no_width(tmp_path: Path) -> None:
+def test_prompts_with_equal_changes_have_no_interval_of_width_0(tmp_path: Path) -> None:
     half, most = [1, 1, 0, 0], [1, 1, 1, 0]
     (line,) = changed(tmp_path, dict.fromkeys("abcd", most), dict.fromkeys("abcd", half))["by_difficulty"]
     assert (line["change"], line["low"], line["high"]) == (0.25, None, None)
@@ -96,8 +96,8 @@ def test_counts_by_chance_are_those_of_all_ways_to_deal_the_rows(rewards: list[f
         assert chance[name] == pytest.approx(2 * count / len(ways), abs=0.15), name
 
 
-def test_prompts_that_changed_by_more_than_chance_are_listed_with_what_is_no_noise(tmp_path: Path) -> None:
-    """Six prompts of forty are solved since; of a change that few rows show less is left."""
+def test_prompts_that_changed_by_more_than_chance_are_listed_with_the_change_without_noise(tmp_path: Path) -> None:
+    """Six prompts of forty are solved now; a change seen in few rows is shrunk more."""
     draw = random.Random(5)  # noqa: S311 - rewards, not secrets
     sizes = {f"p{k:02}": 4 if k % 2 else 24 for k in range(40)}
     before = {k: [int(draw.random() < (0.1 if k < "p06" else 0.5)) for _ in range(n)] for k, n in sizes.items()}
@@ -111,7 +111,7 @@ def test_prompts_that_changed_by_more_than_chance_are_listed_with_what_is_no_noi
     assert min(large) > max(small, default=0)
 
 
-def test_rewards_beyond_0_to_1_are_rated_between_the_ends_of_both_runs(tmp_path: Path) -> None:
+def test_rewards_outside_0_to_1_are_scaled_by_the_extremes_of_both_runs(tmp_path: Path) -> None:
     found = changed(tmp_path, {"a": [3.0, 5.0]}, {"a": [-1.0, 1.0]})
     assert (found["worst"], found["best"]) == (-1.0, 5.0)
     assert found["solve_rate"]["change"] == pytest.approx(4 / 6)
@@ -154,7 +154,7 @@ def test_runs_in_which_every_reward_is_0_are_compared(tmp_path: Path) -> None:
     assert changed(tmp_path, {"a": [0, 0]}, {"a": [0, 0]})["solve_rate"]["change"] == 0
 
 
-def test_other_keys_are_a_question(tmp_path: Path) -> None:
+def test_runs_with_different_keys_are_refused(tmp_path: Path) -> None:
     first, second = (runs(tmp_path / key, NOW, NOW, key)[0] for key in ("uid", "task_id"))
     with pytest.raises(DataError, match=r"different group keys .uid and task_id.; name the prompt with --group"):
         against(inspected(first), inspected(second))

@@ -15,7 +15,7 @@ from grpo_cli.stats.facts import gates
 from grpo_cli.stats.verdicts import percent, verdicts
 
 
-def test_what_does_not_vary_goes_with_nothing() -> None:
+def test_a_constant_column_has_no_correlation() -> None:
     rising, flat = np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.1, 0.1])
     assert correlation(rising, rising) == pytest.approx(1.0)
     assert correlation(rising, -rising) == pytest.approx(-1.0)
@@ -80,7 +80,7 @@ def test_each_sentence_has_its_numbers(change: dict[str, Any], sentence: str) ->
         {"expected": {"observed": 0.4}, "at_size": [{"size": 20, "alive": 0.69, "found": "model"}]},
     ],
 )
-def test_what_is_within_bounds_is_not_spoken_of(change: dict[str, Any]) -> None:
+def test_what_is_within_bounds_is_not_mentioned(change: dict[str, Any]) -> None:
     assert verdicts(QUIET | change) == ["Every group carries a gradient: rewards differ in all of them."]
 
 

@@ -40,7 +40,7 @@ def test_under_gdpo_a_group_is_constant_where_all_components_are(tmp_path: Path)
     assert found["live_rows"] == 4
 
 
-def test_a_component_without_a_weight_teaches_nothing(tmp_path: Path) -> None:
+def test_a_component_with_weight_0_gives_no_gradient(tmp_path: Path) -> None:
     found = look(rows(tmp_path), reward=["a", "b=0"], combine="normalize").facts
     alone = look(rows(tmp_path), reward=["a"]).facts
     for name in ("zero_variance", "live_rows", "at_size"):
@@ -72,7 +72,7 @@ def test_other_sizes_and_expectations_are_of_what_the_plan_learns_from(
     assert found["expected"]["one_rate"] == pytest.approx(same)
 
 
-def test_components_that_are_missing_in_different_ways_are_one_to_the_plan(tmp_path: Path) -> None:
+def test_null_nan_and_infinite_components_are_the_same_to_the_plan(tmp_path: Path) -> None:
     odd: list[Any] = [None, float("nan"), float("inf"), None]
     path = write(tmp_path / "a.jsonl", [{"uid": u, "a": 1, "b": b} for u in range(3) for b in odd])
     facts = look(path, combine="normalize", component_missing="zero", missing="exclude").facts
@@ -149,7 +149,7 @@ def test_the_heads_of_a_matrix_of_many_rewards_are_numbers(tmp_path: Path) -> No
     assert max(map(len, lines)) <= 80
 
 
-def test_a_single_reward_has_nothing_to_go_with(tmp_path: Path) -> None:
+def test_a_single_reward_has_no_correlations(tmp_path: Path) -> None:
     assert look(rows(tmp_path), reward=["a"]).facts["components"] is None
     assert Plan().rewards.combine == "sum"
 

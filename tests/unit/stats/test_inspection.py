@@ -61,7 +61,7 @@ def compared(groups: list[list[float]]) -> list[list[float]]:
     return [rewards for rewards in groups if len(rewards) > 1]
 
 
-def test_rows_without_a_reward_spoil_no_fact_where_their_nan_spreads_over_the_advantages() -> None:
+def test_nan_advantages_of_rows_without_a_reward_change_no_other_fact() -> None:
     plan = Plan.of({"rewards.missing": "propagate"})
     groups: list[list[Any]] = [[1.0, 0.0, None], [1.0, 1.0], [None, None]]
     found, left_out = looked(groups, plan=plan), looked(groups, plan=Plan.of({"rewards.missing": "exclude"}))
@@ -98,7 +98,7 @@ def test_the_difficulty_counts_groups_by_their_solve_rate(groups: list[list[floa
 
 
 @pytest.mark.parametrize("sizes", [[8], [16], [32], [4, 8], [5, 7, 8], [3, 30], [64, 128]], ids=str)
-def test_groups_at_every_rate_are_drawn_level(sizes: list[int]) -> None:
+def test_equally_many_groups_at_every_rate_have_bars_of_one_height(sizes: list[int]) -> None:
     """As many groups for each number of solved rows, of every size: no bar is higher than another, none is missing."""
     found = seen([[1.0] * k + [0.0] * (n - k) for n in sizes for k in range(n + 1) for _ in range(60)])["difficulty"]
     counts, ends = found["between"]["counts"], 60 * len(sizes)
@@ -116,13 +116,13 @@ def test_rates_of_graded_rewards_have_a_bar_each_too() -> None:
     assert seen(some)["difficulty"]["between"] == {"edges": edges, "counts": [tenths[i] for i in range(10)]}
 
 
-def test_outside_of_0_to_1_the_rate_is_the_way_from_the_worst_to_the_best() -> None:
+def test_outside_0_to_1_the_solve_rate_is_scaled_from_the_worst_to_the_best_reward() -> None:
     found = seen([[-1, 1, 1, 1], [-1, -1], [1, 1]])["difficulty"]
     assert (found["worst"], found["best"]) == (-1, 1)
     assert (found["never"], found["always"], found["mean"]) == (1, 1, pytest.approx(1.75 / 3))
 
 
-def test_where_all_rewards_are_equal_there_is_no_way() -> None:
+def test_where_all_rewards_are_equal_there_is_no_solve_rate() -> None:
     assert seen([[3.0, 3.0], [3.0, 3.0]])["difficulty"] is None
 
 
@@ -197,19 +197,19 @@ def test_a_larger_size_follows_a_beta_distribution_of_solve_rates() -> None:
 
 
 @given(groups=st.lists(BINARY, min_size=1, max_size=12).filter(lambda groups: any(len(g) > 1 for g in groups)))
-def test_more_rows_never_leave_fewer_groups_alive(groups: list[list[float]]) -> None:
+def test_larger_groups_never_vary_less_often(groups: list[list[float]]) -> None:
     shares = [one["alive"] for one in looked_sizes(groups, (2, 3, 4, 8, 16, 64))]
     assert all(one <= other + 1e-9 for one, other in itertools.pairwise(shares))
     assert all(-1e-12 <= share <= 1 for share in shares)
 
 
 def test_prompts_that_are_all_equally_hard_have_no_beta_but_a_rate() -> None:
-    groups = [[0.0, 0.0, 1.0, 1.0]] * 20 + [[1.0] * 4, [0.0] * 4]  # more alike than chance would make them
+    groups = [[0.0, 0.0, 1.0, 1.0]] * 20 + [[1.0] * 4, [0.0] * 4]  # more equal than by chance
     (found,) = looked_sizes(groups, (8,))
     assert found == {"size": 8, "alive": pytest.approx(1 - 2 / 22 * 0.5**8 / 0.5**4), "found": "model"}
 
 
-def test_with_more_than_two_rewards_what_is_constant_stays_so() -> None:
+def test_with_more_than_two_rewards_constant_groups_stay_constant() -> None:
     (found,) = looked_sizes([[0.0, 0.5, 1.0], [0.5, 0.5], [1.0, 0.0]], (8,))
     assert found == {"size": 8, "alive": pytest.approx(2 / 3), "found": "bound"}
 
@@ -256,7 +256,7 @@ def test_effective_rows_are_those_of_kish(values: list[float]) -> None:
     assert found == (pytest.approx(sum(map(abs, values)) ** 2 / squares) if squares > 1e-300 else pytest.approx(found))
 
 
-def test_nothing_that_pulls_is_no_row() -> None:
+def test_advantages_of_0_have_no_effective_rows() -> None:
     assert effective_rows(pl.Series([0.0, 0.0])) == 0.0
     assert effective_rows(pl.Series([None, math.nan], dtype=pl.Float64)) is None
 
@@ -388,7 +388,7 @@ def test_rows_without_a_reward_are_counted_and_left_out() -> None:
     assert any("compute leaves them out, as the schema says" in line for line in verdicts(known))
 
 
-def test_groups_of_one_row_are_looked_at_and_their_key_is_doubted() -> None:
+def test_groups_of_one_row_are_inspected_and_their_key_is_doubted() -> None:
     found = seen([[1.0], [0.0], [1.0]])
     assert (found["singletons"], found["expected"], found["at_size"]) == (3, None, [])
     assert "prompt_id is probably an id of the rollout" in verdicts(found)[0]
@@ -453,7 +453,7 @@ def test_the_rows_of_a_group_are_shown_with_their_text(tmp_path: Path, suffix: s
     assert facts["rows"][1]["advantage"] == pytest.approx(1.5, abs=1e-5)
 
 
-def test_a_key_may_be_a_beginning_that_only_one_group_has(tmp_path: Path) -> None:
+def test_a_key_may_be_a_prefix_that_only_one_group_has(tmp_path: Path) -> None:
     keys = ("apple", "apple", "apricot", "apricot")
     made = inspected(write(tmp_path / "a.jsonl", [{"prompt_id": key, "reward": 1} for key in keys]))
     assert show_group(made, "apr")["key"] == "apricot"
@@ -512,13 +512,13 @@ def test_a_number_with_a_sign_is_no_integer_key(tmp_path: Path) -> None:
         show_group(made, "#4")
 
 
-def test_several_hits_are_listed_with_what_tells_them_apart(tmp_path: Path) -> None:
+def test_several_hits_are_listed_with_the_text_that_differs(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"prompt_id": ASKED.format(f"{n} * 51"), "reward": 1} for n in range(9)])
     with pytest.raises(DataError, match=r"in 9 keys: #1 What is 0 \* 51 in words\?, .* and 4 more.*--show '#1'"):
         show_group(inspected(path), "51")
 
 
-def test_of_a_chat_the_last_word_is_shown(tmp_path: Path) -> None:
+def test_of_a_chat_the_last_message_is_shown(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
     path = write(tmp_path / "a.jsonl", [{"prompt_id": 1, "reward": i, "completion": chat} for i in range(2)])
     assert show_group(inspected(path), "1")["rows"][0]["text"] == "hello"
@@ -537,13 +537,13 @@ def test_texts_are_compared_where_that_is_cheap_or_asked_for(tmp_path: Path) -> 
     assert inspected(path, group=["prompt_id,step"]).facts["duplicates"]["rows"] == 0
 
 
-def test_a_method_of_ones_own_changes_the_advantages_and_not_the_facts() -> None:
+def test_another_method_changes_the_advantages_and_not_the_facts() -> None:
     plain = looked([[0, 1, 1], [0, 0, 1]])
     other = looked([[0, 1, 1], [0, 0, 1]], plan=plan_of({"method": "rloo", "reward_clip": "0:0.5"}))
     assert {name for name in plain.facts if plain.facts[name] != other.facts[name]} <= {"method", "effective_rows"}
     assert other.scored.frame[".advantage"].to_list() != plain.scored.frame[".advantage"].to_list()
 
 
-def test_less_than_no_groups_cannot_be_listed(tmp_path: Path) -> None:
+def test_top_cannot_be_negative(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--top cannot be -1"):
         inspected(write(tmp_path / "a.jsonl", ROWS), top=-1, group=["prompt_id,step"])
