@@ -160,6 +160,13 @@ class Listing(_Lines):
 class Page(_Lines):
     """A text to scroll through; its place is the first visible line."""
 
+    class Resized(Message):
+        """The page has another size."""
+
+        def __init__(self, page: Page) -> None:
+            super().__init__()
+            self.page = page
+
     def __init__(self, **names: Any) -> None:
         super().__init__(**names)
         self._title = ""
@@ -175,6 +182,10 @@ class Page(_Lines):
         """Scroll."""
         self.place = max(min(place, self.count - self.room), 0)
         self.scroll_at(self.place)
+
+    def on_resize(self) -> None:
+        """Say so: lines are made for a width."""
+        self.post_message(self.Resized(self))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """The mouse scrolls as well."""

@@ -48,6 +48,12 @@ _MARKS: Final = "\n\r<>[]"  # characters between the turns of a conversation in 
 _TURN: Final = 80  # characters that a later turn adds at least, unless a mark precedes it
 
 
+class SeveralPrompts(str):
+    """The warning that groups have several prompts."""
+
+    __slots__ = ()
+
+
 class Mixed(NamedTuple):
     """Groups with several prompts: the column that shows it, how many of how many groups, and an example."""
 
@@ -63,11 +69,12 @@ class Mixed(NamedTuple):
         mixed = {code: pair for code, texts in prompts.items() if (pair := _two_prompts(texts)) is not None}
         return cls(column, len(mixed), len(prompts), *next(iter(mixed.items()))) if mixed else None
 
-    def words(self, key: str, label: str) -> str:
+    def words(self, key: str, label: str) -> SeveralPrompts:
         """The message."""
         first, other = _shortened(*self.prompts)
         of = f"{self.groups:,} of {self.compared:,} groups that were compared"
-        return f"groups of {key} hold several prompts: {self.column} differs inside {of} ({label}: {first!r} and {other!r})"
+        differ = f"{self.column} differs inside {of} ({label}: {first!r} and {other!r})"
+        return SeveralPrompts(f"groups of {key} hold several prompts: {differ}")
 
 
 def mixed_prompts(read: Located, coded: Coded, columns: Sequence[str], others: Sequence[str]) -> Mixed | None:

@@ -35,7 +35,7 @@ EQUAL: Final = 1e-9  # relative size up to which an advantage counts as 0
 OLD: Final = "rescored."  # prefix of the columns of the other reward
 
 Facts = dict[str, Any]
-Rows = Index | slice  # the rows that have both rewards; a slice of all
+RowIndex = Index | slice  # the rows that have both rewards; a slice of all
 
 
 def other_reward(now: Inspection, names: Sequence[str], plan: Plan) -> Inspection:
@@ -228,7 +228,7 @@ def _advantages(now: Inspection, before: Inspection) -> Facts:
     }
 
 
-def _depends_on(now: Inspection, before: Inspection, names: Sequence[str], rows: Rows, change: Vector) -> Facts:
+def _depends_on(now: Inspection, before: Inspection, names: Sequence[str], rows: RowIndex, change: Vector) -> Facts:
     """How the change depends on length, step and reward components; None for each that is unknown."""
     table = now.rows
     length = by = components = None
@@ -270,7 +270,7 @@ def _with_lengths(lengths: Vector, change: Vector) -> Facts:
 
 
 def _component(
-    name: str, values: pl.Series, before: Inspection, names: Sequence[str], rows: Rows, change: Vector
+    name: str, values: pl.Series, before: Inspection, names: Sequence[str], rows: RowIndex, change: Vector
 ) -> Facts:
     """The correlation of the change with that of a component, or with its value if the other reward lacks it."""
     part = values.fill_null(float("nan")).to_numpy()[rows]
@@ -283,7 +283,7 @@ def _component(
     return {"column": name, "differs": differs, "correlation": correlation(part[known], change[known])}
 
 
-def _largest(now: Inspection, before: Inspection, rows: Rows, change: Vector) -> list[Facts]:
+def _largest(now: Inspection, before: Inspection, rows: RowIndex, change: Vector) -> list[Facts]:
     """The rows whose reward changes most, ties broken by the change of the advantage."""
     at = np.flatnonzero(change)
     size = np.abs(change[at])

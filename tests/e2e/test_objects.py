@@ -643,5 +643,5 @@ def test_the_text_of_a_rollout_is_a_few_ranges_of_an_object(s3: Any, server: Pro
     reader = Reader(model.inspection.narrow, TextColumns(), "completion")
     server.reset()
     for at in (0, 1_999, 3_999):
-        assert [part.text for part in reader.parts(at)] == [rows["completion"][at]]
+        assert [part.text for part in reader.passages(at)] == [rows["completion"][at]]
     assert server.received < 3 * MB < path.stat().st_size / 3

@@ -47,6 +47,7 @@ STATS_OF_READ = {
     "narrow",
     "excerpts.code_of",
     "pairs.key_texts",
+    "prompt_check.SeveralPrompts",
     "request.Rule",
     "tables.Binding",
 }
@@ -182,7 +183,8 @@ def test_text_formats_load_no_pyarrow() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["compute", "--help"], ["methods"], ["methods", "rloo"]]
+    "arguments",
+    [["--help"], ["--version"], ["compute", "--help"], ["methods"], ["methods", "rloo"], ["methods", "--json"]],
 )
 def test_help_and_listings_load_nothing_heavy(arguments: list[str]) -> None:
     statement = f"import sys; sys.argv = ['grpo-adv', *{arguments!r}]\nfrom grpo_cli.cli.entry import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"

@@ -212,7 +212,7 @@ def test_conversations_become_sft_records_and_browse_shows_them(job: Path) -> No
 
 
 def test_browse_shows_who_said_what(job: Path) -> None:
-    parts = Reader(model(job).inspection.narrow, TextColumns()).parts(1)
+    parts = Reader(model(job).inspection.narrow, TextColumns()).passages(1)
     assert [part.speaker for part in parts] == [
         "user", "assistant, reasoning", "assistant", "assistant, tool call bash", "tool", "assistant",
     ]  # fmt: skip
