@@ -110,13 +110,14 @@ def test_the_spread_of_a_batch_is_found(ddof: int, size: int) -> None:
     assert divisor["ddof"] == ddof or size == 1100  # 8,800 rows in float32 cannot tell
 
 
-def test_batches_by_step_are_found_without_being_told() -> None:
+@pytest.mark.parametrize("key", [(), ("prompt_id", "step")])
+def test_batches_by_step_are_found_without_being_told(key: tuple[str, ...]) -> None:
     steps = [k // 14 for k in range(40)]
     whole = [stdev([r for g, at in zip(GROUPS, steps, strict=True) if at == s for r in g]) for s in range(3)]
     logged = [[(r - fmean(g)) / (whole[s] + 1e-4) for r in g] for g, s in zip(GROUPS, steps, strict=True)]
-    facts = found(rows(GROUPS, logged, step=[s for s in steps for _ in range(8)]))
+    facts = found(rows(GROUPS, logged, step=[s for s in steps for _ in range(8)]), group=key)
     assert facts["match"]["mismatched_rows"] == 0
-    assert any("batches by step" in note for note in facts["notes"])
+    assert facts["notes"][-1] == ("batches by step" if key else "groups within each step, batches by step")
 
 
 def test_a_key_that_returns_in_every_step_is_found_without_being_told() -> None:
