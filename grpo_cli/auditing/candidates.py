@@ -132,6 +132,15 @@ def refined(candidate: Candidate) -> Iterator[Candidate]:
                 yield candidate.with_plan(replace(plan, post=(*plan.post[:at], whiten, *plan.post[at + 1 :])))
 
 
+def rooted(candidate: Candidate) -> Iterator[Candidate]:
+    """The formula with every epsilon and ddof, the epsilon under the root: sqrt(var + epsilon)."""
+    plan = candidate.plan
+    if plan.divisor.level in {"group", "batch"} and plan.divisor.measure == "std":
+        for ddof, inside in product(DDOFS, EPSILONS):
+            divisor = replace(plan.divisor, ddof=ddof, epsilon=0.0, inside=inside)
+            yield candidate.with_plan(replace(plan, divisor=divisor))
+
+
 def _arithmetic(plan: Plan) -> tuple[Any, ...]:
     """A plan without the name of its method, as a key: dr-grpo with a group's std is grpo."""
     parts = (getattr(plan, part.name) for part in fields(plan) if part.name not in {"method", "params"})

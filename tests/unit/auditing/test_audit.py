@@ -99,6 +99,25 @@ def test_the_spread_and_the_epsilon_of_a_group_are_found(epsilon: float, ddof: i
     assert divisor["epsilon"] == pytest.approx(epsilon, abs=1e-7)
 
 
+@pytest.mark.parametrize("stored", [np.float64, np.float32])
+def test_an_epsilon_under_the_root_is_found(stored: Any) -> None:
+    logged = [(r - fmean(group)) / math.sqrt(stdev(group) ** 2 + 1e-5) for group in GROUPS for r in group]
+    frame = rows(GROUPS, STANDARD).with_columns(advantage=pl.Series(np.array(logged).astype(stored)))
+    match = found(frame)["match"]
+    assert (match["verdict"], match["plan"]["divisor"]["inside"], match["plan"]["divisor"]["epsilon"]) == (
+        "match",
+        1e-5,
+        0,
+    )
+
+
+@pytest.mark.parametrize(("stored", "verdict"), [(np.float64, {"near", "none"}), (np.float32, {"match"})])
+def test_numbers_with_the_digits_of_float64_are_held_to_them(stored: Any, verdict: set[str]) -> None:
+    off = np.random.default_rng(0).uniform(-1.5e-5, 1.5e-5, 320)
+    frame = rows(GROUPS, STANDARD).with_columns(advantage=pl.Series((np.ravel(STANDARD) + off).astype(stored)))
+    assert found(frame, group=KEY)["match"]["verdict"] in verdict
+
+
 @pytest.mark.parametrize(("ddof", "size"), some(product([0, 1], [40, 1100]), 3))
 def test_the_spread_of_a_batch_is_found(ddof: int, size: int) -> None:
     groups = drawn(size, 8)
