@@ -198,6 +198,21 @@ def in_groups(rows: Rows, by: Divisor, numerators: OfRows, *, constant: bool = T
     return in_parts(rows, batches(rows), of_batch)
 
 
+def in_each(
+    parts: Callable[[Rows], list[list[int]]], name: str, scale: str = "none", epsilon: float = 1e-6
+) -> Callable[[Oracle], Oracle]:
+    """Register an oracle that is computed separately in each part: `groups` or `batches`."""
+
+    def register(of_part: Oracle) -> Oracle:
+        @oracle(name, scale, epsilon)
+        def method(rows: Rows, by: Divisor, **params: object) -> list[float]:
+            return in_parts(rows, parts(rows), lambda part: of_part(part, by, **params))
+
+        return of_part
+
+    return register
+
+
 def in_each_group(
     name: str, scale: str = "none", *, divided: bool = True, constant: bool = True
 ) -> Callable[[OfGroup], OfGroup]:
@@ -264,27 +279,23 @@ def w_reinforce(rows: Rows, _by: Divisor, *, weight: float = 0.1) -> list[float]
     return [weight * r if r == 1 else r - 1 if r == 0 else r for r in rewards(rows)]
 
 
-@oracle("reinforce++")
-def reinforce_plus_plus(rows: Rows, _by: Divisor) -> list[float]:
+@in_each(batches, "reinforce++")
+def reinforce_plus_plus(batch: Rows, _by: Divisor) -> list[float]:
     """Return (r - mu)/sqrt(var1 + 1e-8) over the tokens of the batch."""
-    return in_parts(rows, batches(rows), lambda batch: whiten(rewards(batch), lengths(batch)))
+    return whiten(rewards(batch), lengths(batch))
 
 
-@oracle("reinforce++-baseline")
-def reinforce_plus_plus_baseline(rows: Rows, by: Divisor) -> list[float]:
+@in_each(batches, "reinforce++-baseline")
+def reinforce_plus_plus_baseline(batch: Rows, by: Divisor) -> list[float]:
     """Return (x - mu)/sqrt(var1 + 1e-8) over the tokens of the batch, x = r - m (0 where n = 1)."""
-    return in_parts(rows, batches(rows), lambda batch: whiten(minus_group_mean(batch, by), lengths(batch)))
+    return whiten(minus_group_mean(batch, by), lengths(batch))
 
 
-@oracle("batch-norm", "batch")
-def batch_norm(rows: Rows, by: Divisor) -> list[float]:
+@in_each(batches, "batch-norm", "batch")
+def batch_norm(batch: Rows, by: Divisor) -> list[float]:
     """Return (r - M)/(S + epsilon)."""
-
-    def of_batch(batch: Rows) -> list[float]:
-        divisor = by.of(rewards(batch))
-        return [divide(x, divisor) for x in centre(rewards(batch))]
-
-    return in_parts(rows, batches(rows), of_batch)
+    divisor = by.of(rewards(batch))
+    return [divide(x, divisor) for x in centre(rewards(batch))]
 
 
 @oracle("maxrl", epsilon=0.0)
@@ -320,46 +331,38 @@ def one_sided(r: list[float], by: Divisor) -> list[float]:
     return [x / below for x in centre(r)]
 
 
-@oracle("clipped-pnorm")
-def clipped_pnorm(rows: Rows, _by: Divisor, *, floor: float = 0.125) -> list[float]:
+@in_each(batches, "clipped-pnorm")
+def clipped_pnorm(batch: Rows, _by: Divisor, *, floor: float = 0.125) -> list[float]:
     """Return (r - m)/max(m, floor)/n of the batch's first group."""
+    first = sum(row.group == batch[0].group for row in batch)
 
-    def of_batch(batch: Rows) -> list[float]:
-        first = sum(row.group == batch[0].group for row in batch)
+    def of_group(group: Rows) -> list[float]:
+        m = mean(rewards(group))
+        return [x / max(m, floor) / first for x in centre(rewards(group))]
 
-        def of_group(group: Rows) -> list[float]:
-            m = mean(rewards(group))
-            return [x / max(m, floor) / first for x in centre(rewards(group))]
-
-        return in_groups(batch, UNDIVIDED, of_group)
-
-    return in_parts(rows, batches(rows), of_batch)
+    return in_groups(batch, UNDIVIDED, of_group)
 
 
-@oracle("a-grae", "group")
-def a_grae(rows: Rows, by: Divisor) -> list[float]:
+@in_each(batches, "a-grae", "group")
+def a_grae(batch: Rows, by: Divisor) -> list[float]:
     """Return x min(1, M) where x > 0, else x, of x = (1 - M) h + M d.
 
     d = a/(2 (sqrt(m) + epsilon)), h = a/(2 (1 - sqrt(m) + epsilon)), a = (r - m)/(s + 1e-6), M = mean of the m,
     which are 0 where n = 1.
     """
     std_of = Divisor(by.scale, 1e-6, by.ddof)
+    parts = [[batch[p].reward for p in places] for places in groups(batch)]
+    overall = math.fsum(mean(part) if len(part) > 1 else 0.0 for part in parts) / len(parts)
 
-    def of_batch(batch: Rows) -> list[float]:
-        parts = [[batch[p].reward for p in places] for places in groups(batch)]
-        overall = math.fsum(mean(part) if len(part) > 1 else 0.0 for part in parts) / len(parts)
+    def of_group(group: Rows) -> list[float]:
+        r = rewards(group)
+        a = [x / std_of.of(r) for x in centre(r)]
+        d = [0.5 * x / (root(mean(r)) + by.epsilon) for x in a]
+        h = [0.5 * x / (1 - root(mean(r)) + by.epsilon) for x in a]
+        mixed = [(1 - overall) * y + overall * x for x, y in zip(d, h, strict=True)]
+        return [x * min(1.0, overall) if x > 0 else x for x in mixed]
 
-        def of_group(group: Rows) -> list[float]:
-            r = rewards(group)
-            a = [x / std_of.of(r) for x in centre(r)]
-            d = [0.5 * x / (root(mean(r)) + by.epsilon) for x in a]
-            h = [0.5 * x / (1 - root(mean(r)) + by.epsilon) for x in a]
-            mixed = [(1 - overall) * y + overall * x for x, y in zip(d, h, strict=True)]
-            return [x * min(1.0, overall) if x > 0 else x for x in mixed]
-
-        return in_groups(batch, UNDIVIDED, of_group, constant=False)
-
-    return in_parts(rows, batches(rows), of_batch)
+    return in_groups(batch, UNDIVIDED, of_group, constant=False)
 
 
 @oracle("gdpo", "group")
@@ -384,15 +387,11 @@ def opo(rows: Rows, by: Divisor) -> list[float]:
     return in_groups(rows, by, lambda group: centre(rewards(group), lengths(group)))
 
 
-@oracle("gpg")
-def gpg(rows: Rows, _by: Divisor, *, f_norm: float = 1.0) -> list[float]:
+@in_each(batches, "gpg")
+def gpg(batch: Rows, _by: Divisor, *, f_norm: float = 1.0) -> list[float]:
     """Return alpha (r - m)/f_norm, alpha = N / max(1, number of nonzero rewards in the batch)."""
-
-    def of_batch(batch: Rows) -> list[float]:
-        alpha = len(batch) / max(1, sum(r != 0 for r in rewards(batch)))
-        return [alpha * x / f_norm for x in minus_group_mean(batch, UNDIVIDED)]
-
-    return in_parts(rows, batches(rows), of_batch)
+    alpha = len(batch) / max(1, sum(r != 0 for r in rewards(batch)))
+    return [alpha * x / f_norm for x in minus_group_mean(batch, UNDIVIDED)]
 
 
 @in_each_group("asymre", constant=False)
@@ -499,21 +498,17 @@ def passk(r: list[float], by: Divisor, *, k: int = 2) -> list[float]:
     return [gain.get(x, x) if sg > 0 or x not in gain else 0.0 for x in r]
 
 
-@oracle("passk-or-rate")
-def passk_or_rate(rows: Rows, _by: Divisor, *, k: int = 4, epsilon: float = 1e-6) -> list[float]:
+@in_each(groups, "passk-or-rate")
+def passk_or_rate(group: Rows, _by: Divisor, *, k: int = 4, epsilon: float = 1e-6) -> list[float]:
     """Return the advantage that sets of k rows give a success (r > 0.5) and a failure; below k rows the solve rate."""
-
-    def of_group(group: Rows) -> list[float]:
-        hits = [r > 0.5 for r in rewards(group)]
-        n, c = len(hits), sum(hits)
-        if c == 0:
-            return [-1 / epsilon] * n
-        fail = Fraction(choose(n - c, k), choose(n, k)) if n >= k else Fraction(n - c, n)
-        lost = Fraction(choose(n - c - 1, k - 1), choose(n - 1, k - 1)) if n >= k and c < n else Fraction(0)
-        sg = math.sqrt((1 - fail) * fail) + epsilon
-        return [float(fail) / sg if hit else float(fail - lost) / sg for hit in hits]
-
-    return in_parts(rows, groups(rows), of_group)
+    hits = [r > 0.5 for r in rewards(group)]
+    n, c = len(hits), sum(hits)
+    if c == 0:
+        return [-1 / epsilon] * n
+    fail = Fraction(choose(n - c, k), choose(n, k)) if n >= k else Fraction(n - c, n)
+    lost = Fraction(choose(n - c - 1, k - 1), choose(n - 1, k - 1)) if n >= k and c < n else Fraction(0)
+    sg = math.sqrt((1 - fail) * fail) + epsilon
+    return [float(fail) / sg if hit else float(fail - lost) / sg for hit in hits]
 
 
 @in_each_group("max-at-k")
@@ -748,28 +743,24 @@ def inverse_beta_pdf(p: float, alpha: float, beta: float) -> float:
     return math.exp(min(-log_pdf, math.log(1e6)))
 
 
-@oracle("bnpo")
-def bnpo(rows: Rows, _by: Divisor, **bounds: float) -> list[float]:
+@in_each(batches, "bnpo")
+def bnpo(batch: Rows, _by: Divisor, **bounds: float) -> list[float]:
     """Return (x - p) min(1/BetaPDF(p; alpha, beta), 1e6), x = (r - min)/(max - min), p = mean x."""
     # By name from a dict, since min and max as parameters would hide the builtins.
     low, high = bounds.get("min", 0.0), bounds.get("max", 1.0)
+    x = [replace(row, reward=(row.reward - low) / (high - low)) for row in batch]
+    ps = [mean([x[i].reward for i in places]) if len(places) > 1 else 0.0 for places in groups(batch)]
+    pm, pv = mean(ps), variance(ps, 1)
+    if pv == 0:
+        return in_groups(x, UNDIVIDED, lambda group: [math.nan] * len(group), constant=False)
+    c = pm * (1 - pm) / pv - 1
+    alpha, beta = max(1.0, 1 + c * pm / 3), max(1.0, 1 + c * (1 - pm) / 3)
 
-    def of_batch(batch: Rows) -> list[float]:
-        x = [replace(row, reward=(row.reward - low) / (high - low)) for row in batch]
-        ps = [mean([x[i].reward for i in places]) if len(places) > 1 else 0.0 for places in groups(batch)]
-        pm, pv = mean(ps), variance(ps, 1)
-        if pv == 0:
-            return in_groups(x, UNDIVIDED, lambda group: [math.nan] * len(group), constant=False)
-        c = pm * (1 - pm) / pv - 1
-        alpha, beta = max(1.0, 1 + c * pm / 3), max(1.0, 1 + c * (1 - pm) / 3)
+    def of_group(group: Rows) -> list[float]:
+        weight = inverse_beta_pdf(mean(rewards(group)), alpha, beta)
+        return [weight * d for d in centre(rewards(group))]
 
-        def of_group(group: Rows) -> list[float]:
-            weight = inverse_beta_pdf(mean(rewards(group)), alpha, beta)
-            return [weight * d for d in centre(rewards(group))]
-
-        return in_groups(x, UNDIVIDED, of_group, constant=False)
-
-    return in_parts(rows, batches(rows), of_batch)
+    return in_groups(x, UNDIVIDED, of_group, constant=False)
 
 
 # ------------------------------------------------------------------------------- baselines from elsewhere
@@ -800,43 +791,35 @@ def a_star_po(rows: Rows, _by: Divisor, *, beta: float = 0.5) -> list[float]:
     return [of_row(row) for row in rows]
 
 
-@oracle("ema")
-def ema(rows: Rows, _by: Divisor, *, decay: float = 0.95, start: float = 0.0) -> list[float]:
+@in_each(batches, "ema")
+def ema(batch: Rows, _by: Divisor, *, decay: float = 0.95, start: float = 0.0) -> list[float]:
     """Return r - b, then b <- decay b + (1 - decay) r; groups by first appearance, then rows in order."""
-
-    def of_batch(batch: Rows) -> list[float]:
-        out = [math.nan] * len(batch)
-        last: dict[str, int] = {}
-        for place in (place for places in groups(batch) for place in places):
-            row = batch[place]
-            before = last.get(row.role)
-            if before is None:
-                out[place] = row.reward - start
-            else:
-                # The updated b lies decay * A below the last r: this keeps a large offset out of b.
-                out[place] = row.reward - batch[before].reward + decay * out[before]
-            last[row.role] = place
-        return out
-
-    return in_parts(rows, batches(rows), of_batch)
+    out = [math.nan] * len(batch)
+    last: dict[str, int] = {}
+    for place in (place for places in groups(batch) for place in places):
+        row = batch[place]
+        before = last.get(row.role)
+        if before is None:
+            out[place] = row.reward - start
+        else:
+            # The updated b lies decay * A below the last r: this keeps a large offset out of b.
+            out[place] = row.reward - batch[before].reward + decay * out[before]
+        last[row.role] = place
+    return out
 
 
-@oracle("kalman", epsilon=1e-8)
+@in_each(groups, "kalman", epsilon=1e-8)
 def kalman(
-    rows: Rows, by: Divisor, *, process: float = 1e-5, noise: float = 1e-2, variance: float = 1.0
+    group: Rows, by: Divisor, *, process: float = 1e-5, noise: float = 1e-2, variance: float = 1.0
 ) -> list[float]:
     """Return (r - x)/(sqrt(P) + epsilon), x and P the posterior of a random walk seen through noise."""
-
-    def of_group(group: Rows) -> list[float]:
-        level, spread, out = 0.0, variance, []
-        for r in rewards(group):
-            # Precisions add up; the level is the mean of what was known and what is seen, weighted by them.
-            known, seen = 1 / (spread + process), 1 / noise
-            level, spread = (known * level + seen * r) / (known + seen), 1 / (known + seen)
-            out.append((r - level) / (math.sqrt(spread) + by.epsilon))
-        return out
-
-    return in_parts(rows, groups(rows), of_group)
+    level, spread, out = 0.0, variance, []
+    for r in rewards(group):
+        # Precisions add up; the level is the mean of what was known and what is seen, weighted by them.
+        known, seen = 1 / (spread + process), 1 / noise
+        level, spread = (known * level + seen * r) / (known + seen), 1 / (known + seen)
+        out.append((r - level) / (math.sqrt(spread) + by.epsilon))
+    return out
 
 
 @oracle("spo", "batch", epsilon=1e-8)
