@@ -14,12 +14,10 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from grpo_cli.engine.estimators import (
+    baselines,
     exponential,
-    external_baseline,
-    mean,
     outcome,
     pass_at_k,
-    robust,
     running_baseline,
     shrinkage,
     success_series,
@@ -126,7 +124,7 @@ class Estimator:
 
 _ROWS: Final = (
     Estimator(
-        name="grpo", build=mean.centred, scale="group", scales=ALL, levels=BOTH_LEVELS, linear=True,
+        name="grpo", build=baselines.centred, scale="group", scales=ALL, levels=BOTH_LEVELS, linear=True,
         about="""Reward minus the mean of its group, in units of the group's std.
 
             A = (r - mean) / (std + epsilon)
@@ -136,7 +134,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="dr-grpo", build=mean.centred, scales=ALL, levels=BOTH_LEVELS, linear=True,
+        name="dr-grpo", build=baselines.centred, scales=ALL, levels=BOTH_LEVELS, linear=True,
         about="""Reward minus the mean of its group, not divided: GRPO without the std.
 
             A = r - mean
@@ -145,9 +143,9 @@ _ROWS: Final = (
         Source: Dr. GRPO arXiv:2503.20783.
         """,
     ),
-    Estimator(name="rloo", build=mean.leave_one_out, scales=ALL, levels=BOTH_LEVELS, linear=True),
+    Estimator(name="rloo", build=baselines.leave_one_out, scales=ALL, levels=BOTH_LEVELS, linear=True),
     Estimator(
-        name="grpo-loo", build=mean.leave_one_out, scale="group", scales=GROUP_ONLY,
+        name="grpo-loo", build=baselines.leave_one_out, scale="group", scales=GROUP_ONLY,
         sets={"divisor.of": "others", "divisor.only_positive": True},
         about="""Reward measured against the others: minus their mean, divided by their std where that is above 0.
 
@@ -168,7 +166,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="reinforce++-baseline", build=mean.centred, scales=("none", "group"), sets=TOKEN_WHITENING,
+        name="reinforce++-baseline", build=baselines.centred, scales=("none", "group"), sets=TOKEN_WHITENING,
         about="""Reward minus the group's mean, then whitened over all tokens of the batch.
 
             x = r - mean;  A = (x - mu)/sqrt(var + 1e-8), row i counting length_i times in mu and var
@@ -178,7 +176,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="lite-ppo", build=mean.centred, scale="batch", scales=("batch",),
+        name="lite-ppo", build=baselines.centred, scale="batch", scales=("batch",),
         about="""Group mean, batch std: prompts that are nearly solved are not blown up.
 
             A = (r - mean) / (std of the batch + epsilon)
@@ -188,7 +186,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="batch-norm", build=mean.centred, scale="batch", scales=("none", "batch"), levels=BOTH_LEVELS,
+        name="batch-norm", build=baselines.centred, scale="batch", scales=("none", "batch"), levels=BOTH_LEVELS,
         sets={"estimator.baseline_level": "batch"},
         about="""The reward standardised over the whole batch; groups play no part.
 
@@ -244,7 +242,7 @@ _ROWS: Final = (
         params=(Param(name="epsilon", default=1e-6, above=0.0, help="added to both roots"),),
     ),
     Estimator(
-        name="gdpo", build=mean.centred, scale="group", scales=("none", "group"),
+        name="gdpo", build=baselines.centred, scale="group", scales=("none", "group"),
         sets={"rewards.combine": "normalize", "post.whiten.level": "sample"},
         about="""Each reward column standardised in its group, added up, then whitened over the batch.
 
@@ -254,13 +252,14 @@ _ROWS: Final = (
         Source: GDPO arXiv:2601.05242 (official versions differ in the last step).
         """,
     ),
-    Estimator(name="opo", build=mean.length_weighted, scales=ALL, needs=("length",), linear=True),
+    Estimator(name="opo", build=baselines.length_weighted, scales=ALL, needs=("length",), linear=True),
     Estimator(
-        name="remax", build=external_baseline.given, nan_reach="row", needs=("baseline",), min_group=1, centred=False,
+        name="remax", build=baselines.given, nan_reach="row", needs=("baseline",), min_group=1, centred=False,
         shift=1.0,
     ),
     Estimator(
-        name="gpg", build=mean.nonzero_rescaled, singleton=mean.nonzero_singleton, batch=True, shift=None, linear=True,
+        name="gpg", build=baselines.nonzero_rescaled, singleton=baselines.nonzero_singleton, batch=True, shift=None,
+        linear=True,
         params=(Param(name="f_norm", default=1.0, above=0.0, help="divides the result"),),
     ),
     Estimator(
@@ -286,18 +285,18 @@ _ROWS: Final = (
         ),
     ),
     Estimator(
-        name="asymre", build=mean.shifted_mean, centred=False,
+        name="asymre", build=baselines.shifted_mean, centred=False,
         params=(Param(name="shift", default=-0.1, help="moves the baseline"),),
     ),
     Estimator(
-        name="rec", build=mean.balanced, scales=("none", "group"), linear=True, sets={"divisor.ddof": 0},
+        name="rec", build=baselines.balanced, scales=("none", "group"), linear=True, sets={"divisor.ddof": 0},
         params=(
             Param(name="drop", type=Literal["none", "balance"], default="none", help="surplus failures get 0"),
             Param(name="seed", type=int, default=0, least=0, help="which failures stay"),
         ),
     ),
     Estimator(
-        name="rank-penalty", build=mean.centred, scale="group", scales=GROUP_ONLY, shift=None,
+        name="rank-penalty", build=baselines.centred, scale="group", scales=GROUP_ONLY, shift=None,
         sets={"shape.rank.penalty": 0.25, "shape.rank.numerator": "raw"},
         params=(LIKELIEST,),
         about="""GRPO whose statistics come from rewards penalised by likelihood; the numerator keeps the raw reward.
@@ -309,7 +308,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="unlikeliness", build=mean.centred, scale="group", scales=("none", "group"), shift=None,
+        name="unlikeliness", build=baselines.centred, scale="group", scales=("none", "group"), shift=None,
         sets={"shape.rank.penalty": 0.25},
         params=(LIKELIEST,),
         about="""GRPO on rewards that are lower the likelier the response was.
@@ -344,11 +343,11 @@ _ROWS: Final = (
         params=(Param(name="beta", default=2.0, help="> 0 seeks risk, < 0 avoids it"),),
     ),
     Estimator(
-        name="quantile", build=robust.quantile, scale="group", scales=ALL, linear=True,
+        name="quantile", build=baselines.quantile, scale="group", scales=ALL, linear=True,
         params=(Param(name="level", default=0.4, above=0.0, most=1.0, help="the quantile used as the baseline"),),
     ),
     Estimator(
-        name="mc-grpo", build=robust.median_mad,
+        name="mc-grpo", build=baselines.median_mad,
         params=(Param(name="floor", default=1e-3, least=0.0, help="added to the median distance"),),
     ),
     Estimator(
@@ -393,7 +392,7 @@ _ROWS: Final = (
         params=(Param(name="weight", default=0.1, help="strength of the successes"),),
     ),
     Estimator(
-        name="length-penalty", build=mean.centred, scales=("none", "group"), shift=None, linear=True,
+        name="length-penalty", build=baselines.centred, scales=("none", "group"), shift=None, linear=True,
         sets={"shape.length.output": 0.25},
         params=tuple(
             Param(name=part, default=weight, help=f"weight of the {what}", field=f"shape.length.{part}")
@@ -412,11 +411,11 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="reference", build=external_baseline.reference_mean, nan_reach="row", needs=("references",), min_group=1,
+        name="reference", build=baselines.reference_mean, nan_reach="row", needs=("references",), min_group=1,
         centred=False, shift=1.0,
     ),
     Estimator(
-        name="a-star-po", build=external_baseline.reference_value, nan_reach="row", needs=("references",), min_group=1,
+        name="a-star-po", build=baselines.reference_value, nan_reach="row", needs=("references",), min_group=1,
         centred=False, shift=1.0,
         params=(Param(name="beta", default=0.5, help="temperature of the value"),),
     ),
@@ -429,7 +428,7 @@ _ROWS: Final = (
         ),
     ),
     Estimator(
-        name="step-wise", build=mean.centred, scale="group", scales=ALL, needs=("rollout",), order_free=False,
+        name="step-wise", build=baselines.centred, scale="group", scales=ALL, needs=("rollout",), order_free=False,
         linear=True, sets={"unit.take": "last"},
         about="""GRPO over rollouts, for files with one row a step: a rollout counts once, by its last row.
 
@@ -440,7 +439,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="gigpo", build=mean.centred, scales=("none", "group"), order_free=False, shift=None,
+        name="gigpo", build=baselines.centred, scales=("none", "group"), order_free=False, shift=None,
         sets={"unit.take": "first", "unit.state_weight": 1.0},
         params=(
             OMEGA,
@@ -459,7 +458,8 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="mt-grpo", build=mean.centred, scales=("none", "group"), order_free=False, rising_state=True, shift=None,
+        name="mt-grpo", build=baselines.centred, scales=("none", "group"), order_free=False, rising_state=True,
+        shift=None,
         sets={"unit.take": "last", "unit.state_weight": 1.0, "unit.gamma": 1.0},
         params=(OMEGA, Param(name="gamma", default=1.0, help="discount of later turns", field="unit.gamma")),
         about="""The outcome against the other outcomes of the prompt, plus the return from each turn on against the same turn of other rollouts.
