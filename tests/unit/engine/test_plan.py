@@ -386,6 +386,7 @@ IDLE = [
     {"estimator.name": "expression", "estimator.sql": "reward - mean"},
     {"estimator.name": "expression", "estimator.sql": "(reward - mean) / (std + epsilon)"},
     {"post.whiten.level": "sample", "post.whiten.divide": False},
+    {"divisor.measure": "mad", "weight.by": "std"},
 ]
 
 
