@@ -23,9 +23,9 @@ from grpo_cli.engine import plan_parts as parts
 from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.estimators import outcome
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.engine.estimators.step_level import returns, same_state
 from grpo_cli.engine.estimators.terms import Terms
 from grpo_cli.engine.frames import BATCH, GROUP, ROLLOUT, Frames
+from grpo_cli.engine.group_stats import Segments
 from grpo_cli.engine.moments import NEAREST, Vector, spread
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import GrpoError, PluginError
@@ -523,7 +523,7 @@ def _post(frames: Frames, op: parts.PostOp, place: int, value: pl.Expr) -> pl.Ex
         case parts.ByLength():
             return value * pl.col("length") / op.max
         case parts.Discount():
-            return frames.scan(partial(returns, gamma=op.gamma), ROLLOUT, value)
+            return frames.scan(partial(_returns, gamma=op.gamma), ROLLOUT, value)
         case parts.Clip():
             return value.clip(op.lo, op.hi)
         case parts.NanToZero():
@@ -567,12 +567,37 @@ def _answer(frames: Frames, plan: Plan, value: pl.Expr) -> None:
 
 
 def _step_part(frames: Frames, plan: Plan) -> pl.Expr:
-    rule = plan.divisor
-    sd = partial(_sd, rule) if rule.level == "group" else None
-    least = None if rule.least is None else rule.least + rule.epsilon
-    keys = (GROUP if plan.unit.states == "group" else BATCH, "state")
-    part = same_state(frames, keys, gamma=plan.unit.gamma, ddof=rule.ddof, sd=sd, least=least)
-    return part / rule.constant if rule.level == "constant" else part
+    """Each step compared with the steps from the same state (the step part of GiGPO).
+
+        A = (G - mean G) [/ sd],  G = step_reward + gamma G' inside the rollout, rows in file order
+
+    A state that occurs once gives 0, and so does one whose sd is not above `least`. Source: GiGPO arXiv:2505.10978.
+    """
+    rule, keys = plan.divisor, (GROUP if plan.unit.states == "group" else BATCH, "state")
+
+    def over(value: pl.Expr) -> pl.Expr:
+        return value.over(keys)
+
+    gain = frames.scan(partial(_returns, gamma=plan.unit.gamma), ROLLOUT, pl.col("step_reward"))
+    above = frames.let(gain - over(gain.min()))
+    centred = frames.let(above - over(above.mean()))
+    if rule.level != "group":
+        return centred / rule.constant if rule.level == "constant" else centred
+    count = over(gain.count())
+    variance = frames.let(over((centred**2).sum()) / (count - rule.ddof))
+    sd = frames.let(_sd(rule, variance))
+    narrow = sd < NEAREST if rule.least is None else (sd <= rule.least + rule.epsilon) | sd.is_nan()
+    return pl.when(count > 1).then(pl.when(narrow).then(0.0).otherwise(centred / sd)).otherwise(centred)
+
+
+def _returns(segments: Segments, reward: Vector, *, gamma: float) -> Vector:
+    """The discounted return of each step: its reward, and gamma times the return of the next one."""
+    out = np.empty_like(reward)
+    for start, size in zip(segments.starts.tolist(), segments.sizes.tolist(), strict=True):
+        rest = 0.0
+        for i in range(start + size - 1, start - 1, -1):
+            rest = out[i] = reward[i] + gamma * rest
+    return out
 
 
 @cache
