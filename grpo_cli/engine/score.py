@@ -66,8 +66,8 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, piece:
     """Compute a plan on a narrow table, `piece` rows at a time; `intermediate` keeps all intermediate columns."""
     frames = Frames(table, piece)
     with _named(plan):
-        estimates = _residuals(frames, plan, _quantities(frames, plan, table))
-        _finish(frames, plan, _before_post(frames, plan, estimates))
+        quantities = _quantities(frames, plan, table)
+        _finish(frames, plan, _before_post(frames, plan, quantities, _residuals(frames, plan, quantities)))
         columns = frames.select({**dict.fromkeys(OF_ROWS), **dict.fromkeys(frames.names if intermediate else ())})
     groups = frames.groups.select(
         "code",
@@ -84,15 +84,6 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, piece:
         first[frames.codes.to_numpy()[::-1]] = np.arange(len(rows) - 1, -1, -1, dtype=np.uint32)
         groups = groups.with_columns(columns[".status"].gather(pl.Series(first)))
     return Scored(plan, table.hstack(columns), groups)
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A reward column that the estimator reads: its name, its base quantities, and the residual that the estimator returned."""
-
-    name: str
-    quantities: Terms
-    residual: pl.Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +109,15 @@ class Shaped:
         quantities = {name: replace(t, frames=frames) for name, t in self.quantities.items()}
         with _named(plans[0]):
             keys = [_before_divisor(plan) for plan in plans]
-            estimates = dict[Hashable, Sequence[Estimate]]()
+            residuals = dict[Hashable, Mapping[str, pl.Expr]]()
             for key, plan in dict(zip(keys, plans, strict=True)).items():
-                frames.scope = f"{len(estimates)}:"
-                estimates[key] = _residuals(frames, plan, quantities)
-            frames.keep(estimate.residual for of_key in estimates.values() for estimate in of_key)
+                frames.scope = f"{len(residuals)}:"
+                residuals[key] = _residuals(frames, plan, quantities)
+            frames.keep(residual for of_key in residuals.values() for residual in of_key.values())
             values = list[pl.Expr]()
             for at, (plan, key) in enumerate(zip(plans, keys, strict=True)):
                 frames.scope = f"{at}"
-                values.append(_before_post(frames, plan, estimates[key]))
+                values.append(_before_post(frames, plan, quantities, residuals[key]))
             frames.keep(values)
             for at, (plan, value) in enumerate(zip(plans, values, strict=True)):
                 frames.scope = f"{at}"
@@ -186,16 +177,20 @@ def _quantities(frames: Frames, plan: Plan, table: pl.DataFrame) -> dict[str, Te
     return dict(zip(names, shaped, strict=True))
 
 
-def _residuals(frames: Frames, plan: Plan, quantities: Mapping[str, Terms]) -> list[Estimate]:
+def _residuals(frames: Frames, plan: Plan, quantities: Mapping[str, Terms]) -> dict[str, pl.Expr]:
     """The residual of each column."""
-    return [Estimate(name, t, _residual(frames, plan, t, name)) for name, t in quantities.items()]
+    return {name: _residual(frames, plan, t, name) for name, t in quantities.items()}
 
 
-def _before_post(frames: Frames, plan: Plan, estimates: Sequence[Estimate]) -> pl.Expr:
+def _before_post(
+    frames: Frames, plan: Plan, quantities: Mapping[str, Terms], residuals: Mapping[str, pl.Expr]
+) -> pl.Expr:
     """From the residuals to the input of the post operations."""
-    scaled = [_scaled(frames, plan, estimate) for estimate in estimates]
-    value = weighted(scaled, weights(plan, len(estimates))) if plan.rewards.combine == "normalize" else scaled[0]
-    return frames.let(_select(frames, plan, frames.let(_weighed(frames, plan, value))))
+    scaled = [_scaled(frames, plan, t, residuals[name], name) for name, t in quantities.items()]
+    value = weighted(scaled, weights(plan, len(scaled))) if plan.rewards.combine == "normalize" else scaled[0]
+    if plan.weight.by != "none":
+        value = value * frames.let(_weight(frames, plan), ".weight")
+    return frames.let(_select(frames, plan, frames.let(value)))
 
 
 def _finish(frames: Frames, plan: Plan, value: pl.Expr) -> None:
@@ -205,12 +200,8 @@ def _finish(frames: Frames, plan: Plan, value: pl.Expr) -> None:
     _answer(frames, plan, value)
 
 
-def _weighed(frames: Frames, plan: Plan, value: pl.Expr) -> pl.Expr:
-    """The value times the weight of its group."""
-    return value if plan.weight.by == "none" else value * frames.let(_weight(frames, plan), ".weight")
-
-
 def _weight(frames: Frames, plan: Plan) -> pl.Expr:
+    """The weight of the row's group."""
     rule, sd = plan.weight, pl.col(".std")
     if rule.by in {"peak", "pass-at-k"}:
         solved = pl.col(".mean") if rule.solved is None else frames.average(pl.col(".reward") >= rule.solved)
@@ -384,14 +375,11 @@ def _residual(frames: Frames, plan: Plan, shaped: Terms, name: str) -> pl.Expr:
     return frames.let(residual, f"{name}.residual")
 
 
-def _scaled(frames: Frames, plan: Plan, estimate: Estimate) -> pl.Expr:
-    """The residual divided, before the post operations."""
-    raw = pl.col(estimate.name)
-    divisor = frames.let(
-        _divisor(frames, plan, estimate.quantities, estimate.residual, raw), f"{estimate.name}.divisor"
-    )
-    quotient = _singleton_result(plan, estimate.quantities, raw, _divided(plan, estimate.residual, divisor))
-    return frames.let(quotient, f"{estimate.name}.scaled")
+def _scaled(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, name: str) -> pl.Expr:
+    """The residual of a column divided, before the post operations."""
+    raw = pl.col(name)
+    divisor = frames.let(_divisor(frames, plan, t, residual, raw), f"{name}.divisor")
+    return frames.let(_singleton_result(plan, t, raw, _divided(plan, residual, divisor)), f"{name}.scaled")
 
 
 def _of_singleton(plan: Plan, t: Terms) -> pl.Expr:
