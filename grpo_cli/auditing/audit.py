@@ -60,7 +60,7 @@ def what_is_read(names: Sequence[str], binding: Binding, column: str | None, tab
             others = [name for name in names if name not in {*binding.group, *binding.rewards}]
             numbers = [name for name in others if any(type(row.get(name)) in {int, float} for row in records)]
             raise DataError(
-                f"{table.name}: no column holds advantages",
+                f"{table.name}: no column has advantages",
                 f"name it with --column NAME (columns of numbers: {', '.join(numbers[:LISTED]) or 'none'})",
             )
     elif column not in names and column.partition(".")[0] not in names:
@@ -206,7 +206,7 @@ class Audit:
         narrow = Narrow.of(groups, check(groups, AUDITED))
         if not np.isfinite(self.logged).any():
             raise DataError(
-                f"{columns.tables[0].name}: the column {self.column} holds no number",
+                f"{columns.tables[0].name}: the column {self.column} has no numbers",
                 "name another one with --column NAME",
             )
         return Grouping(narrow, self.logged if narrow.rows is None else self.logged[narrow.rows], note)

@@ -165,7 +165,7 @@ def _presets() -> Iterator[tuple[Plan, str]]:
 
 
 def _counting(pairs: Iterable[tuple[Plan, str]]) -> Iterator[tuple[Plan, str]]:
-    """The plans for rollouts with several rows: with rollouts counted as the tool of the preset counts them, and the other way."""
+    """Each plan for rollouts with several rows: counted as the tool of the preset counts them, and in the other way."""
     for plan, preset in pairs:
         once = replace(plan, unit=replace(plan.unit, take="last"))
         if plan.unit.take != "each":

@@ -32,7 +32,7 @@ from tests.support.jobs import write
 
 Group = list[float]
 TABLE = "float_uniform8"
-KEY = ("prompt_id",)  # where nobody names it, and no formula gives every row, each further way to group is a search
+KEY = ("prompt_id",)  # without it, a log that no formula explains is searched once for each way to group
 
 
 def stdev(group: Group) -> float:
@@ -48,7 +48,7 @@ def drawn(groups: int, size: int, seed: int = 0) -> list[Group]:
     return [[round(draw.random(), 3) for _ in range(size)] for _ in range(groups)]
 
 
-GROUPS = drawn(40, 8)  # the same in most tests: what plans make of them is remembered
+GROUPS = drawn(40, 8)  # the same in most tests, because what plans give for them is cached
 
 
 def rows(
@@ -90,14 +90,14 @@ STANDARD = [standard(stdev, 1e-4)(group) for group in GROUPS]
 
 @pytest.mark.parametrize(("epsilon", "ddof"), some(product([1e-6, 1e-8, 0.0], [0, 1]), 3))
 def test_the_plainest_of_the_formulas_that_fit_is_the_headline(epsilon: float, ddof: int) -> None:
-    """Of zeros and ones a threshold changes nothing, a clip at 10 nothing of any group."""
+    """A threshold does not change zeros and ones, and a clip at 10 changes no group."""
     logged = [standard(stdev if ddof else pstdev, epsilon)(group) if pstdev(group) else [0.0] * 8 for group in MIXED]
     plan = found(rows(MIXED, logged))["match"]["plan"]
     assert (plan["method"], plan["divisor"]["level"], plan["divisor"]["ddof"]) == ("grpo", "group", ddof)
     assert (plan["shape"], plan["post"], plan["rewards"]["combine"]) == ([], [], "sum")
 
 
-# Of 640 groups a sample is searched.
+# With 640 groups, a sample is searched.
 @pytest.mark.parametrize(("epsilon", "ddof", "size"), some(product([1e-4, 1e-6, 0.0], [1, 0], [40, 640]), 5))
 def test_the_spread_and_the_epsilon_of_a_group_are_found(epsilon: float, ddof: int, size: int) -> None:
     spread = stdev if ddof else pstdev
@@ -238,7 +238,7 @@ NOISY = "zero_variance_mix"  # a third of its groups are constant, at numbers th
 
 
 def noisy(case: str) -> pl.DataFrame:
-    """What a framework logged in float32, each response being one token long."""
+    """What a framework logged in float32, with responses of one token."""
     return table("tables", NOISY).with_columns(advantage=table("expected", NOISY)[case], length=pl.lit(1))
 
 
@@ -311,7 +311,7 @@ def test_values_that_differ_inside_a_row_are_refused() -> None:
 
 def test_without_a_column_of_advantages_it_says_what_to_name() -> None:
     frame = pl.DataFrame({"prompt_id": [1, 1], "reward": [0.0, 1.0]})
-    with pytest.raises(DataError, match="no column holds advantages") as raised:
+    with pytest.raises(DataError, match="no column has advantages") as raised:
         found(frame.with_columns(text=pl.lit("x")))
     assert raised.value.hint == "name it with --column NAME (columns of numbers: prompt_id, reward)"
     with pytest.raises(UnknownName, match="adv"):
@@ -319,7 +319,7 @@ def test_without_a_column_of_advantages_it_says_what_to_name() -> None:
 
 
 def golden_presets() -> list[tuple[str, str]]:
-    """Cases that are a preset as it stands, without a flag; of those with one formula the first."""
+    """Cases that are a preset without other flags: the first for each formula."""
     facts: dict[Any, tuple[str, str]] = {}
     for case, one in commands()["case"].items():
         if one.get("args", ())[:1] == ["--preset"] and len(one["args"]) == 2 and TABLE in cases()[case]["datasets"]:
@@ -329,7 +329,7 @@ def golden_presets() -> list[tuple[str, str]]:
 
 
 def one_of_each_form() -> list[tuple[str, str]]:
-    """The first of those that differ in the estimator only."""
+    """The first of the cases that differ only in the estimator."""
     forms: dict[Any, tuple[str, str]] = {}
     for case, preset in golden_presets():
         plan = presets()[preset].plan
@@ -389,7 +389,7 @@ def test_twice_a_formula_is_named_as_such_and_not_as_a_batch() -> None:
 
 @pytest.mark.parametrize("factor", some([1.5077, 0.90145], 2))
 def test_a_factor_of_many_digits_is_no_formula(factor: float) -> None:
-    """Among the spreads of a batch there is nearly always one that a constant of few digits makes it of."""
+    """One of the many stds of a batch nearly always fits with a constant of a few digits."""
     logged = [[float(np.float32(factor * (r - fmean(group)))) for r in group] for group in GROUPS]
     assert found(rows(GROUPS, logged), group=KEY)["match"]["mismatched_rows"] > 0
 
@@ -415,7 +415,7 @@ def test_a_reward_that_is_shaped_by_a_column_needs_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("factor", some([0.37, 2.4], 2))
 def test_a_value_for_each_reward_is_no_factor_of_a_batch(factor: float) -> None:
-    """Two values whose mean is 0 lie on a line through the mean of the batch, whatever made them."""
+    """Two values with a mean of 0 are on a line through the mean of the batch for any formula."""
     groups = solved(1, 3, 2, 6, 2, 5, 7, 1, 4, 4, 0, 8, 6, 3)
     mean = fmean(r for group in groups for r in group)
     match = found(rows(groups, [[factor * (r - mean) for r in group] for group in groups]), group=KEY)["match"]
@@ -438,11 +438,11 @@ def test_no_file_is_opened_again_for_a_grouping(tmp_path: Path, monkeypatch: pyt
     assert sorted(looked) == sorted([str(tmp_path / f"{at}.jsonl") for at in range(3)] * 2)
 
 
-# --- what a log can tell ----------------------------------------------------------------------------------------
+# --- what a log can show ----------------------------------------------------------------------------------------
 
 
 def solved(*counts: int, size: int = 8) -> list[Group]:
-    """Groups of zeros and ones of which so many are ones."""
+    """Groups of zeros and ones, with these numbers of ones."""
     return [[1.0] * count + [0.0] * (size - count) for count in counts]
 
 
@@ -622,7 +622,7 @@ def test_advantages_of_other_rows_are_the_headline(kind: str, by: int, tmp_path:
 
 @pytest.mark.parametrize("files", [5, 1])
 def test_advantages_of_other_rows_of_each_step_are_the_headline(files: int, tmp_path: Path) -> None:
-    """A trainer that shifted its columns and wrote a file for each step: the first row of a step has another step's advantage, or none."""
+    """The trainer shifted its columns and wrote a file for each step: the first row of a step has the advantage of another step, or none."""
     moved = np.roll(np.reshape(STANDARD, (5, 64)), 1, axis=1).reshape(40, 8).tolist()
     frame = rows(GROUPS, moved, step=[k // 8 for k in range(40) for _ in range(8)])
     for at, part in enumerate(frame.iter_slices(320 // files)):
@@ -727,7 +727,7 @@ def weights_of(groups: Sequence[Group]) -> dict[str, list[float]]:
 
 
 WEIGHTED = solved(*(k % 9 for k in range(45)))
-LARGE = solved(*(k % 9 for k in range(1100)))  # of which a sample is searched
+LARGE = solved(*(k % 9 for k in range(1100)))  # a sample of them is searched
 
 
 @pytest.mark.parametrize(

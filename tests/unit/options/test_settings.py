@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Effect:
-    """An option with a value, the options that it stands beside, and the only things that it may change."""
+    """An option with a value, the options given with it, and the only things that it may change."""
 
     value: Any
     changes: dict[str, Any]
