@@ -60,7 +60,7 @@ def what_is_read(names: Sequence[str], binding: Binding, column: str | None, tab
             others = [name for name in names if name not in {*binding.group, *binding.rewards}]
             numbers = [name for name in others if any(type(row.get(name)) in {int, float} for row in records)]
             raise DataError(
-                f"{table.name}: no column holds advantages",
+                f"{table.name}: no column has advantages",
                 f"name it with --column NAME (columns of numbers: {', '.join(numbers[:LISTED]) or 'none'})",
             )
     elif column not in names and column.partition(".")[0] not in names:
@@ -69,7 +69,7 @@ def what_is_read(names: Sequence[str], binding: Binding, column: str | None, tab
     if length is not None and "length" not in binding.roles:
         # Then formulas that weight by length are tried, too.
         binding = replace(binding, roles={**binding.roles, "length": length})
-    steps: dict[str, Kind] = {name: "key" for name in STEP_LIKE if name in names and name not in binding.group}
+    steps: dict[str, Kind] = {name: "key" for name in STEP_LIKE if name in names}
     is_open = binding.group_within is None and binding.group_size is None
     return column, replace(
         binding,
@@ -206,7 +206,7 @@ class Audit:
         narrow = Narrow.of(groups, check(groups, AUDITED))
         if not np.isfinite(self.logged).any():
             raise DataError(
-                f"{columns.tables[0].name}: the column {self.column} holds no number",
+                f"{columns.tables[0].name}: the column {self.column} has no numbers",
                 "name another one with --column NAME",
             )
         return Grouping(narrow, self.logged if narrow.rows is None else self.logged[narrow.rows], note)
@@ -217,7 +217,7 @@ def _ways_to_group(columns: Columns, binding: Binding) -> Iterator[tuple[str, Co
     rule, steps = columns.request.rule, columns.request.binding.carried
     parts = [*steps, *(["file"] if len(columns.tables) > 1 else [])]
     open_key = binding.group_within is None and binding.group_size is None
-    withins = ["input", *parts] if open_key else [binding.group_within]
+    withins = ["input", *(part for part in parts if part not in rule.key)] if open_key else [binding.group_within]
     batches = ["input", *parts] if binding.batch_by is None else [binding.batch_by]
     pairs = [(within, batch) for within in withins for batch in batches]
     for within, batch in sorted(pairs, key=lambda pair: pair[0] != pair[1]):

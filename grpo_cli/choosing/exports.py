@@ -311,9 +311,7 @@ def weights(rollouts: Rollouts, wanted: Wanted) -> Records:
     known = np.isfinite(rollouts.advantages)
     left_out = [("no finite advantage", int((~known).sum()))]
     rollouts = rollouts.at(known)
-    weight = _WEIGHTS[wanted.weight or "exp"](
-        rollouts.advantages, rollouts.codes, rollouts.height, wanted.beta or BETA, wanted.max_weight or MAX_WEIGHT
-    )
+    weight = _weight(rollouts, wanted)
     positive = weight > 0
     left_out.append(("a weight of 0", int((~positive).sum())))
     rollouts = rollouts.at(positive)
@@ -321,40 +319,28 @@ def weights(rollouts: Rollouts, wanted: Wanted) -> Records:
     return Records(rows={"response": rollouts.rows}, columns=pl.DataFrame(columns), left_out=tuple(left_out))
 
 
-def _exp(advantages: Vector, codes: Index, groups: int, beta: float, most: float) -> Vector:
-    exponents = np.minimum(_divided(advantages, beta), math.log(most))
-    # Subtracting the maximum does not change the shares.
-    weight = np.exp(exponents - _highest(exponents, codes, groups))
-    total = np.bincount(codes, weights=weight, minlength=groups)[codes]
-    share: Vector = weight * np.bincount(codes, minlength=groups)[codes] / total
-    return share
-
-
-def _softmax(advantages: Vector, codes: Index, groups: int, beta: float, _: float) -> Vector:
-    weight = np.exp(_divided(advantages - _highest(advantages, codes, groups), beta))
-    share: Vector = weight / np.bincount(codes, weights=weight, minlength=groups)[codes]
-    return share
-
-
-def _highest(values: Vector, codes: Index, groups: int) -> Vector:
-    """The highest value of its group for every row."""
-    _, most = group_extremes(codes, values, groups)
-    return most[codes]
-
-
-def _divided(values: Vector, beta: float) -> Vector:
-    """The quotients; overflow gives the largest number."""
+def _weight(rollouts: Rollouts, wanted: Wanted) -> Vector:
+    """The weight of each row; where a quotient overflows, the largest number is used."""
+    advantages, codes, beta = rollouts.advantages, rollouts.codes, wanted.beta or BETA
+    if wanted.weight == "positive":
+        return np.maximum(advantages, 0.0)
+    # Subtracting the highest exponent of a group does not change the shares of its rows.
     with np.errstate(over="ignore"):
-        return np.nan_to_num(values / beta)
+        if wanted.weight == "softmax":
+            exponents = np.nan_to_num(_below_highest(advantages, rollouts) / beta)
+        else:
+            limited = np.minimum(np.nan_to_num(advantages / beta), math.log(wanted.max_weight or MAX_WEIGHT))
+            exponents = _below_highest(limited, rollouts)
+    weight = np.exp(exponents)
+    total = 1 if wanted.weight == "softmax" else np.bincount(codes)[codes]
+    share: Vector = weight * total / np.bincount(codes, weights=weight)[codes]
+    return share
 
 
-def _positive(advantages: Vector, *_: Any) -> Vector:
-    return np.maximum(advantages, 0.0)
-
-
-_WEIGHTS: Final[Mapping[str, Callable[..., Vector]]] = MappingProxyType(
-    {"exp": _exp, "softmax": _softmax, "positive": _positive}
-)
+def _below_highest(values: Vector, rollouts: Rollouts) -> Vector:
+    """The values minus the highest of their group."""
+    _, most = group_extremes(rollouts.codes, values, rollouts.height)
+    return values - most[rollouts.codes]
 
 
 # --- prompts ---------------------------------------------------------------------------------------------------

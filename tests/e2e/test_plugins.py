@@ -232,6 +232,15 @@ def test_an_entry_point_that_is_not_one_is_named(site: Path, place: Path) -> Non
     )
 
 
+def test_a_package_that_cannot_be_imported_does_not_stop_an_audit_without_a_match(site: Path, place: Path) -> None:
+    install(site, "bad", {"grpo_adv.estimators": {"bad-one": "bad:X"}}, bad="")
+    many(place)
+    adv("compute", "in.jsonl", "--expr", "reward * n - min / 7", "-o", "out.jsonl", "-q", cwd=place)
+    done = adv("audit", "out.jsonl", cwd=place)
+    assert (done.status, "no match" in done.out) == (0, True), done.err
+    assert done.err.splitlines() == [done.err.strip()] and done.err.startswith("warning: ")
+
+
 def test_a_package_that_is_broken_does_not_stop_an_audit(site: Path, place: Path) -> None:
     fails = '''
 from grpo_cli import Estimator

@@ -24,7 +24,7 @@ def table(groups: list[list[float]]) -> pl.DataFrame:
 
 
 def kept(groups: list[list[float]], **options: Any) -> list[int]:
-    """The groups of which rows are left, in order."""
+    """The groups with rows that are kept, in order."""
     return grpo_cli.select(table(groups), **options).frame["prompt_id"].unique(maintain_order=True).to_list()
 
 

@@ -1,4 +1,4 @@
-"""What the battery of methods does not say: odd groups, missing rewards, shapes, rollouts, the order of post operations."""
+"""What the battery of methods does not test: odd groups, missing rewards, shapes, rollouts, the order of post operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups and rows: where rows stand and what is computed where changes no bit of what comes out."""
+"""Groups and rows: the order of rows and the place of a computation change no bit of the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts: what stands in lists, arrays, logs and nested records is read as Python's json reads it, and written back around."""
+"""Layouts: lists, arrays, logs and nested records are read as Python's json reads them, and keep their form in the output."""
 
 from __future__ import annotations
 
