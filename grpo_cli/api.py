@@ -53,8 +53,7 @@ from grpo_cli.runs import export as exports
 from grpo_cli.runs import select as selects
 from grpo_cli.runs.compute_files import scored_unless_refused
 from grpo_cli.runs.group_rows import show_group
-from grpo_cli.runs.inspect import Job, looked_at, run, run_parts, with_duplicates
-from grpo_cli.runs.inspect import parts_of as scored_parts
+from grpo_cli.runs.inspect import Job, looked_at, run
 from grpo_cli.stats.facts import group_facts
 from grpo_cli.stats.figures import advantages_by_method, figures
 from grpo_cli.stats.inspection import Inspection, Parted, key_columns, with_value
@@ -407,11 +406,10 @@ def _inspected(
         given = {**given, "rescored": str(rescored) if isinstance(rescored, PATH) else "a frame"}
     job = Job.of(given, inputs=[str(frame)] if isinstance(frame, PATH) else [], report=target, force=True)
     if job.inputs and (rescored is None or isinstance(rescored, PATH)):
-        return run(job) if job.parts is None else run_parts(job, job.parts)
+        return run(job)
     tables, _ = opened(frame, job.binding)
-    view = with_duplicates(job.view, _size(frame))
     others = [] if rescored is None or job.other is None else opened(rescored, job.other.binding)[0]
-    found = looked_at(job, tables, others, view) if job.parts is None else scored_parts(tables, job.parts, view)
+    found = looked_at(job, tables, others, _size(frame))
     refuse_changed([*tables, *others])
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import as_json, progress, screen, show
@@ -12,7 +12,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import refuse_beside
 from grpo_cli.options.table import COMMANDS, command_line
-from grpo_cli.runs.inspect import Job, run, run_parts
+from grpo_cli.runs.inspect import Job, run
 from grpo_cli.stats.inspection import Inspection, Parted
 
 SAME_ROLLOUTS: Final = "both inputs have the same rollouts with different rewards: --rescored shows what that changes"
@@ -62,15 +62,24 @@ def _browse(given: dict[str, Any], facts: Mapping[str, Any]) -> str:
 
 def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
     """Read the files and look at them, at each part with --plan-by; `more` are further fields of the job."""
-    job = _job(given, **more)
+    if "-" in {given.get("before"), given.get("rescored")} and "-" in given["inputs"]:
+        raise UsageError("both runs are read from standard input", "only one of them can be")
+    if "before" in given:
+        refuse_beside("before", given, "plan_by", "rescored", "rescored_column")
+    job = Job.of(given, **more)
     with progress(given) as phase, workers(given) as tasks:
-        return run(job, phase, tasks) if job.parts is None else run_parts(job, job.parts, phase, tasks)
+        return run(job, phase, tasks)
+
+
+def _inspected(given: dict[str, Any], **more: Any) -> Inspection:
+    """As `looked_at`, for options that cannot be combined with --plan-by."""
+    return cast("Inspection", looked_at(given, **more))
 
 
 def _against(given: dict[str, Any]) -> None:
     """Show how solve rates changed from another run to this one."""
     refuse_beside("before", given, "show", "format", "by", "where", "fail_on")
-    show(given, compared(inspected(given), given)[0], "against.render")
+    show(given, compared(_inspected(given), given)[0], "against.render")
 
 
 def _rescored(given: dict[str, Any]) -> None:
@@ -81,7 +90,7 @@ def _rescored(given: dict[str, Any]) -> None:
     if given.get("format") == "csv":
         raise UsageError("--rescored has several tables, and CSV has one", "--format md and --json have all of them")
     gate = Filter.parse(given["fail_on"], REWARD_GATES) if "fail_on" in given else None
-    facts = inspected(given, whole=gate is not None).facts
+    facts = _inspected(given, whole=gate is not None).facts
     said = {**facts["rescored"], **{name: facts[name] for name in ("inputs", "warnings")}}
     if "format" in given:
         refuse_beside("format", given, "json")
@@ -101,7 +110,7 @@ def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[dict[
 
     shared = {name: value for name, value in given.items() if name != "before"}
     try:
-        before = inspected({**shared, "inputs": [given["before"]]}, **more)
+        before = _inspected({**shared, "inputs": [given["before"]]}, **more)
     except DataError as error:
         if given["before"] not in error.message:
             error.inside(f"--against {given['before']}")
@@ -117,21 +126,6 @@ def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[dict[
         "warnings": [*hint, *now.facts["warnings"], *(f"before: {line}" for line in before.facts["warnings"])],
     }
     return changes, before
-
-
-def inspected(given: dict[str, Any], **more: Any) -> Inspection:
-    """Read the files and look at them; `more` are further fields of the job."""
-    job = _job(given, **more)
-    with progress(given) as phase, workers(given) as tasks:
-        return run(job, phase, tasks)
-
-
-def _job(given: dict[str, Any], **more: Any) -> Job:
-    if "-" in {given.get("before"), given.get("rescored")} and "-" in given["inputs"]:
-        raise UsageError("both runs are read from standard input", "only one of them can be")
-    if "before" in given:
-        refuse_beside("before", given, "plan_by", "rescored", "rescored_column")
-    return Job.of(given, **more)
 
 
 def _table(found: Inspection | Parted, given: dict[str, Any]) -> None:

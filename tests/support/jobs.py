@@ -64,7 +64,9 @@ def inspect_job(*inputs: Path | str, by_steps: bool = False, **options: Any) -> 
 
 def inspected(path: Path, **options: Any) -> Inspection:
     """What `inspect` knows of a file."""
-    return inspect.run(inspect_job(path, **options))
+    found = inspect.run(inspect_job(path, **options))
+    assert isinstance(found, Inspection)
+    return found
 
 
 def selected(path: Path, **options: Any) -> dict[str, Any]:
