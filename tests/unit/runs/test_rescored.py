@@ -173,6 +173,7 @@ def test_rows_of_one_input_and_missing_rewards_are_in_no_number(seed: int, tmp_p
     both = [row for row in shared if None not in {row["old"], row["reward"]}]
     old, new = [row["old"] for row in both], [row["reward"] for row in both]
     assert (said["rows"], said["compared"], said["paired"]["only"]) == (45, len(both), {"now": 3, "before": 0})
+    assert said["warnings"] == []
     shown = " ".join(adv(*LINE, cwd=tmp_path).out.split())
     assert f"now new.jsonl: reward, mean of the pairs {number(fmean(new))} " in shown
     assert said["agreement"]["same"] == sum(one == other for one, other in zip(old, new, strict=True))
@@ -312,16 +313,13 @@ def test_repeated_texts_pair_where_it_is_all_one_and_stop_where_it_is_not(tmp_pa
     )
 
 
-def test_rollouts_of_one_input_alone_are_counted_and_left_out(tmp_path: Path) -> None:
-    rows = rollouts(8)
-    files(tmp_path, rows)
-    before = (tmp_path / "old.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "old.jsonl").write_text("".join(before[:30]))
-    said = compared(tmp_path)
-    assert (said["rows"], said["paired"]["only"], said["warnings"]) == (30, {"now": 18, "before": 0}, [])
-    kept = {json.loads(line)["uuid"] for line in before[:30]}
-    pairs = Counter((row["old"], row["reward"]) for row in rows if row["uuid"] in kept)
-    assert flips(said) == pairs
+@pytest.mark.parametrize(("first", "warned"), [(18, True), (12, False)])
+def test_a_warning_says_that_most_rollouts_are_in_one_input_only(first: int, warned: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case is a pair
+    rows = [{"prompt_id": "p", "uuid": k, "reward": float(k % 2)} for k in range(48)]
+    said = found(adv(*both(tmp_path, rows[first:], rows[:30]), cwd=tmp_path))
+    assert (said["rows"], said["paired"]["only"]) == (30 - first, {"now": 18, "before": first})
+    says = "only 40% of the rollouts are in both inputs: --against compares different rollouts of the same prompts"
+    assert said["warnings"] == [says] * warned
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
@@ -511,36 +509,21 @@ def test_reverified_rollouts_of_nemo_gym_are_paired_by_task_and_index(tmp_path: 
     assert {row["key"] for row in said["largest"]} == {"0", "1", "2"}
 
 
-def trial(task: str, number: int, reward: float, source: str | None = None) -> dict[str, Any]:
-    """A trial as `harbor` writes its result.json (src/harbor/models/trial/result.py).
+BY_FLAGS = ["--group", "task_name", "--reward", "verifier_result.rewards.reward", "--group-within", "input"]
 
-    `harbor trial regrade` writes a new trial, whose config names the one it scores again (SourceTrialConfig in
-    src/harbor/models/trial/config.py).
+
+@pytest.mark.parametrize(
+    ("files", "words", "by"),
+    [("", [], "source_trial_id"), ("/*/result.json", BY_FLAGS, "config.source_trial.trial_id")],
+    ids=["job folders", "results"],
+)
+def test_regraded_trials_of_harbor_are_paired_with_those_that_they_name(
+    files: str, words: list[str], by: str, tmp_path: Path
+) -> None:
+    """A regrade is a new trial, whose config names the one it scores again (SourceTrialConfig in harbor/models/trial/config.py).
+
+    It copies the logs of the agent, so texts would tell the same; not every agent leaves a trajectory.
     """
-    name = f"{task}__{number}{'r' * (source is not None)}"
-    again = {"action": "regrade", "type": "local", "trial_id": source, "path": f"/jobs/{name[:-1]}"} if source else None
-    return {
-        "id": f"id-{name}", "task_name": task, "trial_name": name, "trial_uri": f"file:///jobs/{name}", "source": None,
-        "task_checksum": "c", "config": {"trial_name": name, "source_trial": again},
-        "agent_info": {"name": "oracle", "version": "1"}, "verifier_result": {"rewards": {"reward": reward}}, "exception_info": None,
-    }  # fmt: skip
-
-
-def test_regraded_trials_of_harbor_are_paired_with_the_trials_that_they_name(tmp_path: Path) -> None:
-    old = [trial(task, k, float(k % 2)) for task in ("a", "b") for k in range(4)]
-    again = [trial(row["task_name"], k, float(k % 3 == 0), row["id"]) for k, row in enumerate(old)][::-1]
-    for job, rows in (("job", old), ("regraded", again)):
-        for row in rows:
-            lines(tmp_path / job / row["trial_name"] / "result.json", [row])
-    flags = ["--group", "task_name", "--reward", "verifier_result.rewards.reward", "--group-within", "input", "--json"]
-    said = found(adv("inspect", "regraded/*/result.json", "--rescored", "job/*/result.json", *flags, cwd=tmp_path))
-    assert said["paired"]["by"] == ["config.source_trial.trial_id"] and said["compared"] == 8
-    pairs = Counter((float(k % 4 % 2), float(k % 3 == 0)) for k in range(8))
-    assert flips(said) == pairs
-
-
-def test_job_folders_of_harbor_are_paired_without_a_flag(tmp_path: Path) -> None:
-    """A regrade copies the logs of the agent, so texts would tell the same; not every agent leaves a trajectory."""
     named = [(task, k) for task in ("a", "b") for k in range(4)]
     for job in ("job", "regraded"):
         harbor.job(tmp_path / job, len(named))
@@ -553,8 +536,9 @@ def test_job_folders_of_harbor_are_paired_without_a_flag(tmp_path: Path) -> None
         source = {"action": "regrade", "type": "local", "trial_id": f"id-{name}", "path": path}
         result["config"]["source_trial"] = source
         (again / "result.json").write_text(json.dumps(result))
-    said = found(adv("inspect", "regraded", "--rescored", "job", "--json", cwd=tmp_path))
-    assert (said["paired"]["by"], said["compared"]) == (["source_trial_id"], 8)
+    line = ["inspect", f"regraded{files}", "--rescored", f"job{files}", *words, "--json"]
+    said = found(adv(*line, cwd=tmp_path))
+    assert (said["paired"]["by"], said["compared"]) == ([by], 8)
     assert flips(said) == Counter((float(k % 2 == 0), float(k % 3 == 0)) for _, k in named)
 
 
