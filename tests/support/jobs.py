@@ -11,7 +11,10 @@ from types import ModuleType
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 import grpo_cli
 from grpo_cli.engine.score import Scored
@@ -106,8 +109,25 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def rows_of(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    """The rows of a file in the format of its suffix, by readers that are not ours.
+
+    A column of CSV is of numbers if all of its cells are. A table may have columns of types that Python does not have,
+    and is read without them if `columns` does not name them.
+    """
+    match path.suffix:
+        case ".json":
+            rows: list[dict[str, Any]] = json.loads(path.read_bytes())
+        case ".csv" | ".tsv":
+            separator = "," if path.suffix == ".csv" else "\t"
+            rows = pl.read_csv(path, separator=separator, infer_schema_length=None).to_dicts()
+        case ".parquet":
+            rows = pq.read_table(path, columns=columns).to_pylist()
+        case ".arrow":
+            rows = feather.read_table(path, columns=columns).to_pylist()
+        case _:
+            rows = [json.loads(line) for line in pa.input_stream(str(path), compression="detect").read().splitlines()]
+    return rows
 
 
 def frame(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **columns: Sequence[Any]) -> pl.DataFrame:
