@@ -380,9 +380,9 @@ def test_the_scale_of_a_solve_rate_is_that_of_the_input_and_is_printed(rollouts:
     (row,) = exported(path, "--to", "prompts")
     assert row["solve_rate"] == 0.65
     narrow = adv("export", str(path), "--to", "prompts", "-o", str(tmp_path / "p.jsonl"))
-    assert "way from" not in narrow.err + narrow.out
+    assert "scaled from" not in narrow.err + narrow.out
     shares = adv("export", str(rollouts), "--to", "prompts", "--solved-at", "1", "-o", str(tmp_path / "q.jsonl"))
-    assert "way from" not in shares.err + shares.out
+    assert "scaled from" not in shares.err + shares.out
     equal = write(tmp_path / "equal.jsonl", [{"prompt": "a", "reward": 7.0}] * 2)
     done = adv("export", str(equal), "--to", "prompts", "-o", str(tmp_path / "r.jsonl"))
     assert "unknown: all rewards are equal" in done.out + done.err
