@@ -28,21 +28,9 @@ from grpo_cli.auditing.compare import Comparison
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
 from grpo_cli.options.config import beside
-from grpo_cli.options.keywords import (
-    CompareKeywords,
-    ComputeKeywords,
-    ExportKeywords,
-    InspectKeywords,
-    SelectKeywords,
-)
+from grpo_cli.options.keywords import CompareKeywords, ComputeKeywords, ExportKeywords, InspectKeywords, SelectKeywords
 from grpo_cli.options.meant import unknown_option
-from grpo_cli.options.resolve import (
-    binding_fields,
-    normalized,
-    parts_fields,
-    plan_of,
-    weights_of,
-)
+from grpo_cli.options.resolve import binding_fields, normalized, parts_fields, plan_of, weights_of
 from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS
 from grpo_cli.read.build_table import Parts, read, read_parts
 from grpo_cli.read.detect_schema import frame_with_schema

@@ -134,8 +134,7 @@ class Advantage:
             size = 0
         if size < 1:
             raise UsageError(
-                f"num_generations cannot be {num_generations!r}",
-                "it is the number of rows per prompt, 1 or more",
+                f"num_generations cannot be {num_generations!r}", "it is the number of rows per prompt, 1 or more"
             )
         if rows % size:
             raise UsageError(
@@ -234,8 +233,7 @@ def _reward_columns(values: Floats) -> dict[str, Floats]:
     """One reward column per entry of the last dimension; the engine adds them up."""
     if values.ndim not in {1, 2} or values.shape[1:] == (0,):
         raise UsageError(
-            f"rewards of shape {values.shape} cannot be used",
-            "they are one number per row, or (rows, reward columns)",
+            f"rewards of shape {values.shape} cannot be used", "they are one number per row, or (rows, reward columns)"
         )
     columns = values.T if values.ndim > 1 else [values]
     return {f"reward.{k}": column for k, column in enumerate(columns)}

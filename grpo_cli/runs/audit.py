@@ -71,15 +71,17 @@ def audited(
     job: Job, tables: Sequence[Table], phase: Callable[..., None] = lambda *_: None, over: OverTables = map
 ) -> dict[str, Any]:
     """The facts of these tables, which `over` reads, if the gate lets them pass."""
-    if job.by:
-        return _of_parts(job, tables, phase, over)
-    column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0])
-    columns = read_columns(tables, binding, job.claim or Plan(shape=tuple(job.shape)), over=over).compact()
-    logged = pl.concat(list(over(partial(_logged, name=column), tables)))
-    facts = _audited(job, columns, logged, phase)
+    facts = (_of_parts if job.by else _of_all)(job, tables, phase, over)
     if job.gate is not None:
         job.gate.check(gates, facts)
     return facts
+
+
+def _of_all(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> dict[str, Any]:
+    column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0])
+    columns = read_columns(tables, binding, job.claim or Plan(shape=tuple(job.shape)), over=over).compact()
+    logged = pl.concat(list(over(partial(_logged, name=column), tables)))
+    return _audited(job, columns, logged, phase)
 
 
 def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Callable[..., None]) -> dict[str, Any]:
@@ -108,10 +110,7 @@ def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], ove
             error.inside(f"{job.by} = {value}")
             raise
         found.append({"value": value, **own})
-    facts = {**{name: found[0][name] for name in ("version", "inputs")}, "plan_by": job.by, "parts": found}
-    if job.gate is not None:
-        job.gate.check(gates, facts)
-    return facts
+    return {**{name: found[0][name] for name in ("version", "inputs")}, "plan_by": job.by, "parts": found}
 
 
 def _logged(table: Table, name: str) -> pl.Series:

@@ -87,16 +87,12 @@ def test_the_checkers_judge_as_they_say(checker: str, answer: str, truth: str, r
     assert getattr(make, checker)(answer, truth) == reward
 
 
-def test_one_group_is_all_solved_one_all_failed_and_no_other_is_constant(
-    rewards: dict[str, list[float]],
-) -> None:
+def test_one_group_is_all_solved_one_all_failed_and_no_other_is_constant(rewards: dict[str, list[float]]) -> None:
     constant = {key: set(values) for key, values in rewards.items() if len(values) > 1 and len(set(values)) == 1}
     assert constant == {"multiply-6-7": {1.0}, "fibonacci-50": {0.0}}
 
 
-def test_one_group_is_a_singleton_and_the_others_have_three_to_eight_rows(
-    rewards: dict[str, list[float]],
-) -> None:
+def test_one_group_is_a_singleton_and_the_others_have_three_to_eight_rows(rewards: dict[str, list[float]]) -> None:
     sizes = {key: len(values) for key, values in rewards.items()}
     assert [key for key, size in sizes.items() if size == 1] == ["hex-255"]
     assert set(sizes.values()) == {1, 3, 4, 5, 6, 7, 8}
