@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,8 @@ def place(tmp_path: Path) -> Path:
 
 
 # A report has a suffix that no input has: it can only be one under another name.
-CASES = [
-    (c, n)
-    for c in WRITING
-    for n in ("itself", "symlink", "hard link")
-    if not (c.startswith("report") and n == "itself")
-]
+NAMES = ("itself", "symlink", "hard link")
+CASES = [(c, n) for c, n in product(WRITING, NAMES) if not (c.startswith("report") and n == "itself")]
 
 
 @pytest.mark.parametrize(("command", "name"), CASES)
@@ -131,12 +128,8 @@ def run(
 
 def test_the_file_behind_standard_input_is_an_input(place: Path) -> None:
     before = (place / "in.jsonl").read_bytes()
-    for more in (
-        ["-o", "in.jsonl"],
-        ["--summary", "in.jsonl"],
-        ["--summary", "in.jsonl", "--stream", "-g", "prompt_id"],
-    ):
-        done = run(place, "compute", "-", *more, "--force", stdin="in.jsonl")
+    for more in ("-o in.jsonl", "--summary in.jsonl", "--summary in.jsonl --stream -g prompt_id"):
+        done = run(place, "compute", "-", *more.split(), "--force", stdin="in.jsonl")
         assert done.returncode == 2, more
         assert "in.jsonl is an input" in done.stderr
         assert (place / "in.jsonl").read_bytes() == before

@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from tests.support.jobs import rows_of
+from tests.support.samples import SAMPLES
 
-SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_data"
 SPEC = spec_from_file_location("sample_data_make", SAMPLES / "make.py")
 assert SPEC is not None
 assert SPEC.loader is not None
@@ -35,10 +35,8 @@ def _groups(rows: list[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
 
 @pytest.fixture
 def rewards() -> dict[str, list[float]]:
-    return {
-        key: [row["reward"] for row in rows]
-        for (key,), rows in _groups(rows_of(SAMPLES / "rewards.jsonl"), "prompt_id").items()
-    }
+    groups = _groups(rows_of(SAMPLES / "rewards.jsonl"), "prompt_id")
+    return {key: [row["reward"] for row in rows] for (key,), rows in groups.items()}
 
 
 def test_the_files_are_the_bytes_that_the_script_makes(tmp_path: Path) -> None:

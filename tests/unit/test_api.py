@@ -446,9 +446,7 @@ def test_a_plan_does_what_its_options_do() -> None:
 
 
 def test_beside_a_plan_columns_may_be_named() -> None:
-    data = FRAME.rename({"prompt_id": "p", "reward": "r"}).with_columns(
-        n=pl.Series([1, 3, 1, 1]), s=pl.Series([1, 1, 2, 2])
-    )
+    data = pl.DataFrame({"p": KEYS, "r": REWARDS, "n": [1, 3, 1, 1], "s": [1, 1, 2, 2]})
     plan = grpo_cli.Plan.of({"estimator.name": "opo"})
     got = grpo_cli.advantages(data, plan, group="p", reward="r", length_column="n", batch_by="s", expect_size=2)
     assert got.to_list() == [-1.5, 0.5, 0.0, 0.0]

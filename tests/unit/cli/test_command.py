@@ -187,9 +187,8 @@ def test_the_whole_help_of_a_command_shows_its_example_and_the_full_text_of_all_
     assert done.status == 0
     assert f"  {command.example}" in done.out.splitlines()
     assert [name for name, row in command.takes.items() if f"{row.takes} {row.help}".strip() not in words] == []
-    assert [
-        flag for row in command.takes.values() for flag in (row.flag, row.other, row.short) if flag not in words
-    ] == []
+    flags = [flag for row in command.takes.values() for flag in (row.flag, row.other, row.short)]
+    assert [flag for flag in flags if flag not in words] == []
     assert max(map(len, done.out.splitlines())) <= 80
 
 
@@ -279,10 +278,7 @@ def test_completion_installs_itself_for_the_shell(tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path), "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
 
     def bash(script: str) -> str:
-        done = subprocess.run(
-            ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-        return done.stdout
+        return subprocess.check_output(["bash", "-c", script], env=environment, cwd=tmp_path, text=True)
 
     assert "_grpo_adv_completion" in bash("grpo-adv --show-completion; :")
     assert "bash completion installed in" in bash("grpo-adv --install-completion; :")

@@ -83,10 +83,8 @@ def test_select_keeps_whole_documents_around_the_rows_that_stay(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["nemo-gym-profile", "polaris", "big-math", "intellect-2"])
 def test_an_aggregate_can_still_be_inspected_as_its_refusal_says(name: str, tmp_path: Path) -> None:
-    lines(
-        tmp_path / "x.jsonl",
-        [REFUSED[name] | {"llama8b_solve_rate": 0.25} if name == "big-math" else REFUSED[name]] * 3,
-    )
+    known = {"llama8b_solve_rate": 0.25} if name == "big-math" else {}
+    lines(tmp_path / "x.jsonl", [REFUSED[name] | known] * 3)
     refused = adv("compute", "x.jsonl", cwd=tmp_path)
     assert refused.status == 1
     flags = refused.err.partition("; inspect ")[2].partition(" shows")[0].split()

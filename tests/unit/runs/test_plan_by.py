@@ -152,9 +152,8 @@ def test_a_batch_never_reaches_over_parts(tmp_path: Path) -> None:
     plans = {value: {"method": "reinforce++", "whiten": "sample"} for value in ("math", "code", "chat")}
     found = []
     for each in (rows, far):
-        result = grpo_cli.compute(
-            pl.DataFrame(each), plan_by="env_name", plans=plans, batch_by="input", reward="reward"
-        )
+        options: dict[str, Any] = {"plan_by": "env_name", "plans": plans, "batch_by": "input", "reward": "reward"}
+        result = grpo_cli.compute(pl.DataFrame(each), **options)
         found.append([value for row, value in zip(each, result.advantages, strict=True) if row["env_name"] == "math"])
     assert found[0] == found[1]
 
@@ -223,11 +222,7 @@ def test_a_value_is_put_into_a_part_that_has_a_plan(plans: list[str], said: str,
     assert said in refused("compute", "all.jsonl", "--plan-by", "env", "--group", "id", *words, cwd=tmp_path)
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0])), min_size=1
-    )
-)
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0])), min_size=1))  # fmt: skip
 def test_any_rows_are_computed_as_their_parts_alone(drawn: list[tuple[str | None, int, float]]) -> None:
     frame = pl.DataFrame(
         {"env": [env for env, _, _ in drawn], "id": [f"{env}{id_}" for env, id_, _ in drawn], "reward": [r for *_, r in drawn]},
@@ -495,18 +490,15 @@ def test_an_error_in_a_part_names_the_part_and_the_row_of_the_file(tmp_path: Pat
     rows = [{"env": env, "id": f"{env}{k}", "reward": 1} for k in range(3) for env in "ab"]
     write(tmp_path / "all.jsonl", [*rows, {"env": "a", "id": "a0", "reward": 0}])
     words = ["compute", "all.jsonl", "--plan-by", "env", "--plan", "default:", "--group", "id"]
-    assert refused(*words, "--expect-size", "2", cwd=tmp_path).startswith(
-        "error: env = a: all.jsonl:3: a1 has 1 row, not 2"
-    )
+    said = refused(*words, "--expect-size", "2", cwd=tmp_path)
+    assert said.startswith("error: env = a: all.jsonl:3: a1 has 1 row, not 2")
     write(tmp_path / "all.jsonl", [*rows, *rows, {"env": "b", "id": "b1", "reward": None}])
     assert "all.jsonl:13: reward is null" in refused(*words, cwd=tmp_path)
 
 
 def test_a_part_whose_groups_hold_several_prompts_stops_as_it_would_alone(tmp_path: Path) -> None:
     """Rows of the other part are not compared with its own."""
-    fine = [
-        {"env": "a", "task_id": f"a{k}", "prompt": f"What is {k} + 1?", "reward": r} for k in range(4) for r in (0, 1)
-    ]
+    fine = [{"env": "a", "task_id": f"a{k // 2}", "prompt": f"{k // 2} + 1?", "reward": k % 2} for k in range(8)]
     mixed = [{"env": "b", "task_id": f"b{k % 2}", "prompt": f"Who wrote book {k}?", "reward": k % 3} for k in range(8)]
     words = ["compute", "all.jsonl", "--plan-by", "env", "--plan", "default:"]
     write(tmp_path / "all.jsonl", [row for pair in zip(fine, mixed, strict=True) for row in pair])
@@ -580,9 +572,8 @@ def test_a_command_that_computes_one_plan_refuses_several(tmp_path: Path) -> Non
     assert adv(*compare, "--no-config", "--group", "id", cwd=tmp_path).status == 0
     (tmp_path / "grpo-adv.toml").unlink()
     for line in (export, ["compare", "in.jsonl"], ["browse", "in.jsonl"], ["select", "in.jsonl"]):
-        assert f"{line[0]} has no option --plan-by; it is an option of" in refused(
-            *line, "--plan-by", "env", cwd=tmp_path
-        )
+        said = refused(*line, "--plan-by", "env", cwd=tmp_path)
+        assert f"{line[0]} has no option --plan-by; it is an option of" in said
 
 
 @pytest.mark.parametrize("command", ["inspect", "report"])
@@ -650,12 +641,8 @@ def test_a_field_that_is_set_beside_the_plans_is_set_in_each() -> None:
 
 def test_python_tells_of_each_part() -> None:
     frame = pl.DataFrame(rollouts())
-    options: dict[str, Any] = {
-        "plan_by": "env_name",
-        "plans": {"default": {}},
-        "reward": "reward",
-        "group_within": "input",
-    }
+    options: dict[str, Any] = {"plan_by": "env_name", "plans": {"default": {}}, "reward": "reward"}
+    options["group_within"] = "input"
     result, look = grpo_cli.compute(frame, **options), grpo_cli.inspect(frame, **options)
     assert {*result.groups["env_name"]} == {*look.parts} == {*look.groups["env_name"]} == {"math", "code", "chat"}
     with pytest.raises(UsageError, match=r"a plan of its own; they are in \.plans"):

@@ -64,9 +64,7 @@ def flips(said: dict[str, Any]) -> dict[tuple[float, float], int]:
 
 
 def ranks(values: list[float]) -> list[float]:
-    return [
-        sum(other < value for other in values) + (sum(other == value for other in values) + 1) / 2 for value in values
-    ]
+    return [sum(other < one for other in values) + (values.count(one) + 1) / 2 for one in values]
 
 
 def pearson(x: list[float], y: list[float]) -> float:
@@ -285,10 +283,8 @@ def test_numbers_of_rollouts_pair_with_the_digits_of_csv(tmp_path: Path) -> None
     rows = [{**row, "uuid": 7 * k} for k, row in enumerate(rollouts(4))]
     files(tmp_path, rows)
     pl.read_ndjson(tmp_path / "old.jsonl").drop("step").write_csv(tmp_path / "old.csv")
-    first, other = (
-        compared(tmp_path),
-        found(adv("inspect", "new.jsonl", "--rescored", "old.csv", "--json", cwd=tmp_path)),
-    )
+    first = compared(tmp_path)
+    other = found(adv("inspect", "new.jsonl", "--rescored", "old.csv", "--json", cwd=tmp_path))
     assert first["paired"]["by"] == ["uuid"] and first["paired"]["rows"] == len(rows)
     assert {**other, "rescored": None} == {**first, "rescored": None}
 
@@ -341,10 +337,8 @@ def test_a_row_without_one_of_the_rewards_is_in_none_of_the_numbers(suffix: str,
 def test_groups_are_chosen_by_the_new_reward_and_gates_hold(tmp_path: Path) -> None:
     rows = rollouts(9)
     files(tmp_path, rows)
-    rewards_of = {
-        name: {row["reward"] for row in rows if row["prompt_id"] == name} for name in {row["prompt_id"] for row in rows}
-    }
-    pairs = Counter((row["old"], row["reward"]) for row in rows if len(rewards_of[row["prompt_id"]]) > 1)
+    different = Counter(name for name, _ in {(row["prompt_id"], row["reward"]) for row in rows})
+    pairs = Counter((row["old"], row["reward"]) for row in rows if different[row["prompt_id"]] > 1)
     said = compared(tmp_path, "--where", "std > 0")
     assert flips(said) == pairs
     done = adv(*LINE, "--fail-on", "groups > 3", cwd=tmp_path)
