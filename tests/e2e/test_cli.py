@@ -35,7 +35,7 @@ def files(place: Path) -> list[str]:
     return sorted(path.name for path in place.iterdir())
 
 
-# The time it took, and the name that the program goes by.
+# The time it took, and the name of the program.
 FLEETING = re.compile(r"[0-9.]+ s$|(?<=\"seconds\": )[0-9.]+|python -m grpo_cli|grpo-adv| +$", re.MULTILINE)
 LINES = [
     "compute rewards.jsonl --method rloo --scale batch", "compute rewards.jsonl --json", "compute rewards.jsonl --explain",
@@ -196,7 +196,7 @@ def test_an_unknown_method_is_answered_with_the_nearest_name() -> None:
 # --- texts in the place of rewards -------------------------------------------------------------------------
 
 
-def test_what_texts_count_as_is_said_wherever_the_plan_is(tmp_path: Path) -> None:
+def test_the_values_of_texts_are_printed_wherever_the_plan_is(tmp_path: Path) -> None:
     pl.DataFrame({"prompt_id": ["a", "a"], "result": ["pass", "fail"]}).write_parquet(tmp_path / "a.parquet")
     words = ("a.parquet", "--reward", "result", "--map", "pass=1,fail=-0.5")
     for more in (("--dry-run",), ("--explain",)):

@@ -1,4 +1,4 @@
-"""The documentation tells the truth: generated parts are fresh, code blocks run, names exist, and nothing is left out."""
+"""The documentation is true: generated parts are fresh, code blocks run, names exist, and nothing is left out."""
 
 from __future__ import annotations
 

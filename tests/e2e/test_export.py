@@ -170,7 +170,7 @@ def test_all_pairs_and_a_least_margin(rollouts: Path) -> None:
     assert sorted(pairs_in(wide)) == sorted(all_pairs(ROWS, 0.75))
 
 
-def test_more_pairs_than_memory_holds_are_refused_before_they_are_made(
+def test_more_pairs_than_fit_into_memory_are_refused_before_they_are_built(
     rollouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grpo_cli.choosing.exports.available_memory", lambda: 600)
@@ -361,7 +361,7 @@ def test_a_condition_changes_no_number_that_is_exported(
     assert exported(path, *options, "--limit", "2") == everything[:2]
 
 
-def test_always_solved_is_judged_of_all_runs_together(tmp_path: Path) -> None:
+def test_pooled_runs_count_together_in_a_condition(tmp_path: Path) -> None:
     rows = [
         {"step": s, "prompt": p, "reward": float(p == "a" or s == 1)} for s in (1, 2) for p in "abc" for _ in range(2)
     ]
@@ -662,7 +662,9 @@ def test_several_files_become_one(tmp_path: Path) -> None:
         (("--to", "sft", "--messages", "m", "--prompt", "p"), "leave out --prompt and --response"),
     ],
 )  # fmt: skip
-def test_what_means_nothing_is_refused(options: tuple[str, ...], message: str, rollouts: Path, tmp_path: Path) -> None:
+def test_options_that_do_not_apply_are_refused(
+    options: tuple[str, ...], message: str, rollouts: Path, tmp_path: Path
+) -> None:
     done = adv("export", str(rollouts), "-o", str(tmp_path / "out.jsonl"), *options)
     assert done.status in {1, 2}
     assert message in done.err
@@ -678,7 +680,7 @@ def test_an_output_is_a_file_of_its_own(rollouts: Path, tmp_path: Path) -> None:
     assert adv("export", str(rollouts), "--to", "sft", "-o", str(out), "--force").status == 0
 
 
-def test_columns_that_are_not_known_are_asked_for(tmp_path: Path) -> None:
+def test_an_error_asks_for_columns_that_it_does_not_find(tmp_path: Path) -> None:
     path = write(tmp_path / "odd.jsonl", [{"prompt_id": 1, "ask": "p", "my_output": "c", "reward": 1.0}])
     done = adv("export", str(path), "--to", "sft", "-o", "-")
     assert done.status == 1

@@ -1,4 +1,4 @@
-"""The sample files are what the script makes, and hold what their README promises."""
+"""The sample files are what the script writes, and have what their README promises."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_files_are_the_bytes_that_the_script_makes(tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes() == (SAMPLES / name).read_bytes(), name
 
 
-def test_the_parquet_file_holds_the_same_rows_in_several_row_groups() -> None:
+def test_the_parquet_file_has_the_same_rows_in_several_row_groups() -> None:
     # Its bytes name the pyarrow that wrote them, so only the rows are compared.
     frame = pl.read_parquet(SAMPLES / "rewards.parquet")
     assert frame.to_dicts() == rows_of(SAMPLES / "rewards.jsonl")

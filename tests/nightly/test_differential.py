@@ -32,7 +32,7 @@ from tests.support.keys import FLAT, FORMS, JSON, wrapped
 Row = dict[str, Any]
 Table = list[Row]
 
-# Text that every format can hold: of CSV an empty cell is no text, and a line feed in a cell becomes another one.
+# Text that every format can store: an empty cell of CSV is no text, and a line feed in a cell may change.
 TEXTS: Final = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=12).map(lambda text: f"t{text}")
 REWARDS: Final = st.one_of(
     st.sampled_from([0.0, 1.0, -0.0, 0.1, 1e9, 1e9 + 1, 1e-300, 5e-324, 1e15, 1 / 3]),
@@ -305,7 +305,7 @@ def test_every_format_gives_tokens_the_same_bits(table: Table, data: st.DataObje
                 assert list(map(bits, found)) == list(map(bits, wanted)), (kind, words)
 
 
-# --- woven Parquet -----------------------------------------------------------------------------------------------
+# --- Parquet with a new column -----------------------------------------------------------------------------------------------
 
 
 READERS: Final[dict[str, Callable[[Path], dict[str, list[Any]]]]] = {
@@ -321,7 +321,7 @@ READERS: Final[dict[str, Callable[[Path], dict[str, list[Any]]]]] = {
 @pytest.mark.parametrize("reader", READERS)
 @given(table=tables())
 @examples(10)
-def test_woven_parquet_is_read_with_the_same_bits_by_every_reader(reader: str, table: Table) -> None:
+def test_every_reader_reads_the_same_bits_from_parquet_with_a_new_column(reader: str, table: Table) -> None:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         write(place / "in.parquet", table)

@@ -1,4 +1,4 @@
-"""A minute each of files that nobody has thought of: every answer is right or one line of refusal, never a traceback.
+"""A minute each of random files: every answer is right or one line of refusal, never a traceback.
 
 FUZZ_SECONDS is how long each test goes on, FUZZ_SEED where it begins (1, unless given): the same files each time, and more
 of them the longer it runs. A failure names the seed of its file.

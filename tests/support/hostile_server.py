@@ -49,7 +49,7 @@ def part(request: Request, data: bytes, **headers: str) -> Answer:
 
 @dataclass
 class Server:
-    """A server, the rule by which it answers, and what it was asked."""
+    """A server, the rule by which it answers, and the requests it got."""
 
     rule: Callable[[Request], Answer]
     port: int = 0

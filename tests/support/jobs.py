@@ -136,7 +136,7 @@ def frame(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **columns
 
 
 def advantages(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **options: Any) -> list[float | None]:
-    """The advantages of rewards in these groups (one group unless told)."""
+    """The advantages of rewards in these groups (default: one group)."""
     return list(grpo_cli.advantages(frame(rewards, groups), **options))
 
 

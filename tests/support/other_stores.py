@@ -22,7 +22,7 @@ _WHEN: Final = 1_700_000_000
 
 @dataclass
 class Store:
-    """What lies in it (`bucket/key`), and what was requested."""
+    """What is in it (`bucket/key`), and what was requested."""
 
     port: int = 0
     url: str = ""  # of the bucket, as the command line names it

@@ -425,7 +425,7 @@ def test_plans_that_are_no_plans_are_a_usage_error(plans: Any) -> None:
         grpo_cli.compare(FRAME, plans)
 
 
-def test_the_public_names_are_there_to_be_found() -> None:
+def test_dir_and_help_list_the_public_names() -> None:
     names = ["DataError", "Estimator", "GRPOAdvantage", "GateError", "GrpoError", "Look", "Param", "Plan", "RLOOAdvantage", "Result", "Selection",
              "Terms", "UnknownName", "UsageError", "__version__", "add_columns", "advantages", "audit", "compare", "compute", "export", "inspect", "report", "select"]  # fmt: skip
     assert dir(grpo_cli) == names
@@ -504,7 +504,7 @@ def test_nan_and_null_are_shown_apart() -> None:
     assert grpo_cli.advantages(frame([0.0, 1.0, None]), missing="exclude").null_count() == 1
 
 
-def test_facts_speak_of_keywords_where_the_command_line_has_flags() -> None:
+def test_facts_name_keywords_where_the_command_line_has_flags() -> None:
     data = frame([0.0, 1.0, 1.0, 1.0], ["a", "a", "b", "b"])
     look = grpo_cli.inspect(data, group=["prompt_id"])
     said = [*look.facts["warnings"], *look.facts["verdicts"], *look.verdicts]

@@ -343,7 +343,7 @@ def test_an_array_keeps_its_float_type(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["i4", "u1", "?", "O"])
-def test_an_array_that_cannot_hold_fractions_gives_float64(dtype: str) -> None:
+def test_an_array_of_whole_numbers_gives_float64(dtype: str) -> None:
     advantages, rows = grpo(np.array([0, 1], dtype=dtype), 2, "none", return_rows=True)
     assert advantages.dtype == np.float64
     assert advantages.tolist() == [-0.5, 0.5]
@@ -364,7 +364,7 @@ def test_a_column_of_a_table_comes_back_as_an_array() -> None:
 
 @dataclass
 class Capsule:
-    """What speaks only DLPack."""
+    """An array that supports only DLPack."""
 
     array: np.ndarray[Any, Any]
 
@@ -384,7 +384,7 @@ def test_dlpack_comes_back_as_an_array_of_its_type() -> None:
 
 
 @pytest.mark.parametrize("given", ["0.5", 1.0, None, {0: 1.0}, iter([1.0]), np.array(["a"]), np.array([1j])])
-def test_what_holds_no_numbers_is_a_type_error(given: Any) -> None:
+def test_anything_without_numbers_is_a_type_error(given: Any) -> None:
     with pytest.raises(TypeError, match="rewards"):
         grpo(given, 1)
 

@@ -31,7 +31,7 @@ PAIRS = [(command, EVERY[name]) for command in COMMANDS.values() for name in com
 EACH_OPTION = pytest.mark.parametrize(
     ("command", "option"), PAIRS, ids=[f"{command.name} {option.name}" for command, option in PAIRS]
 )
-# A text for each type of option, and the value that it stands for.
+# A text for each type of option, and its value.
 TEXTS: dict[Any, tuple[str, Any]] = {
     str: ("a b",) * 2,
     int: ("7", 7),
@@ -133,7 +133,7 @@ def test_a_large_whole_number_is_exact() -> None:
         ("compute a --epsilon nan", "--epsilon cannot be 'nan'; it takes a finite number"),
     ],
 )  # fmt: skip
-def test_a_line_that_means_nothing_is_one_line_and_exit_status_2(words: str, message: str) -> None:
+def test_an_invalid_command_line_is_one_line_of_error_and_exit_status_2(words: str, message: str) -> None:
     done = adv(*words.split())
     assert (done.status, done.out, done.err) == (2, "", f"error: {message}\n")
 

@@ -1,4 +1,4 @@
-"""`add`: columns of anybody, inserted as `compute` inserts its own: all other bytes stay, and other readers see the values."""
+"""`add`: any columns, inserted as `compute` inserts its own: all other bytes stay, and other readers see the values."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_name_that_is_taken_is_refused_and_replaced_on_demand(name: str, tmp_p
     assert verify(out, source, ["reward"]).added == ("reward",)
 
 
-def test_columns_that_were_replaced_are_not_said_to_be_added(tmp_path: Path) -> None:
+def test_replaced_columns_are_not_listed_as_added(tmp_path: Path) -> None:
     source = lines(tmp_path / "in.jsonl", ROWS)
     words = ["--from", source.name, "--column", "reward=new", "--column", "reward", "--replace", "-o", "o.jsonl"]
     said = adv("add", source.name, *words, cwd=tmp_path).out
@@ -281,7 +281,7 @@ def test_large_whole_numbers_beside_fractions_stay_texts(tmp_path: Path) -> None
     assert [row["id"] for row in rows_of(tmp_path / "out.jsonl")] == ["9007199254740993", "0.5"]
 
 
-def test_standard_input_is_woven_into_standard_output(tmp_path: Path) -> None:
+def test_columns_are_added_between_standard_input_and_output(tmp_path: Path) -> None:
     lines(tmp_path / "c.jsonl", [{"x": 1}, {"x": 2}])
     done = adv("add", "-", "--from", "c.jsonl", cwd=tmp_path, stdin='{"a": 1.0}\n{"a": 2.0}\n')
     assert done.out == '{"a": 1.0,"x":1}\n{"a": 2.0,"x":2}\n'
@@ -332,7 +332,7 @@ def test_of_several_columns_the_one_that_is_there_is_left_out_by_naming_the_othe
     assert values(tmp_path / "a.added.jsonl") == [{"id": "r1", "reward": 1, "judge": 0.5, "length": 3}]
 
 
-def test_ids_of_other_rows_are_warned_of(tmp_path: Path) -> None:
+def test_ids_that_differ_are_a_warning(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(f'{{"id": "{name}", "reward": 1}}\n' for name in "abc"))
     pl.DataFrame({"id": ["a", "x", None], "new": range(3)}).write_parquet(tmp_path / "b.parquet")
     done = adv("add", "a.jsonl", "--from", "b.parquet", "--column", "new", "--json", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""`--plan-by`: what each part gets and says is what it gets and says in a file of its own."""
+"""`--plan-by`: each part has the results and messages that it would have in a file of its own."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def of_part(value: str) -> list[str]:
 
 
 def values_of(path: Path) -> list[tuple[Any, Any, Any, Any]]:
-    """The advantages with what tells the rows, to the last bit: a number is its hexadecimal digits, and of CSV its text."""
+    """The advantages with what identifies the rows, to the last bit: numbers as hexadecimal digits, of CSV as text."""
     match path.suffix:
         case ".parquet":
             frame = pl.read_parquet(path)
@@ -127,7 +127,7 @@ def test_standard_input_is_computed_by_value_too(tmp_path: Path) -> None:
     assert out == (tmp_path / "all.advantages.jsonl").read_text()
 
 
-def test_a_folder_is_one_input_whatever_values_its_files_hold(tmp_path: Path) -> None:
+def test_a_folder_is_one_input_whichever_values_its_files_have(tmp_path: Path) -> None:
     first, second = rollouts(1), [row for row in rollouts(2, step=1) if row["env_name"] != "chat"]
     shards = {"a.parquet": first, "b.parquet": second}
     for name, rows in shards.items():
@@ -159,7 +159,7 @@ def test_a_batch_never_reaches_over_parts(tmp_path: Path) -> None:
 
 
 def test_values_that_are_put_together_are_one_part_with_one_batch(tmp_path: Path) -> None:
-    """They get what one value would; only there do rows of several values enter one mean or std."""
+    """They get what one value would: only together do their rows share a mean or std."""
     rows = rollouts()
     plans = {"math": {"method": "rloo"}, "code": {"method": "reinforce++", "whiten": "sample"}}
     write(tmp_path / "all.jsonl", rows)
@@ -317,7 +317,7 @@ def test_each_part_says_what_its_own_run_says(command: str, tmp_path: Path) -> N
         write(tmp_path / "one.jsonl", [row for row in rows if row["env_name"] == value])
         plan = [word for word in of_part(value) if command == "compute" or word != "--clip=-1:1"]
         alone = facts_of(command, "one.jsonl", *plan, *more, cwd=tmp_path)
-        # Of two plans that read the length only one does here: nobody is told that the other does not.
+        # One plan of the file reads the length: there is no warning that this one does not.
         unread = "--length-column n is not read by this plan"
         alone["warnings"] = [line for line in alone["warnings"] if line != unread]
         for one in (alone, part):
@@ -373,7 +373,7 @@ def test_audit_finds_the_formula_of_each_part(tmp_path: Path) -> None:
     assert "env_name = chat: the --fail-on condition" in failed.err
 
 
-def test_a_gate_is_judged_of_each_part_and_names_the_one_that_fails(tmp_path: Path) -> None:
+def test_a_gate_is_checked_for_each_part_and_names_the_one_that_fails(tmp_path: Path) -> None:
     rows = [{"env": e, "id": f"{e}{k // 2}", "reward": float(k % 2 and e == "a")} for e in "ab" for k in range(8)]
     write(tmp_path / "all.jsonl", rows)
     words = ["all.jsonl", "--plan-by", "env", "--plan", "default:", "--group", "id"]
@@ -452,7 +452,9 @@ def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows(tmp_p
         (["math2:method=rloo"], ""),  # another number is another value
     ],
 )  # fmt: skip
-def test_a_misspelled_value_is_told_where_others_have_a_plan(plans: list[str], warned: str, tmp_path: Path) -> None:
+def test_a_misspelled_value_is_a_warning_if_there_is_a_default_plan(
+    plans: list[str], warned: str, tmp_path: Path
+) -> None:
     rows = [{"prompt_id": f"{env}{k // 2}", "env": env, "reward": k % 2} for env in ("math", "code") for k in range(4)]
     write(tmp_path / "in.jsonl", rows)
     words = [word for plan in ("default:", *plans) for word in ("--plan", plan)]
@@ -496,7 +498,7 @@ def test_an_error_in_a_part_names_the_part_and_the_row_of_the_file(tmp_path: Pat
     assert "all.jsonl:13: reward is null" in refused(*words, cwd=tmp_path)
 
 
-def test_a_part_whose_groups_hold_several_prompts_stops_as_it_would_alone(tmp_path: Path) -> None:
+def test_a_part_whose_groups_have_several_prompts_stops_as_it_would_alone(tmp_path: Path) -> None:
     """Rows of the other part are not compared with its own."""
     fine = [{"env": "a", "task_id": f"a{k // 2}", "prompt": f"{k // 2} + 1?", "reward": k % 2} for k in range(8)]
     mixed = [{"env": "b", "task_id": f"b{k % 2}", "prompt": f"Who wrote book {k}?", "reward": k % 3} for k in range(8)]
@@ -534,7 +536,7 @@ def test_a_value_with_a_single_row_is_no_sign_of_a_wrong_key(tmp_path: Path) -> 
         (["--plan-by", "env", "--plan", "default:zero-variance=drop", "--duplicate"], "--duplicate refills the rows of one plan"),
     ],
 )  # fmt: skip
-def test_what_means_nothing_is_refused_in_one_line(words: list[str], says: str, tmp_path: Path) -> None:
+def test_plans_that_do_not_apply_are_refused_in_one_line(words: list[str], says: str, tmp_path: Path) -> None:
     write(tmp_path / "in.jsonl", [{"env": "a", "id": 1, "reward": 0}, {"env": "a", "id": 1, "reward": 1}])
     source = "-" if "--stream" in words else "in.jsonl"
     assert says in refused("compute", source, "--group", "id", *words, cwd=tmp_path)
@@ -595,7 +597,7 @@ def test_another_run_or_reward_and_several_plans_are_not_combined(
 # --- options -------------------------------------------------------------------------------------------------
 
 
-def test_a_file_of_the_working_folder_may_hold_the_plans(tmp_path: Path) -> None:
+def test_the_plans_may_be_in_a_file_of_the_working_folder(tmp_path: Path) -> None:
     rows = rollouts()
     write(tmp_path / "all.jsonl", rows)
     words = ["compute", "all.jsonl", *SHARED, "-o"]
@@ -607,7 +609,7 @@ def test_a_file_of_the_working_folder_may_hold_the_plans(tmp_path: Path) -> None
     assert (tmp_path / "named.jsonl").read_bytes() == (tmp_path / "found.jsonl").read_bytes()
 
 
-def test_what_is_set_beside_the_plans_holds_for_those_that_do_not_set_it() -> None:
+def test_options_beside_the_plans_apply_to_plans_that_do_not_set_them() -> None:
     frame = pl.DataFrame(rollouts())
     common: dict[str, Any] = {"reward": "reward", "group_within": "input", "batch_by": "input"}
     plans = {"math": {"epsilon": 0.5}, "default": {"method": "rloo"}}
@@ -639,7 +641,7 @@ def test_a_field_that_is_set_beside_the_plans_is_set_in_each() -> None:
     assert {plan.divisor.epsilon for plan in result.plans.values()} == {0.5}
 
 
-def test_python_tells_of_each_part() -> None:
+def test_python_returns_the_results_of_each_part() -> None:
     frame = pl.DataFrame(rollouts())
     options: dict[str, Any] = {"plan_by": "env_name", "plans": {"default": {}}, "reward": "reward"}
     options["group_within"] = "input"

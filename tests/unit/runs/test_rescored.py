@@ -586,7 +586,7 @@ def test_keys_and_ids_pair_across_files_with_and_without_types(tmp_path: Path) -
         assert facts["paired"]["rows"] == 32
 
 
-def test_ids_that_were_drawn_anew_leave_the_texts(tmp_path: Path) -> None:
+def test_new_ids_leave_the_texts_to_pair_rows(tmp_path: Path) -> None:
     rows = rollouts(12)
     line = both(tmp_path, rows, [{**row, "uuid": f"again {row['uuid']}"} for row in rows])
     said = found(adv(*line, cwd=tmp_path))

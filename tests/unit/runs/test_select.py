@@ -132,9 +132,7 @@ def test_the_best_and_the_worst_are_the_ends_of_the_sorted_rewards(groups: list[
 
 
 @given(groups=REWARDS, most=st.integers(1, 5))
-def test_spread_keeps_the_rows_with_the_largest_variance_that_so_many_can_have(
-    groups: list[list[float]], most: int
-) -> None:
+def test_spread_keeps_the_rows_with_the_largest_variance(groups: list[list[float]], most: int) -> None:
     for rewards, kept in zip(groups, chosen(groups, most, "spread"), strict=True):
         assert len(kept) == min(most, len(rewards))
         best = max(statistics.pvariance(some) for some in itertools.combinations(rewards, len(kept)))
@@ -142,7 +140,7 @@ def test_spread_keeps_the_rows_with_the_largest_variance_that_so_many_can_have(
 
 
 @given(groups=REWARDS, most=st.integers(1, 5), seed=st.integers(0, 9))
-def test_a_random_choice_keeps_so_many_and_is_the_same_for_the_same_seed(
+def test_a_random_choice_keeps_that_many_rows_and_depends_only_on_the_seed(
     groups: list[list[float]], most: int, seed: int
 ) -> None:
     kept = chosen(groups, most, "random", seed)
@@ -285,14 +283,14 @@ def wide(folder: Path) -> tuple[Path, list[bytes]]:
     return path, lines
 
 
-def test_a_line_that_holds_a_whole_group_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_line_with_a_whole_group_stays_as_it_is(tmp_path: Path) -> None:
     source, lines = wide(tmp_path)
     facts = jobs.selected(source, where="std > 0", output=str(tmp_path / "out.jsonl"))
     assert (facts["rows"], facts["kept_rows"]) == (6, 4)
     assert (tmp_path / "out.jsonl").read_bytes() == lines[0] + lines[2]
 
 
-def test_a_line_of_which_rows_are_missing_becomes_rows(tmp_path: Path) -> None:
+def test_a_line_that_loses_some_of_its_rows_becomes_rows(tmp_path: Path) -> None:
     source, _ = wide(tmp_path)
     facts = jobs.selected(source, per_group=1, pick="best", output=str(tmp_path / "out.jsonl"))
     assert [row["generations"] for row in rows_of(tmp_path / "out.jsonl")] == ["a one", "b one", "c two"]

@@ -35,7 +35,7 @@ def lines(*groups: tuple[str, Sequence[float]], **more: Any) -> bytes:
 
 
 def streamed(data: bytes, *, pieces: int = 1, **options: Any) -> tuple[bytes, dict[str, Any]]:
-    """What comes out of a stream into which `data` is written in so many pieces."""
+    """What comes out of a stream into which `data` is written in this many pieces."""
     read, write = os.pipe()
 
     def feed() -> None:
@@ -251,7 +251,7 @@ def test_a_group_that_comes_back_in_another_batch_is_an_error_as_of_a_file() -> 
     assert without_advantages(out) == one + two
 
 
-def test_a_key_of_the_rollout_is_warned_of() -> None:
+def test_a_key_of_the_rollout_is_a_warning() -> None:
     _, facts = streamed(lines(("a", [0]), ("b", [1])))
     assert any("every group has a single row" in warning for warning in facts["warnings"])
     _, meant = streamed(lines(("a", [0]), ("b", [1])), singleton="zero")
