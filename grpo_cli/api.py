@@ -461,9 +461,8 @@ def export(
 
     The frame is written to a temporary file first, since texts are read from files.
     """
-    given = _checked(
-        {"to": to, **{EXPORT_KEYWORDS.get(name, name): value for name, value in options.items()}}, EXPORTED
-    )
+    named = {EXPORT_KEYWORDS.get(name, name): value for name, value in options.items()}
+    given = _checked({"to": to, **named}, EXPORTED)
     job = exports.Job.of(given, inputs=[str(frame)])
     if isinstance(frame, PATH):
         records, facts = exports.records(job)
@@ -603,9 +602,8 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
         return table, _as_arrow
     if home == "datasets" and isinstance(frame, dict):
         raise UsageError(f"a {type(frame).__name__} has several splits", f"give one of them: {', '.join(frame)}")
-    raise UsageError(
-        f"cannot read a {type(frame).__name__}", "give a polars, pandas or pyarrow table, a dataset, or a path"
-    )
+    cure = "give a polars, pandas or pyarrow table, a dataset, or a path"
+    raise UsageError(f"cannot read a {type(frame).__name__}", cure)
 
 
 def _types_of_pandas(frame: Any) -> dict[str, Any]:

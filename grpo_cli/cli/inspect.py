@@ -20,17 +20,29 @@ SAME_ROLLOUTS: Final = "both inputs have the same rollouts with different reward
 
 def inspect(given: dict[str, Any]) -> None:
     """Look at rewards and groups, and show all of it, one group, or one table."""
-    from grpo_cli.runs.group_rows import show_group
     from grpo_cli.stats.facts import REWARD_GATES, reward_gates
-    from grpo_cli.stats.verdicts import with_verdicts
 
     if "before" in given:
         _against(given)
         return
-    if {"rescored", "rescored_column"} & {*given}:
-        _rescored(given)
-        return
+    rescored = next((name for name in ("rescored", "rescored_column") if name in given), "")
+    if rescored:
+        refuse_beside(rescored, given, "show", "sort")
+        if given.get("format") == "csv":
+            raise UsageError(
+                "--rescored has several tables, and CSV has one", "--format md and --json have all of them"
+            )
     gate = Filter.parse(given["fail_on"], REWARD_GATES) if "fail_on" in given else None
+    facts = _rescored(given, whole=gate is not None) if rescored else _shown(given)
+    if gate is not None:
+        gate.check(reward_gates, facts)
+
+
+def _shown(given: dict[str, Any]) -> Mapping[str, Any]:
+    """Show what is found, and return the facts."""
+    from grpo_cli.runs.group_rows import show_group
+    from grpo_cli.stats.verdicts import with_verdicts
+
     found, key = looked_at(given), given.get("show")
     if "format" in given:
         _table(found if key is None else found.holding(key), given)
@@ -44,8 +56,7 @@ def inspect(given: dict[str, Any]) -> None:
         view.render_group(show_group(found.holding(key), key, view.ROWS), screen())
     else:
         show(given, found.facts, "inspect.render", browse=_browse(given, found.facts))
-    if gate is not None:
-        gate.check(reward_gates, found.facts)
+    return found.facts
 
 
 def _browse(given: dict[str, Any], facts: Mapping[str, Any]) -> str:
@@ -82,15 +93,9 @@ def _against(given: dict[str, Any]) -> None:
     show(given, compared(_inspected(given), given)[0], "against.render")
 
 
-def _rescored(given: dict[str, Any]) -> None:
-    """Show what another reward of the same rollouts changes."""
-    from grpo_cli.stats.facts import REWARD_GATES, reward_gates
-
-    refuse_beside("rescored" if "rescored" in given else "rescored_column", given, "show", "sort")
-    if given.get("format") == "csv":
-        raise UsageError("--rescored has several tables, and CSV has one", "--format md and --json have all of them")
-    gate = Filter.parse(given["fail_on"], REWARD_GATES) if "fail_on" in given else None
-    facts = _inspected(given, whole=gate is not None).facts
+def _rescored(given: dict[str, Any], *, whole: bool) -> Mapping[str, Any]:
+    """Show what another reward of the same rollouts changes, and return the facts: `whole`, those of an inspection as well."""
+    facts = _inspected(given, whole=whole).facts
     said = {**facts["rescored"], **{name: facts[name] for name in ("inputs", "warnings")}}
     if "format" in given:
         refuse_beside("format", given, "json")
@@ -99,8 +104,7 @@ def _rescored(given: dict[str, Any]) -> None:
         print(markdown(said), end="")
     else:
         show(given, said, "rescored.render")
-    if gate is not None:
-        gate.check(reward_gates, facts)
+    return facts
 
 
 def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[dict[str, Any], Inspection]:

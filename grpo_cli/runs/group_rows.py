@@ -137,12 +137,9 @@ def _choose(inspection: Inspection, most: int) -> Index:
 
 
 def _caption(total: int, shown: int) -> str:
-    if shown == total:
-        return (
-            f"All {total:,} groups. Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
-        )
-    half = shown // 2
-    return f"{shown:,} of {total:,} groups: the {half:,} with the largest spread, and a sample of the others. Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
+    half = f"{shown:,} of {total:,} groups: the {shown // 2:,} with the largest spread, and a sample of the others"
+    which = f"All {total:,} groups" if shown == total else half
+    return f"{which}. Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
 
 
 def _first_rows(inspection: Inspection, codes: Index) -> list[Index]:
