@@ -78,10 +78,7 @@ PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-f
 
 # --- errors that name keywords -------------------------------------------------------------------------------
 
-_FLAGS: Final = {
-    **{row.flag: row for row in reversed([*EVERY.values()])},
-    **{row.flag: row for row in OPTIONS.values()},
-}
+_FLAGS: Final = {row.flag: row for row in (*reversed([*EVERY.values()]), *OPTIONS.values())}  # of two, the last counts
 _FLAG: Final = re.compile(r"(?<![\w-])(--[a-z]+(?:-[a-z]+)*)(?:[ =]('[^']*'|\w[\w.,|=-]*))?")
 
 
@@ -359,11 +356,8 @@ class Look:
         facts = self.found.facts
         by = f", a part for each {facts['plan_by']}" if "parts" in facts else f" by {', '.join(facts['group_key'])}"
         lines = [f"{facts['rows']} rows in {facts['groups']} groups{by}"]
-        lines += [
-            line
-            for verdict in self.verdicts
-            for line in wrap(verdict, WIDTH, initial_indent="* ", subsequent_indent="  ")
-        ]
+        for verdict in self.verdicts:
+            lines += wrap(verdict, WIDTH, initial_indent="* ", subsequent_indent="  ")
         return "\n".join([*lines[: LINES - 1], "print() shows all; .facts, .groups, .show(key), .chart(name)"])
 
     def _printed(self) -> Console:
@@ -530,14 +524,13 @@ def add_columns(
     if not isinstance(frame, PATH):
         table, _ = _as_table(frame)
         frame = table.take(list(table.names), None)
+    to = None if out is None else str(out)
     job = add.Job(
         file=str(path),
         columns=frame if isinstance(frame, pl.DataFrame) else str(frame),
         chosen=normalized("chosen", column)[1],
         schema=schema,
-        output=Output(
-            to=None if out is None else str(out), in_place=in_place, force=force, replace=replace, word="added"
-        ),
+        output=Output(to=to, in_place=in_place, force=force, replace=replace, word="added"),
     )
     (target,) = add.run(job)["outputs"]
     return str(target)
@@ -585,9 +578,7 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
         table = FrameTable(
             frame.column_names,
             lambda names, rows: _from_arrow(frame.select(names)[:rows]),
-            texts=[
-                field.name for field in frame.schema if str(field.type) in {"string", "large_string", "string_view"}
-            ],
+            texts=[one.name for one in frame.schema if str(one.type) in {"string", "large_string", "string_view"}],
             types=_from_arrow(frame[:0]).schema,
         )
         return table, _as_arrow

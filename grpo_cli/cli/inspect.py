@@ -29,9 +29,8 @@ def inspect(given: dict[str, Any]) -> None:
     if rescored:
         refuse_beside(rescored, given, "show", "sort")
         if given.get("format") == "csv":
-            raise UsageError(
-                "--rescored has several tables, and CSV has one", "--format md and --json have all of them"
-            )
+            cure = "--format md and --json have all of them"
+            raise UsageError("--rescored has several tables, and CSV has one", cure)
     gate = Filter.parse(given["fail_on"], REWARD_GATES) if "fail_on" in given else None
     facts = _rescored(given, whole=gate is not None) if rescored else _shown(given)
     if gate is not None:

@@ -48,9 +48,8 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
             tally = tally.merge(_weave(job, portion, sink))
     if not tally.counts["rows"]:
         dropped = tally.counts["dropped_rows"]
-        raise DataError(
-            "-: no rows", f"{dropped} dropped: incomplete last block" if dropped else "standard input was empty"
-        )
+        why = f"{dropped} dropped: incomplete last block" if dropped else "standard input was empty"
+        raise DataError("-: no rows", why)
     facts = tally.facts(job.plan) | {"dropped_rows": tally.counts["dropped_rows"]}
     if facts["groups"] == facts["rows"] > 1 and not job.binding.singletons_meant:
         facts["warnings"].append("every group has a single row: the key may be an id of the rollout, not of the prompt")
@@ -70,9 +69,9 @@ def _refuse(job: Job) -> None:
     whole = "leave out --stream"
     refusals = (
         (list(job.inputs) != [STDOUT], "--stream reads standard input", "give - as the only input"),
-        (job.binding.schema not in {None, NONE}, "--stream reads one plain row per line", whole),
+        (binding.schema not in {None, NONE}, "--stream reads one plain row per line", whole),
         (job.parts is not None, "--stream computes one plan, and --plan-by has several", whole),
-        (job.binding.skip_broken, "--on-error skip looks at all lines first", whole),
+        (binding.skip_broken, "--on-error skip looks at all lines first", whole),
         (job.output.resume, "--resume needs an output directory", "leave out --resume or --stream"),
         (job.output.long, "--stream writes every line back", f"{whole} and --long"),
         (job.output.to not in {None, STDOUT}, "--stream writes standard output", "leave out -o"),

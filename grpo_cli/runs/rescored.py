@@ -82,11 +82,8 @@ def two_rewards(
         if not {*ids[0]} <= {*pairs.by}:
             unused = [f"{', '.join(ids[0])} pairs no rollouts (null, repeated or other values): their texts do"]
         if len(pairs.now) < len(now.narrow.table):
-            now = of_rows(
-                now,
-                pairs.now.astype(np.int64),
-                f"{len(pairs.now):,} of {len(now.narrow.table):,} rows are in both inputs",
-            )
+            head = f"{len(pairs.now):,} of {len(now.narrow.table):,} rows are in both inputs"
+            now = of_rows(now, pairs.now.astype(np.int64), head)
         columns = [before.table[f"reward.{k}"] for k in range(len(names))]
         columns = columns if pairs.aligned else [column.rechunk().gather(pairs.before) for column in columns]
         now = _with_old(now, columns, pl.Series(ROW, pairs.before))
@@ -138,10 +135,8 @@ def _few(paired: dict[str, Any]) -> list[str]:
     fewest = paired["rows"] + min(paired["only"].values())
     if paired["rows"] >= FEW * fewest:
         return []
-    share = percent(paired["rows"] / fewest)
-    return [
-        f"only {share} of the rollouts are in both inputs: --against compares different rollouts of the same prompts"
-    ]
+    few = f"only {percent(paired['rows'] / fewest)} of the rollouts are in both inputs"
+    return [f"{few}: --against compares different rollouts of the same prompts"]
 
 
 def _refuse_other_texts(now: Inspection, before: Narrow, places: Index, by: Sequence[str]) -> None:
