@@ -161,12 +161,8 @@ class InputChanged(DataError):
     @classmethod
     def between_readings(cls, name: str) -> InputChanged:
         """The error that keeps advantages of old rows off new ones."""
-        return cls(
-            "the file changed while it was being read",
-            "run again when its writer has finished",
-            place=name,
-            written=Written(),
-        )
+        wrong, cure = "the file changed while it was being read", "run again when its writer has finished"
+        return cls(wrong, cure, place=name, written=Written())
 
     @classmethod
     def unless_same(cls, rows: int, again: int, name: str) -> None:

@@ -67,9 +67,8 @@ class Job:
     summary: Path | None = None
     dry_run: bool = False
     silent: bool = False  # nobody sees the facts: they are computed for a gate only
-    origins: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # the preset of each part's plan; "": of the plan for all rows
+    # The preset of each part's plan; "": of the plan for all rows.
+    origins: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
@@ -227,9 +226,8 @@ def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[st
         warnings.append("no row is left: every group was dropped")
     warnings += skipped if job.parts is None else ()
     if nearly := summary["zero_variance"]["nearly"]:
-        warnings.append(
-            f"{nearly} {'group is' if nearly == 1 else 'groups are'} nearly constant: is their spread only rounding noise?"
-        )
+        groups = "group is" if nearly == 1 else "groups are"
+        warnings.append(f"{nearly} {groups} nearly constant: is their spread only rounding noise?")
     if nan := summary["advantage"]["nan"]:
         warnings.append(f"{nan} advantages are NaN; JSON lines write them as null")
     if summary["zero_variance"]["share"] == 1.0:

@@ -127,12 +127,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         **records.facts,
         "notes": list(narrow.notes),
         "outputs": [target.name],
-        "warnings": [
-            *narrow.warnings,
-            *records.warnings,
-            *skipped,
-            *([] if height else ["no record is left"]),
-        ],
+        "warnings": [*narrow.warnings, *records.warnings, *skipped, *([] if height else ["no record is left"])],
         "seconds": round(time.perf_counter() - started, 3),
     }
 

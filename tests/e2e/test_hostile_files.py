@@ -98,9 +98,8 @@ def test_sets_that_are_larger_than_any_group_take_no_time(options: dict[str, Any
 def test_a_series_is_as_long_as_the_group(method: str) -> None:
     rewards = [float(at % 3 == 0) for at in range(3000)]
     started = time.process_time()
-    assert advantages(rewards, method=method, param=[f"order={BEYOND}"]) == advantages(
-        rewards, method=method, param=["order=3000"]
-    )
+    far, whole = (advantages(rewards, method=method, param=[f"order={order}"]) for order in (BEYOND, 3000))
+    assert far == whole
     assert time.process_time() - started < 5
 
 
@@ -134,9 +133,8 @@ def test_max_line_allows_longer_lines(tmp_path: Path) -> None:
     assert "a line of more than 4,000 bytes; --max-line" in refused.err
     assert adv("compute", "a.jsonl", "-o", "b.jsonl", "--max-line", "6000", "-q", cwd=tmp_path).status == 0
     with (tmp_path / "c.jsonl").open("w") as lines:  # the third begins just before the end of a block
-        lines.writelines(
-            json.dumps({"prompt_id": 1, "text": "x" * size, "reward": 0}) + "\n" for size in (10**6, 10**6, 4 * 10**6)
-        )
+        for size in (10**6, 10**6, 4 * 10**6):
+            lines.write(json.dumps({"prompt_id": 1, "text": "x" * size, "reward": 0}) + "\n")
     assert adv("inspect", "c.jsonl", "--max-line", "3000000", cwd=tmp_path).status == 1
     assert adv("inspect", "c.jsonl", "--max-line", "5000000", cwd=tmp_path).status == 0
 

@@ -1,4 +1,4 @@
-"""The sample files are what the script makes, and hold what their README promises."""
+"""The sample files are what the script writes, and have what their README promises."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from tests.support.jobs import rows_of
+from tests.support.samples import SAMPLES
 
-SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_data"
 SPEC = spec_from_file_location("sample_data_make", SAMPLES / "make.py")
 assert SPEC is not None
 assert SPEC.loader is not None
@@ -35,10 +35,8 @@ def _groups(rows: list[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
 
 @pytest.fixture
 def rewards() -> dict[str, list[float]]:
-    return {
-        key: [row["reward"] for row in rows]
-        for (key,), rows in _groups(rows_of(SAMPLES / "rewards.jsonl"), "prompt_id").items()
-    }
+    groups = _groups(rows_of(SAMPLES / "rewards.jsonl"), "prompt_id")
+    return {key: [row["reward"] for row in rows] for (key,), rows in groups.items()}
 
 
 def test_the_files_are_the_bytes_that_the_script_makes(tmp_path: Path) -> None:
@@ -47,7 +45,7 @@ def test_the_files_are_the_bytes_that_the_script_makes(tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes() == (SAMPLES / name).read_bytes(), name
 
 
-def test_the_parquet_file_holds_the_same_rows_in_several_row_groups() -> None:
+def test_the_parquet_file_has_the_same_rows_in_several_row_groups() -> None:
     # Its bytes name the pyarrow that wrote them, so only the rows are compared.
     frame = pl.read_parquet(SAMPLES / "rewards.parquet")
     assert frame.to_dicts() == rows_of(SAMPLES / "rewards.jsonl")
@@ -87,16 +85,12 @@ def test_the_checkers_judge_as_they_say(checker: str, answer: str, truth: str, r
     assert getattr(make, checker)(answer, truth) == reward
 
 
-def test_one_group_is_all_solved_one_all_failed_and_no_other_is_constant(
-    rewards: dict[str, list[float]],
-) -> None:
+def test_one_group_is_all_solved_one_all_failed_and_no_other_is_constant(rewards: dict[str, list[float]]) -> None:
     constant = {key: set(values) for key, values in rewards.items() if len(values) > 1 and len(set(values)) == 1}
     assert constant == {"multiply-6-7": {1.0}, "fibonacci-50": {0.0}}
 
 
-def test_one_group_is_a_singleton_and_the_others_have_three_to_eight_rows(
-    rewards: dict[str, list[float]],
-) -> None:
+def test_one_group_is_a_singleton_and_the_others_have_three_to_eight_rows(rewards: dict[str, list[float]]) -> None:
     sizes = {key: len(values) for key, values in rewards.items()}
     assert [key for key, size in sizes.items() if size == 1] == ["hex-255"]
     assert set(sizes.values()) == {1, 3, 4, 5, 6, 7, 8}

@@ -87,9 +87,8 @@ def test_a_summary_without_a_warning_fits_a_terminal_whatever_the_preset(inputs:
 def test_a_command_prints_what_it_printed(name: str, folder: Path) -> None:
     done = adv(*shlex.split(CASES[name]), cwd=folder, COLUMNS="80", NO_COLOR="1")
     parts = [f"$ grpo-adv {CASES[name]}", done.out, *([f"--- standard error\n{done.err}"] if done.err else [])]
-    shown = re.sub(
-        r"\b\d+\.\d+ s$", "0.01 s", "\n".join([*parts, f"--- exit status {done.status}\n"]), flags=re.MULTILINE
-    )
+    text = "\n".join([*parts, f"--- exit status {done.status}\n"])
+    shown = re.sub(r"\b\d+\.\d+ s$", "0.01 s", text, flags=re.MULTILINE)
     kept = HERE / f"{name}.txt"
     if "UPDATE_SNAPSHOTS" in os.environ:
         kept.write_text(shown, encoding="utf-8")

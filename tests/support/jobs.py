@@ -11,7 +11,10 @@ from types import ModuleType
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 import grpo_cli
 from grpo_cli.engine.score import Scored
@@ -66,7 +69,9 @@ def inspect_job(*inputs: Path | str, by_steps: bool = False, **options: Any) -> 
 
 def inspected(path: Path, **options: Any) -> Inspection:
     """What `inspect` knows of a file."""
-    return inspect.run(inspect_job(path, **options))
+    found = inspect.run(inspect_job(path, **options))
+    assert isinstance(found, Inspection)
+    return found
 
 
 def selected(path: Path, **options: Any) -> dict[str, Any]:
@@ -111,8 +116,25 @@ def opened(*paths: Path) -> list[FileTable]:
     return open_tables(find_inputs([str(path) for path in paths])[0], Binding())
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def rows_of(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    """The rows of a file in the format of its suffix, by readers that are not ours.
+
+    A column of CSV is of numbers if all of its cells are. A table may have columns of types that Python does not have,
+    and is read without them if `columns` does not name them.
+    """
+    match path.suffix:
+        case ".json":
+            rows: list[dict[str, Any]] = json.loads(path.read_bytes())
+        case ".csv" | ".tsv":
+            separator = "," if path.suffix == ".csv" else "\t"
+            rows = pl.read_csv(path, separator=separator, infer_schema_length=None).to_dicts()
+        case ".parquet":
+            rows = pq.read_table(path, columns=columns).to_pylist()
+        case ".arrow":
+            rows = feather.read_table(path, columns=columns).to_pylist()
+        case _:
+            rows = [json.loads(line) for line in pa.input_stream(str(path), compression="detect").read().splitlines()]
+    return rows
 
 
 def frame(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **columns: Sequence[Any]) -> pl.DataFrame:
@@ -121,7 +143,7 @@ def frame(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **columns
 
 
 def advantages(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **options: Any) -> list[float | None]:
-    """The advantages of rewards in these groups (one group unless told)."""
+    """The advantages of rewards in these groups (default: one group)."""
     return list(grpo_cli.advantages(frame(rewards, groups), **options))
 
 
