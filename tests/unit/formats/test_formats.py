@@ -473,14 +473,6 @@ def test_parquet_keeps_every_column_its_schema_and_its_row_groups() -> None:
     assert str(file.read(["advantage"])["advantage"].to_pylist()) == "[0.5, None, nan, 1.0, 2.0]"
 
 
-@pytest.mark.parametrize("compression", ["none", "snappy", "zstd", "brotli", "lz4"])
-def test_parquet_keeps_its_codec(compression: str) -> None:
-    data = parquet_of(pa.table({"r": [1, 2], "s": [[1], []]}), compression=compression)
-    out = pq.read_metadata(io.BytesIO(woven(PARQUET, data, adding([0.5, 1.0])))).row_group(0)
-    before = pq.read_metadata(io.BytesIO(data)).row_group(0)
-    assert {out.column(at).compression for at in range(3)} == {before.column(0).compression}
-
-
 @pytest.mark.parametrize("data", NESTED[1:])
 def test_arrow_keeps_every_column_its_schema_and_its_batches(data: bytes) -> None:
     out = woven(ARROW, data, adding([0.5, None, math.nan, 1.0, 2.0]))
