@@ -25,6 +25,7 @@ import pyarrow as pa
 import pytest
 
 from grpo_cli.errors import DataError, UsageError
+from tests.support.bad_files import torch_zip, zipped
 from tests.support.jobs import compute, look, rows_of, selected, write
 
 ROWS: list[dict[str, Any]] = [{"prompt_id": k // 2, "reward": float(k % 2), "text": f"é {k}\n"} for k in range(6)]
@@ -309,16 +310,6 @@ def _torch(module: str, name: str) -> Any:
     return getattr(there, name)
 
 
-def zipped(path: Path, pickled: bytes, storages: Mapping[str, bytes] = MappingProxyType({})) -> Path:
-    """A pickle and its storages as members of a zip."""
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("archive/data.pkl", pickled)
-        archive.writestr("archive/version", "3\n")
-        for key, data in storages.items():
-            archive.writestr(f"archive/data/{key}", data)
-    return path
-
-
 def torch_save(
     path: Path,
     content: Any,
@@ -333,7 +324,10 @@ def torch_save(
 
     buffer = BytesIO()
     Pickler(buffer, 2).dump(content)
-    return zipped(path, buffer.getvalue(), storages)
+    members: dict[str, bytes | list[bytes]] = {"archive/data.pkl": buffer.getvalue()}
+    members |= {f"archive/data/{key}": data for key, data in storages.items()}
+    path.write_bytes(zipped(members, zipfile.ZIP_STORED))
+    return path
 
 
 SAMPLES = [
@@ -457,7 +451,7 @@ def hostile() -> dict[str, bytes]:
 @pytest.mark.parametrize("name", hostile())
 def test_a_pickle_that_would_call_anything_is_refused_before_it_does(name: str, tmp_path: Path) -> None:
     CALLED.clear()
-    zipped(tmp_path / "a.pt", hostile()[name])
+    (tmp_path / "a.pt").write_bytes(torch_zip(hostile()[name]))
     with pytest.raises(DataError, match=r"a\.pt: (its pickle would call .* not allowed; it was not called|not readable as a torch\.save file)"):  # fmt: skip
         look(tmp_path / "a.pt")
     assert not CALLED
@@ -478,8 +472,9 @@ def test_a_pickle_that_would_call_anything_is_refused_before_it_does(name: str, 
     ],
 )
 def test_a_pickle_without_samples_is_one_line(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.pt").write_bytes(torch_zip(data))
     with pytest.raises(DataError, match=r"a\.pt: (holds no list of samples|not readable as a torch\.save file)"):
-        look(zipped(tmp_path / "a.pt", data))
+        look(tmp_path / "a.pt")
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
@@ -491,8 +486,8 @@ def test_brackets_in_texts_and_numbers_and_many_small_lists_are_no_bomb(protocol
         }
         for k in range(6)
     ]  # fmt: skip
-    path = zipped(tmp_path / "a.pt", pickle.dumps(rows, protocol))
-    assert look(path, method="rloo").scored.rows[".advantage"].to_list() == RLOO
+    (tmp_path / "a.pt").write_bytes(torch_zip(pickle.dumps(rows, protocol)))
+    assert look(tmp_path / "a.pt", method="rloo").scored.rows[".advantage"].to_list() == RLOO
 
 
 @pytest.mark.parametrize(("size", "stride"), [((7,), (1,)), ((10**9,), (0,)), ((6,), (2,)), ((6,), (-1,)), ((3, 3), (1, 1))])  # fmt: skip
@@ -503,8 +498,7 @@ def test_a_tensor_beyond_its_storage_is_refused(size: Any, stride: Any, tmp_path
 
 
 def test_a_member_that_is_compressed_is_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "a.pt", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/data.pkl", b"\0" * 10_000)
+    (tmp_path / "a.pt").write_bytes(zipped({"archive/data.pkl": bytes(10_000)}))
     with pytest.raises(DataError, match=r"archive/data\.pkl is compressed"):
         look(tmp_path / "a.pt")
 
