@@ -219,6 +219,25 @@ def test_a_record_with_a_list_of_rewards_is_a_group(suffix: str, name: str, tmp_
     assert verify(out, path).added == ("advantage",)
 
 
+def test_a_list_of_rewards_beside_one_response_is_refused_unless_the_key_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"prompt": k, "response": "text", "reward": [0.1, k, 0.3]} for k in range(2)])
+    with pytest.raises(
+        DataError, match=r"reward has lists of rewards, but each record has one response.*--group @parent"
+    ):
+        look(path)
+    facts = look(path, group=["@parent"]).facts
+    assert (facts["groups"], facts["rows"]) == (2, 6) and any("one response" in note for note in facts["notes"])
+
+
+@pytest.mark.parametrize(
+    "beside", [{"response": ["x", "y"]}, {"response": "x", "texts": ["x", "y"]}, {"solution": "42"}, {}]
+)
+def test_a_list_of_rewards_beside_a_list_of_responses_or_a_truth_is_of_rollouts(
+    beside: dict[str, Any], tmp_path: Path
+) -> None:
+    assert look(write(tmp_path / "a.jsonl", [{"prompt": "p", "reward": [0, 1], **beside}] * 2)).facts["groups"] == 2
+
+
 def test_lists_of_one_reward_stay_rows_of_their_own(tmp_path: Path) -> None:
     found = look(write(tmp_path / "a.jsonl", [{"uid": 1, "reward": [r]} for r in (0, 1)]), method="rloo")
     assert found.scored.rows[".advantage"].to_list() == [-1, 1]
@@ -447,13 +466,3 @@ def test_a_number_is_mapped_however_it_is_written(suffix: str, words: str, tmp_p
     path = tmp_path / f"in.{suffix}"
     {"jsonl": frame.write_ndjson, "csv": frame.write_csv, "parquet": frame.write_parquet}[suffix](path)  # type: ignore[operator]
     assert look(path, map=words).scored.rows[".reward"].to_list() == [5, -1, 2, 0.25]
-
-
-@pytest.mark.parametrize(
-    ("more", "noted"), [({"completion": "u"}, True), ({"completions": ["u", "v"]}, False), ({}, False)], ids=str
-)
-def test_several_rewards_beside_one_completion_may_be_parts_of_one(
-    more: dict[str, Any], *, noted: bool, tmp_path: Path
-) -> None:
-    path = write(tmp_path / "x.jsonl", [{"prompt_id": "a", "rewards": [1.0, 0.5], **more}] * 2)
-    assert any("write each part to its own column" in note for note in look(path).facts["notes"]) == noted
