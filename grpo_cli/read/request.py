@@ -18,6 +18,7 @@ from grpo_cli.read.detect_schema import nearly
 from grpo_cli.read.hints import flags_of_likely, inside_of_record, log_of_steps, refuse_absent, refuse_other_separator
 from grpo_cli.read.known_names import (
     GROUP_TIERS,
+    IDS_OF_TURNS,
     LIKELY_GROUP,
     LIKELY_REWARD,
     REWARD_TIERS,
@@ -26,6 +27,7 @@ from grpo_cli.read.known_names import (
     SAMPLE_IDS,
     STEPS,
     TIME,
+    TURNS,
 )
 from grpo_cli.read.prompt_check import other_texts, prompt_columns
 from grpo_cli.read.tables import Binding, FileTable, Table, column_names
@@ -82,13 +84,14 @@ class ForChecks(NamedTuple):
     sample: str  # the number of a sample in its group: repeated if rows were written twice; "" if there is none
     ids: Sequence[str]  # candidates for the key where only a text was found by name
     rollouts: Sequence[str]  # rollout ids that neither a flag nor the schema names: several rows may be one rollout
+    turn: str  # the number of a turn, which shows that rows are turns of rollouts; "" if there is none
     prompts: Sequence[str]  # texts that differ within a group if it merges several prompts
     other_texts: Sequence[str]  # texts that may be prompts, if no column has the name of a prompt
 
     @property
     def columns(self) -> list[str]:
         """The columns to read in full; of the texts, the check fetches a few rows."""
-        return [*self.steps, *filter(None, [self.sample]), *self.ids, *self.rollouts]
+        return [*self.steps, *self.ids, *self.rollouts, *filter(None, [self.sample, self.turn])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,8 +230,10 @@ def _for_checks(
     by_text = not binding.group and len(key) == 1 and key[0] in GROUP_TIERS[-1]
     ids = [name for name in ROW_IDS if by_text and name in names]
     is_open = schema is None and "rollout" not in roles and binding.rollouts != "none"
-    rollouts = [name for name in ROLLOUT_IDS if is_open and name in names and name not in {*key, *rewards, *named}]
-    found = ForChecks(steps, sample, ids, rollouts, (), ())
+    free = {*names} - {*key, *rewards, *named} if is_open else set()
+    turn = next((name for name in TURNS if name in free), "")
+    rollouts = [name for name in (*ROLLOUT_IDS, *(IDS_OF_TURNS if turn else ())) if name in free]
+    found = ForChecks(steps, sample, ids, rollouts, turn if rollouts else "", (), ())
     derived, no_prompts = ((), ()) if schema is None else (schema.derive, schema.no_prompts)
     if not binding.compare_prompts or "rollout" in roles or {*key} & {*derived}:
         return found  # each step of a rollout may have its own prompt

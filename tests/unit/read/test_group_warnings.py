@@ -162,7 +162,7 @@ def test_rollouts_in_three_fragments_are_no_draws(tmp_path: Path) -> None:
 
 
 def test_a_sample_that_a_flag_names_as_the_rollout_may_repeat(tmp_path: Path) -> None:
-    rows = [{"prompt_id": "a", "sample": k, "turn": turn, "reward": k} for k in range(2) for turn in range(3)]
+    rows = [{"prompt_id": "a", "sample": k, "part": part, "reward": k} for k in range(2) for part in range(3)]
     path = write(tmp_path / "a.jsonl", rows)
     assert "may have been written twice" in " ".join(look(path).facts["warnings"])
     assert not look(path, rollout="sample").facts["warnings"]
