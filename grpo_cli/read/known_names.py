@@ -61,6 +61,9 @@ DRAW_LIKE: Final = ("draw", "batch", "round", TIME)
 STEPS: Final = (*STEP_LIKE, *DRAW_LIKE)
 OWN_STEP: Final = "step"  # the only step-like name that may also count the steps inside a rollout
 
+# Which model or run a row is from: several of them under one key are several groups, if all have as many rows.
+MODELS: Final = ("model", "model_name", "model_id", "policy", "checkpoint", "run_id", "run")
+
 # --- rollouts, samples and judges -----------------------------------------------------------------------------
 
 SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")

@@ -111,6 +111,22 @@ def test_sizes_that_are_multiples_of_the_usual_one_are_suspected(last: int, tmp_
     assert warning.startswith("group sizes are multiples of 4 (up to 8)")
 
 
+@pytest.mark.parametrize("name", ["model", "policy", "run_id"])
+@pytest.mark.parametrize("order", ["aabb", "abab"])
+def test_the_column_that_tells_two_models_apart_is_named(order: str, name: str, tmp_path: Path) -> None:
+    keys = runs(("p", 4), ("q", 4), ("r", 4))
+    (warning,) = warnings_of(tmp_path, keys, {name: order * 3})
+    assert warning == f"3 groups have rows of several values of {name}: --group prompt_id,{name} makes a group of each"
+    assert not warnings_of(tmp_path, keys, {name: order * 3}, group=["prompt_id", name])
+
+
+@pytest.mark.parametrize("models", ["aaab" * 3, "abcd" * 3, "aaaabbbbaaaa", "a" * 12])
+def test_models_that_share_a_group_unequally_or_have_a_row_each_are_nothing_to_warn_about(
+    models: str, tmp_path: Path
+) -> None:
+    assert not warnings_of(tmp_path, runs(("p", 4), ("q", 4), ("r", 4)), {"model": models})
+
+
 # --- simulated files -----------------------------------------------------------------------------------------------
 
 FEW = 30  # files of each kind; `python -m tests.support.draws` takes 300
