@@ -421,9 +421,9 @@ def binding_fields(given: Given) -> dict[str, Any]:
     }
 
 
-def _outcomes(parts: Iterable[str]) -> dict[str, float]:
-    """The number for each text."""
-    outcomes: dict[str, float] = {}
+def _outcomes(parts: Iterable[str]) -> dict[str, float | None]:
+    """The number for each text; None for a missing reward."""
+    outcomes: dict[str, float | None] = {}
     for part in parts:
         name, sign, number = (piece.strip() for piece in part.rpartition("="))
         if not (sign and number):
@@ -432,7 +432,8 @@ def _outcomes(parts: Iterable[str]) -> dict[str, float]:
             )
         if name in outcomes:
             raise UsageError(f"--map names {name!r} twice", "a text counts as one number")
-        outcomes[name] = typed(number, float, f"--map {name}")
+        missing = number.lower() in {"nan", "null", "none"}  # Python's None, too
+        outcomes[name] = None if missing else typed(number, float, f"--map {name}")
     return outcomes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +355,21 @@ def test_every_command_says_what_texts_count_as(words: tuple[str, ...], tmp_path
     done = adv(words[0], str(path), *words[1:], "--reward", "result", "--map", "pass=1,fail=0", cwd=tmp_path)
     assert done.status == 0, done.err
     assert "text values: pass = 1, fail = 0" in done.out + done.err
+
+
+@pytest.mark.parametrize("word", ["None", "N/A", "NA", "null"])
+@pytest.mark.parametrize("to", ["nan", "null", None, math.nan])
+def test_a_text_may_be_a_missing_reward(to: Any, word: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"prompt_id,reward\na,1\na,{word}\na,0\n")
+    with pytest.raises(DataError, match=f"reward is '{word}', .*--map '{word}=NUMBER,...'.*, nan for a missing reward"):
+        look(path)
+    with pytest.raises(DataError, match=r"reward is null or missing, .*--missing exclude"):
+        look(path, map={word: to})
+    found = look(path, map={word: to}, missing="exclude", method="rloo")
+    assert found.scored.rows[".advantage"].to_list() == [1, None, -1] and found.facts["map"] == {word: None}
+    done = adv("compute", str(path), "-o", "-", "--map", f"{word}={to}", "--missing", "exclude")
+    assert f"text values: {word} = missing" in done.err
 
 
 def test_a_list_of_texts_is_refused_with_two_ways_out(tmp_path: Path) -> None:
