@@ -78,6 +78,7 @@ _CONTAINERS: Final = {
     **dict.fromkeys((".db", ".sqlite", ".sqlite3"), ("containers", "database", ".jsonl")),
 }
 _TABLE: Final = re.compile(rb'\s*\{\s*"columns"\s*:\s*\[[^\]]*\]\s*,\s*"(data|index)"\s*:\s*\[')
+_IS_JSON: Final = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{])')
 _OTHER_PACKERS: Final = (".bz2", ".xz", ".zip")
 _BINARY: Final = dict.fromkeys(
     (".pkl", ".pickle"), "; a pickle runs code when it is opened: write its samples as JSON lines"
@@ -107,6 +108,12 @@ def of(which: str | Input) -> Format:
         if (binary := _binary_row(head)) is not None:
             raise DataError(f"{name}: this is {binary.name}, not text", f"name it {binary.suffixes[0]}, or pipe it in")
         return _json_format(head, json_name=suffix == ".json") or FORMATS[row.name]
+    if isinstance(which, Input) and row.name in {"csv", "tsv"}:
+        with unpacked(which) as handle:
+            head = handle.read(_HEAD)
+        if (binary := _binary_row(head)) is not None or _IS_JSON.match(head.removeprefix(BOM)):
+            what, other = ("JSON", ".jsonl") if binary is None else (binary.name, binary.suffixes[0])
+            raise DataError(f"{name}: this is {what}, not {row.name.upper()}", f"name it {other}, or pipe it in")
     return FORMATS[row.name]
 
 

@@ -34,7 +34,7 @@ from grpo_cli.read.prompt_check import other_texts, prompt_columns
 from grpo_cli.read.tables import Binding, FileTable, Table, column_names
 from grpo_cli.schemas.table import Schema
 from grpo_cli.values.cells import Field, Kind
-from grpo_cli.values.paths import PARENT
+from grpo_cli.values.paths import PARENT, shown
 
 BY_TEXT: Final = "(found by name, no id beside it)"
 LISTED: Final = 12  # columns listed in a message
@@ -317,7 +317,7 @@ def _within(binding: Binding) -> str:
 def _listed(names: Sequence[str], likely: str) -> str:
     """The first columns, likely columns before others."""
     ordered = sorted(names, key=lambda name: re.search(likely, name, re.IGNORECASE) is None)
-    return ", ".join(ordered[:LISTED]) + (", ..." if len(names) > LISTED else "")
+    return ", ".join(map(shown, ordered[:LISTED])) + (", ..." if len(names) > LISTED else "")
 
 
 def _near(tables: Sequence[Table]) -> str:
