@@ -24,6 +24,15 @@ def table(*names: str, **columns: list[Any]) -> pl.DataFrame:
     return pl.DataFrame({**{name: [1, 1] for name in names}, **columns})
 
 
+@pytest.mark.parametrize("names", [["a.jsonl", "a.jsonl"], ["a.jsonl", "./b.jsonl"], ["*.jsonl", "*.jsonl"]])
+def test_a_file_that_is_named_twice_is_read_once_and_that_is_said(names: list[str], tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"uid": "x", "reward": r} for r in (0, 1)])
+    (tmp_path / "b.jsonl").symlink_to(path)
+    facts = look(*(tmp_path / name for name in names)).facts
+    (warning,) = [line for line in facts["warnings"] if line.startswith("skipped")]
+    assert facts["rows"] == 2 and "named twice" in warning
+
+
 # --- names -------------------------------------------------------------------------------------------------
 
 
