@@ -19,6 +19,7 @@ from grpo_cli.read.hints import flags_of_likely, inside_of_record, log_of_steps,
 from grpo_cli.read.known_names import (
     GROUP_TIERS,
     IDS_OF_TURNS,
+    LENGTHS,
     LIKELY_GROUP,
     LIKELY_REWARD,
     MODELS,
@@ -161,7 +162,7 @@ def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Pla
     binding, schema = filled.binding, filled.schema
     key, note, rewards = _named_or_found(filled, names)
     _check_weights(plan, rewards)
-    roles = columns_of_roles(binding, plan)
+    roles = columns_of_roles(binding, plan, names=names)
     key_is_named = bool(flags.group or flags.group_size)
     rule = Rule(
         key=key,
@@ -194,7 +195,7 @@ def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Pla
         roles=roles,
         for_checks=for_checks,
         fields=[Field(name, kind) for name, kind in {**kinds, **extra}.items()],
-        optional={*by_name} - required | ({*extra} & {*names}),
+        optional={*by_name, *logged} - required | ({*extra} & {*names}),
         note=f"group = {filled.key_words}{_within(filled.binding)}" if filled.key_words else note,
         warn=warn,
     )
@@ -256,12 +257,16 @@ def _differs_in_every_row(table: Table, name: str) -> bool:
     return 1 < len(records) == len({str(record.get(name)) for record in records})
 
 
-def columns_of_roles(binding: Binding, *plans: Plan) -> dict[str, str]:
-    """The column of each extra quantity: those that the plans need, and optional ones that were named."""
+def columns_of_roles(binding: Binding, *plans: Plan, names: Sequence[str] = ()) -> dict[str, str]:
+    """The column of each extra quantity: those that the plans need, and optional ones that were named.
+
+    An error suggests one of `names` for the length.
+    """
     missing = {role: plan.reader(role) for plan in plans for role in plan.needs if role not in binding.roles}
     if missing:
         what = "; ".join(f"{reader} needs {ROLES[role].meaning}" for role, reader in missing.items())
-        flags = " and ".join(f"{ROLES[role].flag} COLUMN" for role in missing)
+        likely = {"length": next((name for name in LENGTHS if name in names), "COLUMN")}
+        flags = " and ".join(f"{ROLES[role].flag} {likely.get(role, 'COLUMN')}" for role in missing)
         equal = ", or --length-column equal when every response counts the same" if [*missing] == ["length"] else ""
         raise UsageError(what, f"name the {'column' if len(missing) == 1 else 'columns'} with {flags}{equal}")
     return dict(binding.roles)
