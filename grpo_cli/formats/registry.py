@@ -98,10 +98,11 @@ def of(which: str | Input) -> Format:
     suffix = _inner_suffix(name)
     row = _BY_SUFFIX.get(suffix)
     if row is None or (suffix_of(name) and row.magic):
-        hint = f"the suffixes are {' '.join(_BY_SUFFIX)}; a file of another name can be piped in"
-        unpackable = suffix in _OTHER_PACKERS and isinstance(which, Input)
-        pipe = "; unpack it into a pipe: grpo-adv compute -" if unpackable else ""
-        raise UsageError(f"{name}: unknown file format", hint + pipe + _BINARY.get(suffix, ""))
+        hint = f"the suffixes are {' '.join(_BY_SUFFIX)}"
+        if isinstance(which, Input):
+            hint += "; a file of another name can be piped in"
+            hint += "; unpack it into a pipe: grpo-adv compute -" * (suffix in _OTHER_PACKERS) + _BINARY.get(suffix, "")
+        raise UsageError(f"{name}: unknown file format", hint)
     if isinstance(which, Input) and row.name == "jsonl":
         with unpacked(which) as handle:
             head = handle.read(_HEAD)
@@ -207,9 +208,8 @@ def sniff(source: Input) -> Format:
         return known
     name = _text_format(head)
     if not name:
-        raise DataError(
-            f"{source.name}: the format cannot be recognised by the first bytes", "name a file instead of a pipe"
-        )
+        cure = "give it a suffix" if source.fd is None else "name a file instead of a pipe"
+        raise DataError(f"{source.name}: the format cannot be recognised by the first bytes", cure)
     return FORMATS[name]
 
 

@@ -94,7 +94,10 @@ def own_options(texts: Iterable[str], known: Collection[str]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     names = [name.replace("_", "-") for name in (*OPTIONS, WITH) if name in known]
     for text in texts:
-        spelled, _, value = text.partition("=")
+        spelled, sign, value = text.partition("=")
+        if not sign and spelled not in names:
+            cure = "write OPTION=X for an option, repeat the flag for another plan"
+            raise UsageError(f"{text!r} after the name of a plan is no option", cure)
         if spelled not in names:
             raise _not_of_a_plan("a plan", spelled, names)
         if not value:
