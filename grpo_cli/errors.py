@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 _LISTED: Final = 6  # names near an unknown name that are listed, at most
-_FEW: Final = 16  # if no name is near, all known names are listed, unless there are more
+_FEW: Final = 16  # if no name is near, all known names are listed, unless there are more and a command lists them
 _LONG: Final = 6  # names of this many letters or more may have two typos
 _PART: Final = 3  # letters that are enough for a match inside a name
 
@@ -103,7 +103,7 @@ class UnknownName(UsageError):
 
     @classmethod
     def among(cls, kind: str, name: str, known: Iterable[str], cure: str = "", *, lost: str = "") -> UnknownName:
-        """The error for an unknown name: it lists near names, else all if they are few, else it says `lost`."""
+        """The error for an unknown name: it lists near names, else all if they are few or there is no `lost`, which says where they are."""
         names = list(known)
         near = near_names(name, names)
         if near:
@@ -111,7 +111,7 @@ class UnknownName(UsageError):
             listed = repr(near[0]) if len(near) == 1 else ", ".join(near[:_LISTED])
             way_out = f"did you mean {listed}{more}?"
         else:
-            way_out = f"known: {', '.join(names) or 'none'}" if len(names) <= _FEW else lost
+            way_out = lost if lost and len(names) > _FEW else f"known: {', '.join(names) or 'none'}"
         return cls(f"no {kind} named {name!r}", f"{way_out} {cure}".strip())
 
 

@@ -342,9 +342,10 @@ def expand(patterns: Sequence[str], suffixes: Suffixes) -> Matched:
     files: dict[str, Path] = {}
     skipped: dict[str, Path] = {}
     real = real_paths()
-    twice: dict[Path, None] = {}  # further names of a file that was already named
-    for pattern in patterns:
+    twice: dict[Path, None] = {}  # files that were named again, by the same or another name
+    for at, pattern in enumerate(patterns):
         matched = _matched(pattern, suffixes)
+        twice |= dict.fromkeys(matched.files if pattern in patterns[:at] else ())
         for path in sorted(matched.files, key=natural):
             if files.setdefault(real(path), path) != path:
                 twice[path] = None

@@ -78,6 +78,7 @@ _CONTAINERS: Final = {
     **dict.fromkeys((".db", ".sqlite", ".sqlite3"), ("containers", "database", ".jsonl")),
 }
 _TABLE: Final = re.compile(rb'\s*\{\s*"columns"\s*:\s*\[[^\]]*\]\s*,\s*"(data|index)"\s*:\s*\[')
+_IS_JSON: Final = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{])')
 _OTHER_PACKERS: Final = (".bz2", ".xz", ".zip")
 _BINARY: Final = dict.fromkeys(
     (".pkl", ".pickle"), "; a pickle runs code when it is opened: write its samples as JSON lines"
@@ -97,16 +98,23 @@ def of(which: str | Input) -> Format:
     suffix = _inner_suffix(name)
     row = _BY_SUFFIX.get(suffix)
     if row is None or (suffix_of(name) and row.magic):
-        hint = f"the suffixes are {' '.join(_BY_SUFFIX)}; a file of another name can be piped in"
-        unpackable = suffix in _OTHER_PACKERS and isinstance(which, Input)
-        pipe = "; unpack it into a pipe: grpo-adv compute -" if unpackable else ""
-        raise UsageError(f"{name}: unknown file format", hint + pipe + _BINARY.get(suffix, ""))
+        hint = f"the suffixes are {' '.join(_BY_SUFFIX)}"
+        if isinstance(which, Input):
+            hint += "; a file of another name can be piped in"
+            hint += "; unpack it into a pipe: grpo-adv compute -" * (suffix in _OTHER_PACKERS) + _BINARY.get(suffix, "")
+        raise UsageError(f"{name}: unknown file format", hint)
     if isinstance(which, Input) and row.name == "jsonl":
         with unpacked(which) as handle:
             head = handle.read(_HEAD)
         if (binary := _binary_row(head)) is not None:
             raise DataError(f"{name}: this is {binary.name}, not text", f"name it {binary.suffixes[0]}, or pipe it in")
         return _json_format(head, json_name=suffix == ".json") or FORMATS[row.name]
+    if isinstance(which, Input) and row.name in {"csv", "tsv"}:
+        with unpacked(which) as handle:
+            head = handle.read(_HEAD)
+        if (binary := _binary_row(head)) is not None or _IS_JSON.match(head.removeprefix(BOM)):
+            what, other = ("JSON", ".jsonl") if binary is None else (binary.name, binary.suffixes[0])
+            raise DataError(f"{name}: this is {what}, not {row.name.upper()}", f"name it {other}, or pipe it in")
     return FORMATS[row.name]
 
 
@@ -200,9 +208,8 @@ def sniff(source: Input) -> Format:
         return known
     name = _text_format(head)
     if not name:
-        raise DataError(
-            f"{source.name}: the format cannot be recognised by the first bytes", "name a file instead of a pipe"
-        )
+        cure = "give it a suffix" if source.fd is None else "name a file instead of a pipe"
+        raise DataError(f"{source.name}: the format cannot be recognised by the first bytes", cure)
     return FORMATS[name]
 
 

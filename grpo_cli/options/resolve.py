@@ -94,7 +94,10 @@ def own_options(texts: Iterable[str], known: Collection[str]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     names = [name.replace("_", "-") for name in (*OPTIONS, WITH) if name in known]
     for text in texts:
-        spelled, _, value = text.partition("=")
+        spelled, sign, value = text.partition("=")
+        if not sign and spelled not in names:
+            cure = "write OPTION=X for an option, repeat the flag for another plan"
+            raise UsageError(f"{text!r} after the name of a plan is no option", cure)
         if spelled not in names:
             raise _not_of_a_plan("a plan", spelled, names)
         if not value:
@@ -428,9 +431,9 @@ def binding_fields(given: Given) -> dict[str, Any]:
     }
 
 
-def _outcomes(parts: Iterable[str]) -> dict[str, float]:
-    """The number for each text."""
-    outcomes: dict[str, float] = {}
+def _outcomes(parts: Iterable[str]) -> dict[str, float | None]:
+    """The number for each text; None for a missing reward."""
+    outcomes: dict[str, float | None] = {}
     for part in parts:
         name, sign, number = (piece.strip() for piece in part.rpartition("="))
         if not (sign and number):
@@ -439,7 +442,8 @@ def _outcomes(parts: Iterable[str]) -> dict[str, float]:
             )
         if name in outcomes:
             raise UsageError(f"--map names {name!r} twice", "a text counts as one number")
-        outcomes[name] = typed(number, float, f"--map {name}")
+        missing = number.lower() in {"nan", "null", "none"}  # Python's None, too
+        outcomes[name] = None if missing else typed(number, float, f"--map {name}")
     return outcomes
 
 

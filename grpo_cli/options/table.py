@@ -182,7 +182,7 @@ _ROWS: Final = (
            help="Reward column; inside a list of objects, its path: 'rollouts[].correct'. Repeat for several. Default: found by name and reported.",
            brief="Reward column; repeat it for several"),
     Option(name="map", type=list[str], metavar="TEXT=NUMBER,...", panel=REWARDS,
-           help="Rewards for text values, for example 'pass=1,fail=0'; any other text stops the run.",
+           help="Rewards for text values, for example 'pass=1,fail=0' (N/A=nan: a missing reward); any other text stops the run.",
            brief="Rewards for text values: pass=1,fail=0"),
     Option(name="combine", type=Literal["sum", "normalize"], panel=REWARDS, sets="rewards.combine",
            help="Add the reward columns (default), or estimate each and add the advantages (GDPO)."),

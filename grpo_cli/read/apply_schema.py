@@ -14,7 +14,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import registry
 from grpo_cli.read.derived_columns import FILE, OWN
 from grpo_cli.read.detect_schema import with_schema
-from grpo_cli.read.known_names import RESPONSES, REWARD_TIERS
+from grpo_cli.read.known_names import RESPONSES, REWARD_TIERS, TRUTHS
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table
 from grpo_cli.schemas.sample import reward_names, values_of
 from grpo_cli.schemas.table import LISTED, NESTED, NONE, SHAPES, Schema, Unscorable
@@ -113,10 +113,16 @@ def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
     title = f"records with lists of rewards in {' and '.join(names)}"
     response = next((text for text in RESPONSES if any(isinstance(row.get(text), str) for row in sample.records)), "")
     lists_of_texts = any(isinstance(row.get(name), list) for row in sample.records for name in row if name not in names)
+    is_one = bool(response) and not lists_of_texts
+    if is_one and response not in TRUTHS and not binding.group and binding.group_size is None:
+        raise DataError(
+            f"{table.name}: {' and '.join(names)} has lists of rewards, but each record has one {response}",
+            f"if they are parts of one reward, write each part to its own column; --group {PARENT} takes each number for a rollout",
+        )
     note = f"each record has one {response}: if its rewards are parts of one reward, write each part to its own column"
     return Schema(
         name="lists", title=title, tool="", layout="wide", source="", group=(PARENT,), reward=tuple(names),
-        note=note if response and not lists_of_texts else "",
+        note=note if is_one else "",
     )  # fmt: skip
 
 

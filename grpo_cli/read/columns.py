@@ -223,7 +223,7 @@ def _with_outcomes(columns: Columns) -> Columns:
     return replace(columns, values={**columns.values, **counted}, unused=unused)
 
 
-def _counted(columns: Columns, name: str, outcomes: Mapping[str, float]) -> tuple[pl.Series, set[str]]:
+def _counted(columns: Columns, name: str, outcomes: Mapping[str, float | None]) -> tuple[pl.Series, set[str]]:
     """A reward column converted to numbers, and the --map texts that occur in it; an unknown text is an error."""
     column = columns.values[name]
     texts = canonical(column).str.strip_chars('"') if column.dtype != pl.String else column
@@ -242,7 +242,7 @@ def _counted(columns: Columns, name: str, outcomes: Mapping[str, float]) -> tupl
                 cure = f"write one row for each, or a list of objects: --reward '{name}[].outcome'"
                 raise DataError(wrong, cure) from None
             wrong = f"{columns.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
-            raise DataError(wrong, f"add its value: --map '{text[:SHOWN]}=NUMBER'") from None
+            raise DataError(wrong, f"add its value: --map '{text[:SHOWN]}=NUMBER', nan for a missing reward") from None
     return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64).alias(name), used
 
 

@@ -39,7 +39,7 @@ def flags_of_likely(tables: Sequence[Table], *, group: bool, reward: bool) -> st
     """Ready-made flags for columns that may be the key and the reward, by well-known names or likely ones inside objects."""
     values = _values(tables)
     keys = [path for path in values if "[]" not in path and _leaf(path) in _GROUPS] if group else []
-    rewards = [path for path in _rewards(values) if "." in path or path in _REWARDS] if reward else []
+    rewards = [path for path in _rewards(values) if "." in path or path.strip() in _REWARDS] if reward else []
     if not (keys or rewards) or log_of_steps(tables) or inside_of_record(tables):
         return ""
     return f", such as {' '.join([*_flags('--group', keys[:1]), *_flags('--reward', rewards[:1])])}"
@@ -118,7 +118,7 @@ def _flags(flag: str, paths: Sequence[str]) -> list[str]:
 
 
 def _leaf(path: str) -> str:
-    return re.split(r"[.\]]", path)[-1]
+    return re.split(r"[.\]]", path)[-1].strip()
 
 
 def _likeness(name: str, path: str) -> float:

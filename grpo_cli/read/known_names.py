@@ -61,12 +61,38 @@ DRAW_LIKE: Final = ("draw", "batch", "round", TIME)
 STEPS: Final = (*STEP_LIKE, *DRAW_LIKE)
 OWN_STEP: Final = "step"  # the only step-like name that may also count the steps inside a rollout
 
+# Which model or run a row is from: several of them under one key are several groups, if all have as many rows.
+MODELS: Final = ("model", "model_name", "model_id", "policy", "checkpoint", "run_id", "run")
+
 # --- rollouts, samples and judges -----------------------------------------------------------------------------
 
 SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
 # Ids of rollouts. Not `uid`, which is verl's key of a prompt, and not `sample_id`, a number that restarts.
 ROLLOUT_NUMBER: Final = "rollout_id"  # also the name of a training step
 ROLLOUT_IDS: Final = ("trajectory_id", "traj_id", "episode_id", "session_id", ROLLOUT_NUMBER)
+# Beside a number that rises inside them, these are ids of rollouts as well, and without it mostly something else.
+TURNS: Final = (
+    "turn",
+    "turn_id",
+    "turn_idx",
+    "turn_index",
+    "turn_number",
+    "step_id",
+    "step_idx",
+    "step_index",
+    OWN_STEP,
+)
+IDS_OF_TURNS: Final = (
+    "rollout",
+    "trajectory",
+    "traj",
+    "episode",
+    "attempt",
+    "attempt_id",
+    "conv_id",
+    "conversation_id",
+    *SAMPLE_IDS,
+)
 # Ids that identify a rollout in another file, those of single rows first; sample numbers are unique within a group.
 PAIR_IDS: Final = (
     "trajectory_id", "traj_id", "trace_id", "completion_id", "request_id", "uuid", "sample_uid", "episode_id", "session_id",

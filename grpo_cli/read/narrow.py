@@ -132,8 +132,8 @@ class Narrow(Located):
         return None if self.request.schema is None else self.request.schema.title
 
     @property
-    def outcomes(self) -> Mapping[str, float]:
-        """The numbers that --map gives to texts."""
+    def outcomes(self) -> Mapping[str, float | None]:
+        """The numbers that --map gives to texts; None for a missing reward."""
         return self.request.binding.outcomes
 
     def files(self) -> pl.Series:

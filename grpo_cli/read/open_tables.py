@@ -97,11 +97,11 @@ def _without_copies(files: Sequence[Name], named: Collection[Name]) -> tuple[lis
 def _skipped(files: Sequence[str], trials: Sequence[str]) -> list[str]:
     """A warning that lists the skipped files, and one for unfinished trials, if any."""
     warnings = []
-    of_files = "files (own outputs, empty, hidden or second copies)"
-    for what, names in (of_files, files), (f"trials without a {RESULT}", trials):
+    of_files = "(own outputs, empty, hidden, copies, or named twice)"
+    for what, more, names in ("file", of_files, files), ("trial", f"without a {RESULT}", trials):
         if names:
             listed = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
-            warnings.append(f"skipped {len(names)} {what}: {listed}")
+            warnings.append(f"skipped {len(names)} {what}{'s' * (len(names) > 1)} {more}: {listed}")
     return warnings
 
 

@@ -18,20 +18,24 @@ from grpo_cli.read.detect_schema import nearly
 from grpo_cli.read.hints import flags_of_likely, inside_of_record, log_of_steps, refuse_absent, refuse_other_separator
 from grpo_cli.read.known_names import (
     GROUP_TIERS,
+    IDS_OF_TURNS,
+    LENGTHS,
     LIKELY_GROUP,
     LIKELY_REWARD,
+    MODELS,
     REWARD_TIERS,
     ROLLOUT_IDS,
     ROW_IDS,
     SAMPLE_IDS,
     STEPS,
     TIME,
+    TURNS,
 )
 from grpo_cli.read.prompt_check import other_texts, prompt_columns
 from grpo_cli.read.tables import Binding, FileTable, Table, column_names
 from grpo_cli.schemas.table import Schema
 from grpo_cli.values.cells import Field, Kind
-from grpo_cli.values.paths import PARENT
+from grpo_cli.values.paths import PARENT, shown
 
 BY_TEXT: Final = "(found by name, no id beside it)"
 LISTED: Final = 12  # columns listed in a message
@@ -82,13 +86,15 @@ class ForChecks(NamedTuple):
     sample: str  # the number of a sample in its group: repeated if rows were written twice; "" if there is none
     ids: Sequence[str]  # candidates for the key where only a text was found by name
     rollouts: Sequence[str]  # rollout ids that neither a flag nor the schema names: several rows may be one rollout
+    turn: str  # the number of a turn, which shows that rows are turns of rollouts; "" if there is none
+    model: str  # the model that a row is from, read for warnings; "" if there is none
     prompts: Sequence[str]  # texts that differ within a group if it merges several prompts
     other_texts: Sequence[str]  # texts that may be prompts, if no column has the name of a prompt
 
     @property
     def columns(self) -> list[str]:
         """The columns to read in full; of the texts, the check fetches a few rows."""
-        return [*self.steps, *filter(None, [self.sample]), *self.ids, *self.rollouts]
+        return [*self.steps, *self.ids, *self.rollouts, *filter(None, [self.sample, self.turn, self.model])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +162,7 @@ def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Pla
     binding, schema = filled.binding, filled.schema
     key, note, rewards = _named_or_found(filled, names)
     _check_weights(plan, rewards)
-    roles = columns_of_roles(binding, plan)
+    roles = columns_of_roles(binding, plan, names=names)
     key_is_named = bool(flags.group or flags.group_size)
     rule = Rule(
         key=key,
@@ -189,7 +195,7 @@ def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Pla
         roles=roles,
         for_checks=for_checks,
         fields=[Field(name, kind) for name, kind in {**kinds, **extra}.items()],
-        optional={*by_name} - required | ({*extra} & {*names}),
+        optional={*by_name, *logged} - required | ({*extra} & {*names}),
         note=f"group = {filled.key_words}{_within(filled.binding)}" if filled.key_words else note,
         warn=warn,
     )
@@ -227,8 +233,11 @@ def _for_checks(
     by_text = not binding.group and len(key) == 1 and key[0] in GROUP_TIERS[-1]
     ids = [name for name in ROW_IDS if by_text and name in names]
     is_open = schema is None and "rollout" not in roles and binding.rollouts != "none"
-    rollouts = [name for name in ROLLOUT_IDS if is_open and name in names and name not in {*key, *rewards, *named}]
-    found = ForChecks(steps, sample, ids, rollouts, (), ())
+    free = {*names} - {*key, *rewards, *named} if is_open else set()
+    turn = next((name for name in TURNS if name in free), "")
+    rollouts = [name for name in (*ROLLOUT_IDS, *(IDS_OF_TURNS if turn else ())) if name in free]
+    model = next((name for name in MODELS if warn and name in {*names} - {*key, *rewards, *repeats}), "")
+    found = ForChecks(steps, sample, ids, rollouts, turn if rollouts else "", model, (), ())
     derived, no_prompts = ((), ()) if schema is None else (schema.derive, schema.no_prompts)
     if not binding.compare_prompts or "rollout" in roles or {*key} & {*derived}:
         return found  # each step of a rollout may have its own prompt
@@ -248,12 +257,16 @@ def _differs_in_every_row(table: Table, name: str) -> bool:
     return 1 < len(records) == len({str(record.get(name)) for record in records})
 
 
-def columns_of_roles(binding: Binding, *plans: Plan) -> dict[str, str]:
-    """The column of each extra quantity: those that the plans need, and optional ones that were named."""
+def columns_of_roles(binding: Binding, *plans: Plan, names: Sequence[str] = ()) -> dict[str, str]:
+    """The column of each extra quantity: those that the plans need, and optional ones that were named.
+
+    An error suggests one of `names` for the length.
+    """
     missing = {role: plan.reader(role) for plan in plans for role in plan.needs if role not in binding.roles}
     if missing:
         what = "; ".join(f"{reader} needs {ROLES[role].meaning}" for role, reader in missing.items())
-        flags = " and ".join(f"{ROLES[role].flag} COLUMN" for role in missing)
+        likely = {"length": next((name for name in LENGTHS if name in names), "COLUMN")}
+        flags = " and ".join(f"{ROLES[role].flag} {likely.get(role, 'COLUMN')}" for role in missing)
         equal = ", or --length-column equal when every response counts the same" if [*missing] == ["length"] else ""
         raise UsageError(what, f"name the {'column' if len(missing) == 1 else 'columns'} with {flags}{equal}")
     return dict(binding.roles)
@@ -309,7 +322,7 @@ def _within(binding: Binding) -> str:
 def _listed(names: Sequence[str], likely: str) -> str:
     """The first columns, likely columns before others."""
     ordered = sorted(names, key=lambda name: re.search(likely, name, re.IGNORECASE) is None)
-    return ", ".join(ordered[:LISTED]) + (", ..." if len(names) > LISTED else "")
+    return ", ".join(map(shown, ordered[:LISTED])) + (", ..." if len(names) > LISTED else "")
 
 
 def _near(tables: Sequence[Table]) -> str:

@@ -21,7 +21,7 @@ from grpo_cli.errors import DataError
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import Coded, encode, parts_of_each
 from grpo_cli.read.groups import Groups
-from grpo_cli.read.known_names import ROLLOUT_NUMBER
+from grpo_cli.read.known_names import IDS_OF_TURNS, ROLLOUT_NUMBER
 from grpo_cli.schemas.table import words
 from grpo_cli.values.cells import canonical
 from grpo_cli.values.paths import PARENT
@@ -207,8 +207,11 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
         if rollouts.size == columns.height:
             continue
         of_group = parts_of_each(groups.coded, rollouts)
-        if name == ROLLOUT_NUMBER and (of_group.min() < 2 or encode([ids], columns.height).size < rollouts.size):  # noqa: PLR2004 - a group has two
-            continue  # the number of a training step, of a group or of a row within it
+        if not _are_in_turns(groups, rollouts):
+            if name in IDS_OF_TURNS:
+                continue
+            if name == ROLLOUT_NUMBER and (of_group.min() < 2 or encode([ids], columns.height).size < rollouts.size):  # noqa: PLR2004 - a group has two
+                continue  # the number of a training step, of a group or of a row within it
         if of_group.max() < 2:  # noqa: PLR2004 - nothing to compare: the id of the group
             continue
         cures = f"--rollout {name} counts each rollout once, --rollout none treats rows as rollouts"
@@ -218,6 +221,17 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
             raise DataError(f"{wrong} it repeats inside groups, always with the same reward", cures)
         warnings.append(f"several rows of a group share a {name}: {cures}")
     return warnings if request.warn else ()
+
+
+def _are_in_turns(groups: Groups, rollouts: Coded) -> bool:
+    """Whether a number rises inside all of these rollouts, from the same first value."""
+    if not (name := groups.columns.request.for_checks.turn) or groups.columns.values[name].dtype.is_nested():
+        return False
+    turn = groups.columns.values[name].cast(pl.Float64, strict=False)
+    turns = pl.DataFrame({"rollout": rollouts.codes, "turn": turn})
+    before, now = pl.col("turn").shift(1).over("rollout"), pl.col("turn")
+    rises = pl.when(before.is_null()).then(now == now.min()).otherwise(now > before)
+    return bool(turns.select(rises.fill_null(value=False).all()).item())
 
 
 def _vary(coded: Coded, rewards: Sequence[pl.Series]) -> Mask:

@@ -43,7 +43,9 @@ class Binding:
     group_within: str | None = None
     batch_by: str | None = None
     rewards: tuple[str, ...] = ()
-    outcomes: Mapping[str, float] = field(default_factory=dict)  # numbers for texts as rewards (--map)
+    outcomes: Mapping[str, float | None] = field(
+        default_factory=dict
+    )  # numbers for texts as rewards (--map), None for a missing one
     roles: Mapping[str, str] = field(default_factory=dict)
     carried: Mapping[str, Kind] = field(default_factory=dict)  # further columns to keep
     singletons_meant: bool = False

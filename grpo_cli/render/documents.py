@@ -108,7 +108,7 @@ class ReadAs(TypedDict):
 
     group_key: list[str]
     reward_columns: list[str]
-    map: dict[str, float]
+    map: dict[str, float | None]
     schema: str | None
     notes: list[str]
 

@@ -241,7 +241,7 @@ def _markdown_cell(value: Any) -> str:
 
 def text_outcomes(facts: Mapping[str, Any]) -> list[str]:
     """The rewards of text values; nothing without --map."""
-    pairs = [f"{clean(text)} = {exact(value)}" for text, value in facts["map"].items()]
+    pairs = [f"{clean(text)} = {'missing' if value is None else exact(value)}" for text, value in facts["map"].items()]
     return [f"text values: {', '.join(pairs)}"] if pairs else []
 
 

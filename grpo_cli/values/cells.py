@@ -121,7 +121,7 @@ def _not_numbers(
             parts = " ".join(f"--reward {field.name}.{name}" for name in value) if isinstance(value, dict) else ""
             hint = f"name its parts, as {parts}" if parts else ""
             if isinstance(value, str) and field.kind == "number":
-                hint = f"if it is the reward, --map '{shown[1:-1]}=NUMBER,...' says what each text counts as"
+                hint = f"if it is the reward, --map '{shown[1:-1]}=NUMBER,...' says what each text counts as, nan for a missing reward"
             error = NoNumber(f"{field.name} is {shown}, expected {expected}", hint, place=place(row))
             error.is_list = isinstance(value, list) and field.kind == "number"
             return error

@@ -53,9 +53,14 @@ class Absent(DataError):
         return error
 
 
+def shown(name: str) -> str:
+    """A column name in a message, with quotes if spaces around it would not be seen."""
+    return name if name == name.strip() else repr(name)
+
+
 def absent(name: str, file: str, columns: Sequence[str]) -> Absent:
     """The error for a column that no row has: it lists the columns and suggests the nearest name."""
-    listed = ", ".join(columns[:_LISTED]) + (" ..." if len(columns) > _LISTED else "")
+    listed = ", ".join(map(shown, columns[:_LISTED])) + (" ..." if len(columns) > _LISTED else "")
     near = get_close_matches(name, columns, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     if f"/{name}=" in f"/{file}":

@@ -91,7 +91,7 @@ def test_a_trial_that_still_runs_is_no_row_and_is_named(job: Path) -> None:
     found = adv("inspect", str(job), "--json")
     facts = json.loads(found.out)
     assert facts["rows"] == 6
-    assert f"skipped 1 trials without a result.json: {running}/" in facts["warnings"]
+    assert f"skipped 1 trial without a result.json: {running}/" in facts["warnings"]
 
 
 def test_trajectories_are_read_when_their_texts_are_asked_for(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,7 @@ def test_a_name_that_is_close_is_suggested() -> None:
         ("zero-variance > 0.5", "no quantity named 'zero-variance'; did you mean zero_variance_groups, zero_variance_share?"),
         ("groups > 1 and zero-variance-share > 0", "no quantity named 'zero-variance-share'; did you mean 'zero_variance_share'?"),
         ("rows-zero > 0", "no quantity named 'zero'"),
+        ("unknown > 0", "no quantity named 'unknown'; known: rows, rollouts, groups, "),
     ],
 )  # fmt: skip
 def test_a_name_that_is_written_with_a_hyphen_is_suggested_as_it_is(text: str, says: str) -> None:

@@ -106,6 +106,22 @@ def test_advantages_that_do_not_add_up_in_blocks_cut_nothing(tmp_path: Path) -> 
     assert facts["groups"] == 3 and facts["warnings"][0].startswith("group sizes are multiples of 4 (up to 8)")
 
 
+@pytest.mark.parametrize("name", ["model", "policy", "run_id"])
+@pytest.mark.parametrize("order", ["aabb", "abab"])
+def test_the_column_that_tells_two_models_apart_is_named(order: str, name: str, tmp_path: Path) -> None:
+    keys = runs(("p", 4), ("q", 4), ("r", 4))
+    (warning,) = warnings_of(tmp_path, keys, {name: order * 3})
+    assert warning == f"3 groups have rows of several values of {name}: --group prompt_id,{name} makes a group of each"
+    assert not warnings_of(tmp_path, keys, {name: order * 3}, group=["prompt_id", name])
+
+
+@pytest.mark.parametrize("models", ["aaab" * 3, "abcd" * 3, "aaaabbbbaaaa", "a" * 12])
+def test_models_that_share_a_group_unequally_or_have_a_row_each_are_nothing_to_warn_about(
+    models: str, tmp_path: Path
+) -> None:
+    assert not warnings_of(tmp_path, runs(("p", 4), ("q", 4), ("r", 4)), {"model": models})
+
+
 # --- simulated files -----------------------------------------------------------------------------------------------
 
 FEW = 30  # files of each kind; `python -m tests.support.draws` takes 300
@@ -157,7 +173,7 @@ def test_rollouts_in_three_fragments_are_no_draws(tmp_path: Path) -> None:
 
 
 def test_a_sample_that_a_flag_names_as_the_rollout_may_repeat(tmp_path: Path) -> None:
-    rows = [{"prompt_id": "a", "sample": k, "turn": turn, "reward": k} for k in range(2) for turn in range(3)]
+    rows = [{"prompt_id": "a", "sample": k, "part": part, "reward": k} for k in range(2) for part in range(3)]
     path = write(tmp_path / "a.jsonl", rows)
     assert "may have been written twice" in " ".join(look(path).facts["warnings"])
     assert not look(path, rollout="sample").facts["warnings"]

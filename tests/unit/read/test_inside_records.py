@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,25 @@ def test_a_record_with_a_list_of_rewards_is_a_group(suffix: str, name: str, tmp_
     assert verify(out, path).added == ("advantage",)
 
 
+def test_a_list_of_rewards_beside_one_response_is_refused_unless_the_key_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"prompt": k, "response": "text", "reward": [0.1, k, 0.3]} for k in range(2)])
+    with pytest.raises(
+        DataError, match=r"reward has lists of rewards, but each record has one response.*--group @parent"
+    ):
+        look(path)
+    facts = look(path, group=["@parent"]).facts
+    assert (facts["groups"], facts["rows"]) == (2, 6) and any("one response" in note for note in facts["notes"])
+
+
+@pytest.mark.parametrize(
+    "beside", [{"response": ["x", "y"]}, {"response": "x", "texts": ["x", "y"]}, {"solution": "42"}, {}]
+)
+def test_a_list_of_rewards_beside_a_list_of_responses_or_a_truth_is_of_rollouts(
+    beside: dict[str, Any], tmp_path: Path
+) -> None:
+    assert look(write(tmp_path / "a.jsonl", [{"prompt": "p", "reward": [0, 1], **beside}] * 2)).facts["groups"] == 2
+
+
 def test_lists_of_one_reward_stay_rows_of_their_own(tmp_path: Path) -> None:
     found = look(write(tmp_path / "a.jsonl", [{"uid": 1, "reward": [r]} for r in (0, 1)]), method="rloo")
     assert found.scored.rows[".advantage"].to_list() == [-1, 1]
@@ -311,6 +331,21 @@ def test_every_command_says_what_texts_count_as(words: tuple[str, ...], tmp_path
     done = adv(words[0], str(path), *words[1:], "--reward", "result", "--map", "pass=1,fail=0", cwd=tmp_path)
     assert done.status == 0, done.err
     assert "text values: pass = 1, fail = 0" in done.out + done.err
+
+
+@pytest.mark.parametrize("word", ["None", "N/A", "NA", "null"])
+@pytest.mark.parametrize("to", ["nan", "null", None, math.nan])
+def test_a_text_may_be_a_missing_reward(to: Any, word: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"prompt_id,reward\na,1\na,{word}\na,0\n")
+    with pytest.raises(DataError, match=f"reward is '{word}', .*--map '{word}=NUMBER,...'.*, nan for a missing reward"):
+        look(path)
+    with pytest.raises(DataError, match=r"reward is null or missing, .*--missing exclude"):
+        look(path, map={word: to})
+    found = look(path, map={word: to}, missing="exclude", method="rloo")
+    assert found.scored.rows[".advantage"].to_list() == [1, None, -1] and found.facts["map"] == {word: None}
+    done = adv("compute", str(path), "-o", "-", "--map", f"{word}={to}", "--missing", "exclude")
+    assert f"text values: {word} = missing" in done.err
 
 
 def test_a_list_of_texts_is_refused_with_two_ways_out(tmp_path: Path) -> None:
@@ -416,13 +451,3 @@ def test_a_record_that_is_the_group_is_called_so(tmp_path: Path) -> None:
 def test_a_number_is_mapped_however_it_is_written(suffix: str, words: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"in.{suffix}", [{"prompt_id": "a", "reward": reward} for reward in (1.0, 0.0, 0.5, 0.25)])
     assert look(path, map=words).scored.rows[".reward"].to_list() == [5, -1, 2, 0.25]
-
-
-@pytest.mark.parametrize(
-    ("more", "noted"), [({"completion": "u"}, True), ({"completions": ["u", "v"]}, False), ({}, False)], ids=str
-)
-def test_several_rewards_beside_one_completion_may_be_parts_of_one(
-    more: dict[str, Any], *, noted: bool, tmp_path: Path
-) -> None:
-    path = write(tmp_path / "x.jsonl", [{"prompt_id": "a", "rewards": [1.0, 0.5], **more}] * 2)
-    assert any("write each part to its own column" in note for note in look(path).facts["notes"]) == noted

@@ -328,6 +328,33 @@ def test_a_rollout_id_that_may_be_a_step_or_a_number_and_other_ids_say_nothing(
     assert look(path).facts["warnings"] == (repeats if column == "sample_id" else [])
 
 
+TURN_IDS = ["rollout", "trajectory", "episode", "attempt", "conv_id", "sample_idx", "rollout_id"]
+
+
+@pytest.mark.parametrize("turn", ["turn", "turn_idx", "step_id"])
+@pytest.mark.parametrize("column", TURN_IDS)
+def test_a_number_that_rises_inside_of_any_id_shows_turns_of_rollouts(column: str, turn: str, tmp_path: Path) -> None:
+    ids, rewards = [0, 0, 1, 1] * 2, [0.0, 0.0, 1.0, 1.0] * 2
+    path = table(tmp_path, rewards, **{column: ids, turn: [0, 1] * 4})
+    with pytest.raises(
+        DataError, match=f"^4 rollouts in 8 rows, if {column} is what its name says.*--rollout {column}"
+    ):
+        look(path)
+    assert look(path, rollout=column).facts["group_sizes"]["counts"] == {"2": 2}
+    assert look(path, rollout="none").facts["rollouts"] == 8
+    (warning, *_) = look(table(tmp_path, UNEVEN, **{column: ids, turn: [0, 1] * 4})).facts["warnings"]
+    assert warning.startswith(f"several rows of a group share a {column}: ")
+
+
+@pytest.mark.parametrize(
+    "numbers", [[0, 0] * 4, [1, 0] * 4, [0, 1, 1, 2] * 2, [None, 0] * 4, [0, 1] * 3 + [0, None], ["x", "y"] * 4]
+)
+@pytest.mark.parametrize("column", TURN_IDS)
+def test_numbers_that_do_not_rise_from_one_start_are_no_turns(column: str, numbers: list[Any], tmp_path: Path) -> None:
+    path = table(tmp_path, [0.0, 0.0, 1.0, 1.0] * 2, **{column: [0, 0, 1, 1] * 2, "turn": numbers})
+    assert not [line for line in look(path).facts["warnings"] if "--rollout" in line]
+
+
 # --- the other commands ------------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,29 @@ def table(*names: str, **columns: list[Any]) -> pl.DataFrame:
     return pl.DataFrame({**{name: [1, 1] for name in names}, **columns})
 
 
+def test_a_missing_length_is_named_if_the_file_has_one(tmp_path: Path) -> None:
+    rows = [{"uid": 1, "reward": r, "response_length": r + 1} for r in (0, 1)]
+    with pytest.raises(UsageError, match=r"opo needs response length.*--length-column response_length, or"):
+        look(write(tmp_path / "a.jsonl", rows), method="opo")
+    with pytest.raises(UsageError, match=r"opo needs response length.*--length-column COLUMN, or"):
+        look(write(tmp_path / "b.jsonl", [{"uid": 1, "reward": 1}]), method="opo")
+
+
+def test_a_schema_that_is_named_needs_no_column_of_logged_advantages(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "completion": "c", "step": k // 2, "acc": k % 2 / 1, "form": 1.0} for k in range(4)]
+    found = look(write(tmp_path / "a.jsonl", rows), schema="trl", method="dr-grpo")
+    assert found.scored.rows[".advantage"].to_list() == [-0.5, 0.5] * 2 and found.narrow.reward_names == ("acc", "form")
+
+
+@pytest.mark.parametrize("names", [["a.jsonl", "a.jsonl"], ["a.jsonl", "./b.jsonl"], ["*.jsonl", "*.jsonl"]])
+def test_a_file_that_is_named_twice_is_read_once_and_that_is_said(names: list[str], tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"uid": "x", "reward": r} for r in (0, 1)])
+    (tmp_path / "b.jsonl").symlink_to(path)
+    facts = look(*(tmp_path / name for name in names)).facts
+    (warning,) = [line for line in facts["warnings"] if line.startswith("skipped")]
+    assert facts["rows"] == 2 and "named twice" in warning
+
+
 # --- names -------------------------------------------------------------------------------------------------
 
 

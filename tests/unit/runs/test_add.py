@@ -319,7 +319,7 @@ def test_an_output_is_passed_over_in_its_folder(tmp_path: Path) -> None:
     source = lines(tmp_path / "in.jsonl", ROWS)
     out = grpo_cli.add_columns(source, NEW.select("f64"))
     assert Path(out).name == "in.added.jsonl"
-    assert "skipped 1 files" in grpo_cli.inspect(tmp_path).facts["warnings"][0]
+    assert "skipped 1 file" in grpo_cli.inspect(tmp_path).facts["warnings"][0]
 
 
 def test_of_several_columns_the_one_that_is_there_is_left_out_by_naming_the_others(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ def test_without_a_name_the_output_is_beside_the_input_and_is_not_read_as_one(tm
     assert facts["outputs"] == [str(tmp_path / "in.selected.jsonl")]
     again = jobs.selected(tmp_path, limit=1, force=True)
     assert again["inputs"] == [str(source)]
-    assert any("skipped 1 files" in warning for warning in again["warnings"])
+    assert any("skipped 1 file" in warning for warning in again["warnings"])
 
 
 def test_meaningless_options_are_refused(tmp_path: Path) -> None:
