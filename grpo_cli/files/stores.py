@@ -576,7 +576,7 @@ class _Upload(RawIOBase):
         self._url, self._where = url, {"Bucket": root.partition("://")[2], "Key": key}
         self._only_new = {} if force else {"IfNoneMatch": "*"}
         self._client = _boto3()[1]
-        self._held, self._sent = bytearray(), 0
+        self._buffer, self._sent = bytearray(), 0
         self._upload: dict[str, str] = {}
         self._parts: list[dict[str, Any]] = []
 
@@ -584,13 +584,13 @@ class _Upload(RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self._sent + len(self._held)
+        return self._sent + len(self._buffer)
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        self._held += view
+        self._buffer += view
         size = self._part << (len(self._parts) // _MANY)
-        if len(self._held) >= size:
+        if len(self._buffer) >= size:
             self._send_part()
         return len(view)
 
@@ -622,18 +622,20 @@ class _Upload(RawIOBase):
         with _explained(self._url):
             self._begin()
             number = len(self._parts) + 1
-            answer = self._client.upload_part(**self._where, **self._upload, PartNumber=number, Body=bytes(self._held))
+            answer = self._client.upload_part(
+                **self._where, **self._upload, PartNumber=number, Body=bytes(self._buffer)
+            )
         self._parts.append({"ETag": answer["ETag"], "PartNumber": number})
-        self._sent += len(self._held)
-        self._held.clear()
+        self._sent += len(self._buffer)
+        self._buffer.clear()
 
     def complete(self) -> None:
         """Send what is buffered, and complete the object."""
         try:
             if not self._upload:
-                self._client.put_object(**self._where, **self._only_new, Body=bytes(self._held))
+                self._client.put_object(**self._where, **self._only_new, Body=bytes(self._buffer))
                 return
-            if self._held:
+            if self._buffer:
                 self._send_part()
             self._client.complete_multipart_upload(
                 **self._where, **self._upload, **self._only_new, MultipartUpload={"Parts": self._parts}

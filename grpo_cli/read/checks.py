@@ -157,7 +157,7 @@ def comparable_steps(columns: Columns) -> list[str]:
     varying = [
         name
         for name in request.for_checks.steps
-        if columns.values[name].n_unique() > 1 and (name not in DRAW_LIKE or _tells_draws_apart(columns, name))
+        if columns.values[name].n_unique() > 1 and (name not in DRAW_LIKE or _separates_draws(columns, name))
     ]
     if rollout is None or OWN_STEP not in varying:
         return varying
@@ -166,7 +166,7 @@ def comparable_steps(columns: Columns) -> list[str]:
     return [name for name in varying if name != OWN_STEP or not own]
 
 
-def _tells_draws_apart(columns: Columns, name: str) -> bool:
+def _separates_draws(columns: Columns, name: str) -> bool:
     """Whether cutting by this column leaves group sizes at least as uniform, and not single rows.
 
     Otherwise the column numbers the rows of a draw, or says when each was written. A time may also be that of a part of
@@ -199,7 +199,7 @@ def several_draws(groups: Groups) -> Sequence[str]:
     if groups.rollouts is not None and groups.rollouts.size < columns.height:
         return ()  # sizes and order of rows reveal nothing about draws
     model = request.for_checks.model
-    if model and (rows := spanning(groups.coded, columns.values[model])) and _tells_draws_apart(columns, model):
+    if model and (rows := spanning(groups.coded, columns.values[model])) and _separates_draws(columns, model):
         some = "a group has" if len(rows) == 1 else f"{len(rows):,} groups have"
         return [
             f"{some} rows of several values of {model}: --group {','.join(request.key)},{model} makes a group of each"

@@ -134,7 +134,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
         if job.gate is not None:
             job.gate.check(gates, facts, Written())
 
-    facts["kept_outputs"] = 0 if ledger is None else sum(map(ledger.holds, targets))
+    facts["kept_outputs"] = 0 if ledger is None else sum(map(ledger.has, targets))
     if targets:
         notes = write(output, parts, tables, targets, ledger, stages.phase, stages.write)
         facts["warnings"] = [*facts.get("warnings", ()), *notes]

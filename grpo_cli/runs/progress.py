@@ -78,4 +78,4 @@ def _watched(table: FileTable, said: Callable[[int], None]) -> FileTable:
     """The table, which reports to `said` how far it has been read; unchanged unless it is a plain file."""
     if type(table.source) is not Input or table.source.fd is not None:
         return table
-    return table.of_source(replace(table.source, said=said))
+    return table.of_source(replace(table.source, on_read=said))

@@ -110,7 +110,7 @@ class Ledger:
         name = self._name(target)
         return target.exists() and _state(target) in (self.done.get(name), self.before.get(name))
 
-    def holds(self, target: Target) -> bool:
+    def has(self, target: Target) -> bool:
         """Whether an output was finished and is unchanged."""
         path = target.path
         return path is not None and path.exists() and self.done.get(self._name(path)) == _state(path)

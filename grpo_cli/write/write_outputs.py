@@ -136,7 +136,7 @@ def write(
     def writings() -> Iterator[Writing]:
         each = zip(tables, targets, narrow.scans, _of_files(output, columns, narrow.lengths), strict=True)
         for at, (table, target, scanned, (part, take)) in enumerate(each):
-            if ledger is not None and target.path is not None and ledger.holds(target):
+            if ledger is not None and target.path is not None and ledger.has(target):
                 remove_abandoned(target.path.parent)  # writing there would remove them, but nothing is written
                 continue
             weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)

@@ -34,7 +34,7 @@ def _every_folder_is_new() -> None:
 def test_an_error_of_a_sync_in_the_background_fails_the_run(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system reports a failed write-back once for each open file: the last sync knows nothing of it any more."""
+    """The system reports a failed write-back once for each open file: the last sync does not see it."""
     failures = [OSError(code, os.strerror(code))]
 
     def sync_once(_: int) -> None:

@@ -18,7 +18,7 @@ ROWS = [{"prompt_id": k // 4, "reward": float(k % 3 == 0)} for k in range(30)]
 
 
 def shards(folder: Path, count: int, name: str = "data") -> Path:
-    """The rows as `save_to_disk` lays them down: Arrow streams that are cut anywhere, and two notes beside them."""
+    """The rows as `save_to_disk` writes them: Arrow streams that are cut anywhere, and two notes beside them."""
     folder.mkdir(parents=True)
     size = -(-len(ROWS) // count)
     for at in range(count):
@@ -81,7 +81,7 @@ def test_a_shard_of_an_earlier_save_is_not_read(pattern: str, tmp_path: Path) ->
     found = look(str(tmp_path / pattern))
     assert found.facts["rows"] == len(ROWS)
     assert "data-00001-of-00002.arrow" in str(found.facts)
-    assert look(folder / "data-00001-of-00002.arrow").facts["rows"] == 10  # who names a file means it
+    assert look(folder / "data-00001-of-00002.arrow").facts["rows"] == 10  # a file that is named is read
 
 
 @pytest.mark.parametrize("state", ["[]", "{", '{"_data_files": 5}', '{"_data_files": [{}]}', "[" * 9999, '"\udcff"'])

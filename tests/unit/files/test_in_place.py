@@ -1,4 +1,4 @@
-"""A Parquet file that is made longer in place is the old one or the new one at every instant."""
+"""A Parquet file that grows in place is the old one or the new one at every instant."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def columns(path: Path) -> list[str]:
-    """Read all of it with every reader, and give the columns that they agree upon."""
+    """The columns; all readers have to agree on the whole file."""
     by_arrow, by_polars = pq.ParquetFile(path).read(), pl.read_parquet(path)
     by_duckdb = duckdb.connect().sql(f"from read_parquet('{path}')").to_arrow_table()
     by_pandas = pd.read_parquet(path)
@@ -235,7 +235,7 @@ def test_what_is_no_file_cannot_be_spliced_or_must_not_be_written(path: Path, mo
 
 
 def denied(path: Any, flags: int, *_: Any, opened: Callable[[Any, int], int] = os.open) -> int:
-    """A file that may be read and not written."""
+    """A file that can be read but not written."""
     if flags & os.O_RDWR:
         raise PermissionError(errno.EACCES, "Permission denied")
     return opened(path, flags)

@@ -1,4 +1,4 @@
-"""The command that adds an extra, for every way in which this can be installed."""
+"""The command that adds an extra, for every way to install this package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PIP = str(Path(sys.executable).with_name("pip"))
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Pip of this Python is first on the path, and the prefix of Python says nothing of pipx or uv."""
+    """Pip of this Python is first on the path, and the prefix of Python has no files of pipx or uv."""
     monkeypatch.setattr(shutil, "which", {"pip": PIP}.get)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)

@@ -1,4 +1,4 @@
-"""Packed text goes in and comes out; what is broken says so."""
+"""Packed text is read and written, and broken files are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that may be several in one are told apart from those that merely look unusual."""
+"""Groups that may merge several draws are distinguished from groups that only look unusual."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNPROVEN = (
 def warnings_of(
     tmp_path: Path, keys: Sequence[Any], columns: Mapping[str, Sequence[Any]] | None = None, **options: Any
 ) -> list[str]:
-    """What is said of rows with these keys; no group is constant."""
+    """The warnings for rows with these keys; no group is constant."""
     rows = [
         {"prompt_id": key, "reward": (at * 7) % 5, **{name: values[at] for name, values in (columns or {}).items()}}
         for at, key in enumerate(keys)
@@ -125,7 +125,7 @@ def test_models_that_share_a_group_unequally_or_have_a_row_each_are_nothing_to_w
 # --- simulated files -----------------------------------------------------------------------------------------------
 
 FEW = 30  # files of each kind; `python -m tests.support.draws` takes 300
-# What is warned about; rows that alternate have no blocks to see.
+# How many get a warning; rows that alternate show no blocks.
 DRAWN = {
     "with replacement, in blocks": 26,
     "40 draws of 12 prompts": 30,
@@ -137,7 +137,7 @@ DRAWN = {
     "5 % of the rows lost": 12,
     "rows that alternate": 0,
 }
-# Sizes that are multiples of the usual size are suspected where groups stand together.
+# Sizes that are multiples of the usual size are suspected where groups are consecutive.
 NATURAL = {"together": 18, "resumed": 2}
 
 

@@ -43,7 +43,7 @@ def first_seen(keys: list[Any]) -> list[int]:
 
 
 def groups(data: Path | list[Path], **options: Any) -> list[int]:
-    """The code of every row that is left."""
+    """The group of every row that is kept."""
     return look(*(data if isinstance(data, list) else [data]), **options).narrow.table["group"].to_list()
 
 

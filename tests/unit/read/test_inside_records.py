@@ -1,4 +1,4 @@
-"""Rewards inside of records: objects of a list by their path, and lists of rewards that no schema knows."""
+"""Rewards inside records: objects of a list by their path, and lists of rewards that no schema knows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from grpo_cli.write.verify import verify
 from tests.support.command import adv
 from tests.support.jobs import compute, look, near, rows_of, selected, write
 
-# Groups as lists of rewards: what the files below are made of, and what the plain loop of `centred` reads.
+# Groups as lists of rewards, for the files below and for `centred`, a plain loop.
 GROUPS: list[list[float]] = [[1, 0], [1, 1, 0], [], [0.5, 0.25, 0.75, 1.0]]
 RECORDS: list[Any] = [
     {"prompt": f"p{k}", "rollouts": [{"text": "x", "r": r} for r in rewards]} for k, rewards in enumerate(GROUPS)
@@ -284,7 +284,7 @@ def test_turns_compared_only_with_their_own_rollout_are_warned_about(tmp_path: P
     assert not look(source, group=["uid"], **plan).facts["warnings"]
 
 
-# --- texts in the place of numbers ---------------------------------------------------------------------------------
+# --- texts in place of numbers ---------------------------------------------------------------------------------
 
 OUTCOMES = ["pass", "fail", "pass", "timeout", None, "fail", "0.25", "pass"]
 WORTH: dict[str | None, float] = {"pass": 1.0, "fail": 0.0, "timeout": -1.0, "0.25": 0.25}

@@ -1,4 +1,4 @@
-"""Labels tell keys apart in the room that there is."""
+"""Labels distinguish keys in the available width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More rows than memory can hold are refused before they are read, with both figures."""
+"""More rows than fit into memory are refused before they are read, with both figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FRAME = pl.DataFrame({"prompt_id": range(100_000), "reward": [0.0] * 100_000})
 
 
 def machine(root: Path, *, available: int | None, version_1: int | None = None, version_2: int | None = None) -> Path:
-    """A root directory with what Linux says of memory."""
+    """A root directory with the files in which Linux reports memory."""
     for name, text in {
         "proc/meminfo": "MemTotal: 1 kB\nSwapFree: 0 kB\n"
         + (f"MemAvailable: {available // 1024} kB\n" if available else ""),

@@ -1,4 +1,4 @@
-"""An id whose groups hold several prompts stops the run, or is warned about where it was named."""
+"""An id whose groups contain several prompts stops the run; if a flag named it, a warning says so."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def test_an_id_found_by_name_with_several_prompts_stops_the_run(suffix: str, cou
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("rounds", [300, 3000])
 def test_ids_that_restart_once_are_noticed(suffix: str, rounds: int, tmp_path: Path) -> None:
-    """Of three to seven rows a prompt: no common size that blocks could have."""
+    """Three to seven rows per prompt: blocks have no common size."""
     prompts = [prompt for prompt in range(2 * rounds) for _ in range(3 + prompt % 5)]
-    if suffix == ".jsonl.gz":  # of a packed file only the beginning is read
+    if suffix == ".jsonl.gz":  # only the beginning of a packed file is read
         prompts = [prompt for prompt in prompts if prompt < 8 or rounds <= prompt < rounds + 8]
     rows = [{"prompt_id": one % rounds, "prompt": f"What is {one} and one?", "reward": one % 2} for one in prompts]
     with pytest.raises(DataError, match="hold several prompts"):
@@ -227,7 +227,7 @@ def test_what_a_prompt_is(value: Any, prompt: str | None) -> None:
 
 
 def by_shard(text: Callable[[int], str], count: int = 96, size: int = 4, column: str = "ask") -> list[dict[str, Any]]:
-    """Rollouts in order, a shard number as their id, and a text of each row under an unknown name."""
+    """Rollouts in order, a shard number as their id, and a text in each row under an unknown name."""
     return [{"group_id": at * 3 // count, column: text(at), "reward": at % size % 2} for at in range(count)]
 
 

@@ -157,7 +157,7 @@ def test_the_top_of_a_slime_dump_is_the_training_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("steps", [[7], [7, 8]])
 def test_a_training_step_that_older_dumps_give_every_sample_is_no_rollout(steps: list[int], tmp_path: Path) -> None:
-    """Samples had no rollout_id of their own, so that of the dump stands in each of their rows."""
+    """Samples had no rollout_id of their own, so each of their rows has that of the dump."""
     for step in steps:
         samples = [slime_sample(row, step) for row in parts() if row.part == 0]
         write(tmp_path / f"{step}.jsonl", samples)

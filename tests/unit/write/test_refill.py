@@ -1,4 +1,4 @@
-"""Copies of surviving groups in the place of dropped ones."""
+"""Copies of surviving groups in place of dropped ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _mask(*kept: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         ((0, 0, 1, 1), (1, 1, 1, 1), [0, 1, 2, 3]),  # nothing is lost
         ((0, 0, 1, 1, 1), (0, 0, 1, 1, 1), [2, 3, 4, 2, 3, 4]),
         ((0, 1, 2, 2, 3), (0, 0, 1, 1, 0), [2, 3] + [2, 3] * 3),  # a copy for each lost group
-        ((0, 1, 0, 1), (1, 0, 1, 0), [0, 2, 0, 2]),  # the rows of a group lie apart
+        ((0, 1, 0, 1), (1, 0, 1, 0), [0, 2, 0, 2]),  # the rows of a group are not consecutive
         ((0, 0, 0, 1), (1, 0, 1, 0), [0, 2, 0, 2]),  # the survivor has lost a row
     ],
 )

@@ -1,4 +1,4 @@
-"""In place, and going on after an interruption."""
+"""Writing in place, and resuming after an interruption."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_run_that_was_killed_can_be_resumed_by_another_plan_and_from_another_p
 
     def killed(self: Ledger, target: Path, temporary: Path) -> None:
         finished(self, target, temporary)
-        if target.name == "step_2.jsonl":  # noted, and then it has not got its name
+        if target.name == "step_2.jsonl":  # noted, but not renamed yet
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Ledger, "finished", killed)
