@@ -506,6 +506,21 @@ def test_turns_that_rise_or_have_names_are_accepted(numbers: tuple[Any, ...]) ->
     assert len(grpo_cli.compute(turns(*numbers), method="mt-grpo", **TURNS).advantages) == 2 * len(numbers)
 
 
+@pytest.mark.parametrize(("suffix", "numbers"), [("jsonl", (1, "answer")), ("parquet", (b"a", b"b")), ("csv", (1, 2))])
+def test_turns_of_any_type_are_read(suffix: str, numbers: tuple[Any, ...], tmp_path: Path) -> None:
+    rows = [
+        {"prompt_id": "p", "trajectory_id": run, "turn": turn, "reward": float(run), "advantage": run - 0.5}
+        for run in (0, 1)
+        for turn in numbers
+    ]
+    path = write(tmp_path / f"a.{suffix}", rows)
+    for read in (lambda: look(path, column="mine"), lambda: audit(Audit(inputs=[str(path)]))):
+        with pytest.raises(DataError, match="2 rollouts in 4 rows"):
+            read()
+    given = {"rollout": "trajectory_id", "state_column": "turn", "step_reward_column": "reward", "method": "mt-grpo"}
+    assert look(path, column="mine", **given).facts["rollouts"] == 2
+
+
 def test_turns_of_several_rollouts_may_alternate() -> None:
     frame = turns(1, 2, 3)
     mixed = frame[[0, 3, 1, 4, 5, 2]]
