@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -480,7 +479,7 @@ def test_groups_that_count_fragments_are_named_among_others_that_do_not(tmp_path
 def test_a_claim_counts_as_its_preset_does(tmp_path: Path) -> None:
     path = verl_v1(tmp_path).path
     compute(path, output=str(tmp_path / "1.jsonl"), preset="verl-grpo")
-    taken = [json.loads(line)["advantage"] for line in (tmp_path / "1.jsonl").read_text().splitlines()]
+    taken = [row["advantage"] for row in rows_of(tmp_path / "1.jsonl")]
     assert taken == pytest.approx(once(verl_v1(tmp_path)), abs=1e-12)
 
 
