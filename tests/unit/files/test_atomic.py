@@ -65,23 +65,6 @@ def test_an_error_of_the_last_sync_fails_the_run(tmp_path: Path, monkeypatch: py
     assert not names_in(tmp_path)
 
 
-def test_a_file_that_is_created_at_the_last_moment_is_not_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target, checked = tmp_path / "out", atomic._refuse_existing
-
-    def created_after_the_check(path: Path, *, force: bool) -> None:
-        checked(path, force=force)
-        if len(names_in(tmp_path)) == 1 and not target.exists():
-            target.write_bytes(b"of another program")
-
-    monkeypatch.setattr(atomic, "_refuse_existing", created_after_the_check)
-    with pytest.raises(UsageError, match="out: exists"), replacing(target, force=False) as sink:
-        sink.write(b"ours")
-    assert target.read_bytes() == b"of another program"
-    assert names_in(tmp_path) == ["out"]
-
-
 def test_without_hard_links_the_file_is_renamed_and_this_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
