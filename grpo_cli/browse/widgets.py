@@ -231,7 +231,7 @@ class Choose(ModalScreen[str]):
         self.dismiss(self._names[self.query_one(Listing).place])
 
 
-class Said(ModalScreen[None]):
+class Notice(ModalScreen[None]):
     """A page of text over the screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark,a,o", "dismiss", show=False)]
