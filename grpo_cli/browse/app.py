@@ -24,7 +24,7 @@ from grpo_cli.browse.lines import GroupLines, rollout_lines, trend_line
 from grpo_cli.browse.model import FACTS, ORDER, Jump, Jumps, Model
 from grpo_cli.browse.record import Passage, Reader
 from grpo_cli.browse.search import Search
-from grpo_cli.browse.widgets import Choose, Listing, Page, Said
+from grpo_cli.browse.widgets import Choose, Listing, Notice, Page
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.presets import presets
@@ -38,7 +38,7 @@ from grpo_cli.render.text import clean, count, file_list
 Given = Mapping[str, Any]
 Writers = Mapping[str, Callable[[dict[str, Any]], None]]  # the function of each command
 EVERY: Final = 2.0  # seconds between two looks at a followed folder
-SAID: Final = 0.1  # seconds between two updates of a search's progress
+PROGRESS: Final = 0.1  # seconds between two updates of a search's progress
 NO_TEXT: Final = "no text column found, so all fields are shown; --response COL names one"
 
 
@@ -264,7 +264,7 @@ class Browser(App[list[str]]):
     def _work_out(self) -> None:
         plan, narrow, row = self.model.inspection.scored.plan, self.model.inspection.narrow, self.row
         lines = [] if row is None else of_row(plan, narrow, row, self.size.width * 9 // 10 - 6)
-        self.tell(self.push_screen, Said(f"{plan.method}: {plan.estimator.summary}", lines))
+        self.tell(self.push_screen, Notice(f"{plan.method}: {plan.estimator.summary}", lines))
 
     def action_whole(self) -> None:
         self.whole = not self.whole
@@ -431,7 +431,7 @@ class Browser(App[list[str]]):
         for found in search.run():
             if found and len(search.hits) == found:
                 self.tell(self._to_hit, search, 0)
-            if time.monotonic() > said + SAID or not search.going:
+            if time.monotonic() > said + PROGRESS or not search.going:
                 self.tell(self._say_search, search)
                 said = time.monotonic()
 
@@ -480,12 +480,12 @@ class Browser(App[list[str]]):
     def action_command(self) -> None:
         key = None if self.code is None else key_of(self.model.inspection.narrow, self.code)
         self.said = commands(self.given, self.kind, where=self.where, sort=self.sort, show=key)
-        self.push_screen(Said("commands", [line for command in self.said for line in (command, "")]))
+        self.push_screen(Notice("commands", [line for command in self.said for line in (command, "")]))
 
     def action_help(self) -> None:
         marks = "status: = zero variance, 1 singleton, ? without a reward, < small group"
         lines = [f"{key.shown:<6} {key.help}" for key in KEYS]
-        self.push_screen(Said("keys", [*lines, "", marks, *map(printable, self.model.warnings)]))
+        self.push_screen(Notice("keys", [*lines, "", marks, *map(printable, self.model.warnings)]))
 
     async def action_quit(self) -> None:
         self.exit(self.said)

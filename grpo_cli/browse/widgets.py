@@ -43,18 +43,9 @@ class _Lines(ScrollView, can_focus=True):
     ]
     place = 0
     count = 0
-
-    def head(self, width: int) -> str:
-        """The head, which does not scroll."""
-        raise NotImplementedError
-
-    def line(self, at: int, width: int) -> Strip:
-        """A line below it."""
-        raise NotImplementedError
-
-    def go(self, place: int) -> None:
-        """Go to a line."""
-        raise NotImplementedError
+    head: Callable[[int], str]  # for a width; it does not scroll
+    line: Callable[[int, int], Strip]  # by its place, for a width
+    go: Callable[[int], None]  # to a line
 
     def resize_to(self, count: int) -> None:
         """Set the number of lines."""
@@ -240,7 +231,7 @@ class Choose(ModalScreen[str]):
         self.dismiss(self._names[self.query_one(Listing).place])
 
 
-class Said(ModalScreen[None]):
+class Notice(ModalScreen[None]):
     """A page of text over the screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark,a,o", "dismiss", show=False)]

@@ -66,12 +66,7 @@ def test_best_and_worst_are_one_and_zero_inside_that_range(
 
 
 def test_constant_groups_are_split_by_what_they_are(tmp_path: Any) -> None:
-    groups: dict[str, list[float]] = {
-        "best": [1, 1],
-        "worst": [0, 0, 0],
-        "other": [0.5, 0.5],
-        "near": [0.5, 0.5 + 1e-12],
-    }
+    groups: dict[str, list[float]] = {"best": [1, 1], "worst": [0] * 3, "other": [0.5] * 2, "near": [0.5, 0.5 + 1e-12]}
     groups |= {"alive": [0, 1], "lone": [1]}
     rows = [{"prompt_id": name, "reward": reward} for name, rewards in groups.items() for reward in rewards]
     found = look(write(tmp_path / "a.jsonl", rows)).facts
