@@ -122,7 +122,7 @@ def test_an_epsilon_under_the_root_is_found(stored: Any) -> None:
 
 
 @pytest.mark.parametrize(("stored", "verdict"), [(np.float64, {"near", "none"}), (np.float32, {"match"})])
-def test_numbers_with_the_digits_of_float64_are_held_to_them(stored: Any, verdict: set[str]) -> None:
+def test_numbers_with_the_digits_of_float64_must_match_to_1e_6(stored: Any, verdict: set[str]) -> None:
     logged = np.array(STANDARD) + np.random.default_rng(0).uniform(-1.5e-5, 1.5e-5, (40, 8))
     assert found(rows(GROUPS, logged.tolist(), stored), group=KEY)["match"]["verdict"] in verdict
 
@@ -139,7 +139,7 @@ def test_the_spread_of_a_batch_is_found(ddof: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("key", [(), ("prompt_id", "step")])
-def test_batches_by_step_are_found_without_being_told(key: tuple[str, ...]) -> None:
+def test_batches_by_step_are_found_without_a_flag(key: tuple[str, ...]) -> None:
     steps = [k // 14 for k in range(40)]
     whole = [stdev([r for g, at in zip(GROUPS, steps, strict=True) if at == s for r in g]) for s in range(3)]
     logged = [[(r - fmean(g)) / (whole[s] + 1e-4) for r in g] for g, s in zip(GROUPS, steps, strict=True)]
@@ -148,7 +148,7 @@ def test_batches_by_step_are_found_without_being_told(key: tuple[str, ...]) -> N
     assert facts["notes"][-1] == ("batches by step" if key else "groups within each step, batches by step")
 
 
-def test_a_key_that_returns_in_every_step_is_found_without_being_told() -> None:
+def test_a_key_that_returns_in_every_step_is_found_without_a_flag() -> None:
     frame = rows(GROUPS, STANDARD, step=[k // 14 for k in range(40) for _ in range(8)])
     frame = frame.with_columns(prompt_id=pl.Series([f"p{k % 14}" for k in range(40) for _ in range(8)]))
     facts = found(frame)
@@ -157,7 +157,7 @@ def test_a_key_that_returns_in_every_step_is_found_without_being_told() -> None:
     assert any("within each step" in note for note in facts["notes"])
 
 
-def test_a_key_that_was_drawn_twice_is_cut_into_blocks() -> None:
+def test_a_key_that_was_sampled_twice_is_cut_into_blocks() -> None:
     frame = rows(GROUPS, [[r - fmean(group) for r in group] for group in GROUPS])
     frame = frame.with_columns(prompt_id=pl.Series([f"p{k // 2 if k < 4 else k}" for k in range(40) for _ in range(8)]))
     facts = found(frame)
@@ -166,7 +166,7 @@ def test_a_key_that_was_drawn_twice_is_cut_into_blocks() -> None:
     assert any("--group-size 8" in note for note in facts["notes"])
 
 
-def test_what_the_data_cannot_tell_apart_is_named() -> None:
+def test_formulas_that_the_data_cannot_distinguish_are_named() -> None:
     facts = found(rows([[0.0, 1.0]] * 6, [[-0.5, 0.5]] * 6))
     assert facts["match"]["mismatched_rows"] == 0
     assert len(facts["ties"]) > 3
@@ -207,7 +207,7 @@ def test_a_group_that_disagrees_is_explained(cause: str, logged: Callable[[Group
 
 
 @pytest.mark.parametrize(("second", "others"), some([(30, [20]), (7, [])], 2))
-def test_a_key_that_was_drawn_twice_is_a_cause_where_blocks_do_not_explain_every_row(
+def test_a_key_that_was_sampled_twice_is_a_cause_where_blocks_do_not_explain_every_row(
     second: int, others: list[int]
 ) -> None:
     odd = [[9.0 - a for a in values] if k in {12, *others} else values for k, values in enumerate(STANDARD)]
@@ -221,7 +221,7 @@ def test_a_key_that_was_drawn_twice_is_a_cause_where_blocks_do_not_explain_every
     assert sorted(one["key"] for one in facts["disagreements"]) == sorted(["p6", "p12", *(f"p{k}" for k in others)])
 
 
-def test_a_key_with_rows_of_half_a_group_more_is_not_called_drawn_twice() -> None:
+def test_a_key_with_half_a_group_more_rows_is_not_called_sampled_twice() -> None:
     frame = rows([*GROUPS[:-1], GROUPS[-1][:4]], [*STANDARD[:-1], STANDARD[-1][:4]])
     keys = [f"p{6 if k == 39 else k}" for k in range(40) for _ in range(8 if k < 39 else 4)]
     facts = found(frame.with_columns(prompt_id=pl.Series(keys)))
@@ -267,7 +267,7 @@ def test_noise_of_float32_is_no_cause_where_it_does_not_explain_every_row(consta
 
 
 @pytest.mark.parametrize("case", ["oat.grpo", "openrlhf.group_norm"])
-def test_noise_of_constant_groups_tells_epsilons_apart_that_the_other_rows_do_not(case: str) -> None:
+def test_noise_of_constant_groups_distinguishes_epsilons_that_the_other_rows_do_not(case: str) -> None:
     facts = found(noisy(case), group=KEY)
     same = {*facts["match"]["preset_names"], facts["match"]["name"]}
     epsilon = facts["match"]["plan"]["divisor"]["epsilon"]
@@ -352,7 +352,7 @@ def test_a_frame_is_audited_in_python() -> None:
     assert facts["claim"]["differs"] == {"divisor.epsilon": {"claimed": 1e-6, "logged": 1e-4}}
 
 
-def test_the_command_tells_the_match_and_obeys_the_gate(tmp_path: Path) -> None:
+def test_the_command_prints_the_match_and_obeys_the_gate(tmp_path: Path) -> None:
     text = said(rows(GROUPS, STANDARD), tmp_path)
     assert "matches trl-grpo" in text and "scale group, epsilon 0.0001, ddof 1" in text
     failed = adv("audit", "a.jsonl", "--ddof", "0", "--fail-on", "mismatched_rows > 0", cwd=tmp_path)
@@ -524,7 +524,7 @@ def test_a_factor_needs_three_more_equations_than_itself(factor: float, number: 
     assert found(frame, group=KEY)["match"]["factor"] == 1
 
 
-def test_zeros_tell_nothing(tmp_path: Path) -> None:
+def test_zeros_show_nothing(tmp_path: Path) -> None:
     frame = rows(GROUPS, [[0.0] * 8] * 40)
     assert found(frame)["match"]["verdict"] == "nothing"
     text = said(frame, tmp_path)
@@ -591,7 +591,7 @@ def test_weights_of_two_rewards_are_solved(method: str, weights: tuple[float, fl
         assert (solved["reward"], solved["second"]) == pytest.approx(weights)
 
 
-def test_two_rewards_of_which_no_weighted_sum_was_used_have_no_weights() -> None:
+def test_two_rewards_that_were_not_added_up_have_no_weights() -> None:
     least = [[min(a, b) for a, b in zip(one, other, strict=True)] for one, other in zip(GROUPS, SECOND, strict=True)]
     frame = rows(GROUPS, [centred(group) for group in least], second=[r for group in SECOND for r in group])
     assert found(frame, rewards=("reward", "second"), group=KEY)["match"]["verdict"] in {"near", "none"}
@@ -781,7 +781,7 @@ def test_four_solve_rates_are_too_few_for_a_peak() -> None:
 # --- two references ---------------------------------------------------------------------------------------------
 
 
-def test_rows_that_differ_from_a_claim_and_from_the_nearest_formula_are_told_apart(tmp_path: Path) -> None:
+def test_rows_that_differ_from_a_claim_and_from_the_nearest_formula_are_listed_separately(tmp_path: Path) -> None:
     """GRPO with epsilon 1e-6, moved in every third group; the claim has the epsilon 1e-4 and so differs nearly everywhere."""
     exact, other = standard(stdev, 1e-6), standard(stdev, 1e-4)
     logged = [

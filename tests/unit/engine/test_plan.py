@@ -167,7 +167,7 @@ def test_an_operation_can_be_put_there_with_its_defaults(there: object) -> None:
 # --- order -------------------------------------------------------------------------------------------------
 
 
-def test_operations_set_one_by_one_stand_in_the_order_of_the_table() -> None:
+def test_operations_set_separately_are_in_the_order_of_the_table() -> None:
     names = list(ORDERED["shape"])
     settings = {**VALID, **{f"shape.{name}": True for name in reversed(names)}}
     assert [op.name for op in Plan.of(settings).shape] == names

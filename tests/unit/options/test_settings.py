@@ -364,7 +364,7 @@ SINGLETONS = {
 
 
 @pytest.mark.parametrize("word", get_args(OPTIONS["singleton"].type))
-def test_every_word_for_singletons_is_a_rule_of_the_plan(word: str) -> None:
+def test_every_value_of_singleton_is_a_rule_of_the_plan(word: str) -> None:
     wanted = {f"plan.alone.{name}": value for name, value in SINGLETONS[word].items()}
     assert changes(meaning({}), meaning({"singleton": word})) == {**wanted, "binding.singletons_meant": True}
 
@@ -412,7 +412,7 @@ def test_values_of_python_become_those_of_the_command_line() -> None:
     assert normalized("ddof", 0.0) == ("ddof", 0)
 
 
-def test_every_option_tells_what_it_is() -> None:
+def test_every_option_has_a_flag_a_help_and_a_panel() -> None:
     for option in OPTIONS.values():
         # The plan of a value is `--plan`; in Python they are given together.
         assert option.flag == "--" + {"plans": "plan"}.get(option.name, option.name).replace("_", "-")

@@ -230,7 +230,7 @@ def test_second_copies_are_passed_over_in_a_directory_and_named(tmp_path: Path) 
     assert len(opened(tmp_path / "rollouts/step_1/train/all/traces.jsonl")[0]) == 1
 
 
-def test_a_copy_is_read_when_nothing_stands_beside_it(tmp_path: Path) -> None:
+def test_a_copy_is_read_if_there_is_no_original(tmp_path: Path) -> None:
     path = tmp_path / "all" / "traces.jsonl"
     path.parent.mkdir()
     path.write_text(WRITERS["prime-rl"](tmp_path / "other").path.read_text(encoding="utf-8"), encoding="utf-8")
