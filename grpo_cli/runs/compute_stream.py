@@ -164,7 +164,7 @@ def portions(
 ) -> Iterator[Portion]:
     """Portions of whole groups, each as soon as it is complete: a change of `ends`, or `size` rows, ends a portion.
 
-    What waits is the beginning of one portion, so its end is always in what arrives next.
+    The waiting lines are the beginning of one portion, so it ends in what arrives next.
     """
     keys = _Keys(ends, groups)
     waiting, before = list[bytes](), 0  # the parts of that portion, and how many lines came before them
