@@ -1,4 +1,4 @@
-"""The one exception tree: what went wrong, the way out, and the exit status.
+"""The exception tree: what went wrong, how to fix it, and the exit status.
 
     GrpoError
     ├── UsageError        2   the command line, a plan or a parameter is invalid
@@ -11,8 +11,7 @@
 
 Messages are one line, lower case, without a full stop. What an error knows is kept in fields, and formatted when it is
 read: code that passes it on may fill in a field (how many outputs are written by now), but never edits a text. `args` is always
-what is wrong and the way out, and the fields are plain attributes, so every error survives pickling on its way back from
-another process.
+what is wrong and how to fix it, and the fields are plain attributes, so an error can be pickled in another process.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class GrpoError(Exception):
 
     @property
     def hint(self) -> str:
-        """The way out."""
+        """How to fix it."""
         return self._said(self.args[1])
 
     def _said(self, text: str) -> str:

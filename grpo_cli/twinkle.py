@@ -14,7 +14,7 @@ Trinity-RFT trinity/algorithm/advantage_fn/grpo_advantage.py@9051d637.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import import_module
 from operator import index
 from typing import Any, ClassVar, Final, Literal, SupportsIndex, get_type_hints
@@ -79,10 +79,10 @@ class Options:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
         """Check names and types; numpy's scalars count as numbers."""
-        hints, known = get_type_hints(cls), [field.name for field in fields(cls)]
+        hints = get_type_hints(cls)
         for name in given:
-            if name not in known:
-                raise UnknownName.among("option", name, known)
+            if name not in hints:
+                raise UnknownName.among("option", name, hints)
         values = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
         return cls(**{n: v if n == "logprobs" else typed(v, hints[n], n) for n, v in values.items()})
 

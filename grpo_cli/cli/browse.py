@@ -15,7 +15,7 @@ from grpo_cli.errors import UsageError
 
 
 def browse(given: dict[str, Any]) -> None:
-    """Read the files, show the screen, and print the commands that it was asked for."""
+    """Read the files, show the screen, and print the commands that the user asked for."""
     if find_spec("textual") is None:
         from grpo_cli.files.installation import missing_extra
 

@@ -93,7 +93,7 @@ def _against(given: dict[str, Any]) -> None:
 
 
 def _rescored(given: dict[str, Any], *, whole: bool) -> Mapping[str, Any]:
-    """Show what another reward of the same rollouts changes, and return the facts: `whole`, those of an inspection as well."""
+    """Show what another reward of the same rollouts changes; return the facts, with those of an inspection if `whole`."""
     facts = _inspected(given, whole=whole).facts
     said = {**facts["rescored"], **{name: facts[name] for name in ("inputs", "warnings")}}
     if "format" in given:

@@ -96,7 +96,8 @@ class Numbers:
         """Mean, standard deviation and extremes; None without values and for a fact that overflows."""
         if not self.count:
             return dict.fromkeys(("mean", "std", "min", "max"))
-        mean, variance = self.moments.mean[0] + self.moments.low[0], self.moments.variance(ddof=1)[0]
+        mean = float(self.moments.mean[0]) + float(self.moments.low[0])  # in numpy an overflow would be a warning
+        variance = self.moments.variance(ddof=1)[0]
         facts = {"mean": mean, "std": math.sqrt(variance), "min": self.least, "max": self.most}
         return {name: float(fact) if math.isfinite(fact) else None for name, fact in facts.items()}
 

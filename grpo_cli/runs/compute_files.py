@@ -214,13 +214,11 @@ def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[st
     """The summary and warnings before anything is written; `read` are the roles that plans read."""
     narrow, scored, output = part.narrow, part.scored, job.output
     summary, kept = summarize(scored, narrow), int(scored.rows[".kept"].sum())
+    used = set() if output.tokens is None else {output.tokens.length}
+    unread = {role: name for role, name in summary["role_columns"].items() if role not in read and name not in used}
     warnings = [
         *summary["warnings"],
-        *(
-            f"{ROLES[role].flag} {name} is not read by this plan"
-            for role, name in summary["role_columns"].items()
-            if role not in read and not (output.tokens is not None and name == output.tokens.length)
-        ),
+        *(f"{ROLES[role].flag} {name} is not read by this plan" for role, name in unread.items()),
     ]
     if not kept:
         warnings.append("no row is left: every group was dropped")

@@ -65,8 +65,10 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
 
 def _refuse(job: Job) -> None:
     """Refuse what a stream cannot do, before the first row is read."""
-    plan, binding = job.plan, job.binding
-    whole = "leave out --stream"
+    plan, binding, whole = job.plan, job.binding, "leave out --stream"
+    needs_batch = plan.uses_batch and binding.batch_by in {None, "input", "file"}
+    has_paths = any("[]" in name for name in (*binding.rewards, *binding.group))
+    has_no_key = not binding.group and binding.group_size is None
     refusals = (
         (list(job.inputs) != [STDOUT], "--stream reads standard input", "give - as the only input"),
         (binding.schema not in {None, NONE}, "--stream reads one plain row per line", whole),
@@ -76,25 +78,13 @@ def _refuse(job: Job) -> None:
         (job.output.long, "--stream writes every line back", f"{whole} and --long"),
         (job.output.to not in {None, STDOUT}, "--stream writes standard output", "leave out -o"),
         (job.output.only or job.output.in_place, "--stream writes every line back", f"{whole}, --only and --in-place"),
-        (
-            plan.uses_batch and binding.batch_by in {None, "input", "file"},
-            "the plan needs a whole batch, and a stream has no end",
-            f"add --batch-by COLUMN, or {whole}",
-        ),
+        (needs_batch, "the plan needs a whole batch, and a stream has no end", f"add --batch-by COLUMN, or {whole}"),
         (plan.estimator.spans_batches, f"{plan.method} looks back over the whole input", whole),
         (job.gate is not None, "--fail-on is checked before the first row is written", whole),
         (job.output.duplicate, "--duplicate samples from all groups", whole),
         (job.dry_run, "--explain needs all groups", whole),
-        (
-            any("[]" in name for name in (*binding.rewards, *binding.group)),
-            "--stream reads rows, not paths into their lists",
-            whole,
-        ),
-        (
-            not binding.group and binding.group_size is None,
-            "a stream cannot look ahead to find the key",
-            "name it with --group, or give --group-size N",
-        ),
+        (has_paths, "--stream reads rows, not paths into their lists", whole),
+        (has_no_key, "a stream cannot look ahead to find the key", "name it with --group, or give --group-size N"),
         (binding.group_within == "file" or binding.batch_by == "file", "standard input is one file", whole),
     )
     for holds, message, cure in refusals:
@@ -174,7 +164,7 @@ def portions(
 ) -> Iterator[Portion]:
     """Portions of whole groups, each as soon as it is complete: a change of `ends`, or `size` rows, ends a portion.
 
-    What waits is the beginning of one portion, so its end is always in what arrives next.
+    The waiting lines are the beginning of one portion, so it ends in what arrives next.
     """
     keys = _Keys(ends, groups)
     waiting, before = list[bytes](), 0  # the parts of that portion, and how many lines came before them

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.support.command import adv
 from tests.support.drawn import examples
-from tests.support.jobs import rows_of, write
+from tests.support.jobs import grouped, rows_of, write
 from tests.support.schema_files import WRITERS
 
 Row = dict[str, Any]
@@ -28,6 +28,7 @@ ROWS: list[Row] = [
     for p, rewards in {"a": (0.0, 1.0, 1.0, 0.5), "b": (0.0, 0.0), "c": (1.0,), "d": (0.25, -1.0, 0.75)}.items()
     for k, r in enumerate(rewards)
 ]  # fmt: skip
+GROUPS: list[list[Row]] = [*grouped(ROWS, "prompt_id").values()]
 
 
 def exported(path: Path, *options: str) -> list[Row]:
@@ -43,13 +44,6 @@ def dropped_of(path: Path, *options: str) -> dict[str, int]:
     return {one["reason"]: one["rows"] for one in json.loads(done.out)["dropped"]}
 
 
-def groups_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row["prompt_id"], []).append(row)
-    return groups
-
-
 def texts_of(row: Row) -> Row:
     return {"prompt": row["prompt"], "completion": row["completion"]}
 
@@ -63,22 +57,20 @@ def rollouts(tmp_path: Path) -> Path:
 
 
 def test_the_best_row_of_each_group_is_for_finetuning(rollouts: Path) -> None:
-    best = [max(group, key=lambda row: row["reward"]) for group in groups_of(ROWS).values()]
+    best = [max(group, key=lambda row: row["reward"]) for group in GROUPS]
     assert exported(rollouts, "--to", "sft") == [{**texts_of(row), "reward": row["reward"]} for row in best]
 
 
 def test_several_best_rows_and_a_least_reward(rollouts: Path) -> None:
     found = exported(rollouts, "--to", "sft", "--per-group", "2", "--min-reward", "0.5")
-    wanted = [row for group in groups_of(ROWS).values() for row in group if row["reward"] >= 0.5][:2]
+    wanted = [row for group in GROUPS for row in group if row["reward"] >= 0.5][:2]
     assert found[:2] == [{**texts_of(row), "reward": row["reward"]} for row in wanted]
     assert [row["reward"] for row in found] == [1.0, 1.0, 1.0, 0.75]
 
 
 def test_all_above_the_mean_of_the_group_or_above_a_reward(rollouts: Path) -> None:
     above = exported(rollouts, "--to", "sft", "--pick", "all-above")
-    wanted = [
-        row for group in groups_of(ROWS).values() for row in group if row["reward"] > mean(r["reward"] for r in group)
-    ]
+    wanted = [row for group in GROUPS for row in group if row["reward"] > mean(r["reward"] for r in group)]
     assert [row["completion"] for row in above] == [row["completion"] for row in wanted]
     reaching = exported(rollouts, "--to", "sft", "--pick", "all-above", "--min-reward", "1")
     assert [row["completion"] for row in reaching] == [row["completion"] for row in ROWS if row["reward"] >= 1]
@@ -138,9 +130,9 @@ def test_only_groups_of_a_condition(rollouts: Path) -> None:
 # --- pairs -------------------------------------------------------------------------------------------------
 
 
-def all_pairs(rows: Sequence[Row], margin: float = 0.0) -> list[tuple[str, str]]:
+def all_pairs(margin: float = 0.0) -> list[tuple[str, str]]:
     pairs = []
-    for group in groups_of(rows).values():
+    for group in GROUPS:
         for one, other in combinations(sorted(group, key=lambda row: -row["reward"]), 2):
             if one["reward"] > other["reward"] and one["reward"] - other["reward"] >= margin:
                 pairs.append((one["completion"], other["completion"]))
@@ -165,9 +157,9 @@ def test_the_extremes_of_each_group_are_a_pair(rollouts: Path) -> None:
 
 
 def test_all_pairs_and_a_least_margin(rollouts: Path) -> None:
-    assert sorted(pairs_in(exported(rollouts, "--to", "pairs", "--pairs", "all"))) == sorted(all_pairs(ROWS))
+    assert sorted(pairs_in(exported(rollouts, "--to", "pairs", "--pairs", "all"))) == sorted(all_pairs())
     wide = exported(rollouts, "--to", "pairs", "--pairs", "all", "--min-margin", "0.75")
-    assert sorted(pairs_in(wide)) == sorted(all_pairs(ROWS, 0.75))
+    assert sorted(pairs_in(wide)) == sorted(all_pairs(0.75))
 
 
 def test_more_pairs_than_fit_into_memory_are_refused_before_they_are_built(
@@ -234,7 +226,7 @@ def test_exponential_weights_are_clipped_and_have_mean_one_in_their_group(rollou
     options = ("--method", "dr-grpo", "--beta", "0.5", "--max-weight", "2")
     found = exported(rollouts, "--to", "weights", *options)
     at = 0
-    for group in groups_of(ROWS).values():
+    for group in GROUPS:
         centre = mean(row["reward"] for row in group)
         raw = [min(math.exp((row["reward"] - centre) / 0.5), 2.0) for row in group]
         wanted = [weight * len(group) / sum(raw) for weight in raw]
@@ -254,7 +246,7 @@ def test_softmax_weights_add_up_to_one(rollouts: Path) -> None:
 def test_positive_weights_are_the_positive_advantages(rollouts: Path) -> None:
     found = exported(rollouts, "--to", "weights", "--weight", "positive")
     wanted = []
-    for group in groups_of(ROWS).values():
+    for group in GROUPS:
         rewards = [row["reward"] for row in group]
         spread = stdev(rewards) if len(rewards) > 1 else 0.0
         wanted += [(r - mean(rewards)) / (spread + 1e-6) for r in rewards if r > mean(rewards)]
@@ -285,7 +277,7 @@ def test_a_beta_that_is_very_small_leaves_no_group_without_weights(
 
 def test_a_prompt_has_its_solve_rate_and_its_band(rollouts: Path) -> None:
     found = exported(rollouts, "--to", "prompts")
-    for row, group in zip(found, groups_of(ROWS).values(), strict=True):
+    for row, group in zip(found, GROUPS, strict=True):
         rewards = [one["reward"] for one in group]
         assert (row["prompt"], row["n"], row["best"], row["worst"]) == (
             group[0]["prompt"], len(rewards), max(rewards), min(rewards),
@@ -304,7 +296,7 @@ def test_a_prompt_without_a_finite_reward_has_no_rate(tmp_path: Path) -> None:
 
 def test_pass_at_k_is_the_share_of_draws_with_a_solved_row(rollouts: Path) -> None:
     found = exported(rollouts, "--to", "prompts", "--pass-at", "1,2,3", "--solved-at", "0.5")
-    for row, group in zip(found, groups_of(ROWS).values(), strict=True):
+    for row, group in zip(found, GROUPS, strict=True):
         solved = [one["reward"] >= 0.5 for one in group]
         for k in (1, 2, 3):
             draws = [*combinations(solved, k)]
@@ -312,9 +304,9 @@ def test_pass_at_k_is_the_share_of_draws_with_a_solved_row(rollouts: Path) -> No
 
 
 def test_solved_at_is_for_a_condition_of_any_kind(rollouts: Path) -> None:
-    solved = {key for key, group in groups_of(ROWS).items() if any(row["reward"] >= 0.5 for row in group)}
+    solved = [group for group in GROUPS if any(row["reward"] >= 0.5 for row in group)]
     found = exported(rollouts, "--to", "sft", "--where", "pass@1 > 0", "--solved-at", "0.5")
-    assert len(found) == len(solved) < len(groups_of(ROWS))
+    assert len(found) == len(solved) < len(GROUPS)
 
 
 def test_runs_of_the_same_prompts_are_pooled(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -162,20 +164,24 @@ def test_what_libraries_raise_for_what_data_can_cause_is_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
+def syncs_fail(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int], bool]) -> None:
+    """The disk is full at some of the calls of fsync, which are counted from 1."""
+    calls = count(1)
+
+    def sync(_: int) -> None:
+        if fails(next(calls)):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", sync)
+
+
 @pytest.mark.parametrize("command", [["compute"], ["select", "--where", "size > 0"]], ids=["compute", "select"])
 def test_of_several_outputs_those_that_were_written_before_a_disk_failed_are_counted(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
         write(tmp_path / name, ROWS)
-    synced: list[int] = []
-
-    def fails_once(fd: int) -> None:
-        synced.append(fd)
-        if len(synced) == 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", fails_once)
+    syncs_fail(monkeypatch, lambda call: call == 2)
     done = adv(*command, ".", "--group-within", "file", "-o", "out/", "-q", cwd=tmp_path)
     assert done.status == 1
     assert "b.jsonl: no space left; 1 of 3 outputs had been written, the others were not; free some" in done.err
@@ -186,14 +192,7 @@ def test_existing_notes_of_resume_are_not_denied_when_the_first_output_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "a.jsonl", ROWS)
-    synced: list[int] = []
-
-    def fails_after_the_notes(fd: int) -> None:
-        synced.append(fd)
-        if len(synced) > 2:  # the notes and their directory
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", fails_after_the_notes)
+    syncs_fail(monkeypatch, lambda call: call > 2)  # after the notes and their directory
     done = adv("compute", "a.jsonl", "-o", "out/", "--resume", "-q", cwd=tmp_path)
     assert done.status == 1
     assert "a.jsonl: no space left, no output was written; free some" in done.err

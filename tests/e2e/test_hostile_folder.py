@@ -144,16 +144,11 @@ def test_python_does_not_read_it(place: Path, monkeypatch: pytest.MonkeyPatch) -
     assert grpo_cli.advantages(frame).to_list() == wanted
 
 
-def test_folders_above_are_not_searched(place: Path) -> None:
-    as_file(place.parent, 'method = "rloo"\n')
-    as_section(place.parent, 'method = "rloo"\n')
-    done = adv("compute", "in.jsonl", "-o", "-", "-q", cwd=place)
-    assert (done.status, done.err) == (0, "")
-
-
-def test_the_folder_of_the_input_is_not_searched(place: Path) -> None:
-    as_file(place, 'method = "rloo"\n')
-    done = adv("compute", str(place / "in.jsonl"), "-o", "-", "-q", cwd=place.parent)
+@pytest.mark.parametrize(("there", "here"), [("", "downloaded"), ("downloaded", "")], ids=["above", "of the input"])
+def test_other_folders_than_the_working_one_are_not_searched(there: str, here: str, place: Path) -> None:
+    as_file(place.parent / there, 'method = "rloo"\n')
+    as_section(place.parent / there, 'method = "rloo"\n')
+    done = adv("compute", str(place / "in.jsonl"), "-o", "-", "-q", cwd=place.parent / here)
     assert (done.status, done.err) == (0, "")
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections import defaultdict
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import polars as pl
 import pytest
 
-from tests.support.jobs import rows_of
+from tests.support.jobs import grouped, rows_of
 from tests.support.samples import SAMPLES
 
 SPEC = spec_from_file_location("sample_data_make", SAMPLES / "make.py")
@@ -23,19 +21,10 @@ make = module_from_spec(SPEC)
 sys.modules[SPEC.name] = make  # dataclasses look their module up
 SPEC.loader.exec_module(make)
 
-Row = dict[str, Any]
-
-
-def _groups(rows: list[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    groups = defaultdict(list)
-    for row in rows:
-        groups[tuple(row[key] for key in keys)].append(row)
-    return groups
-
 
 @pytest.fixture
 def rewards() -> dict[str, list[float]]:
-    groups = _groups(rows_of(SAMPLES / "rewards.jsonl"), "prompt_id")
+    groups = grouped(rows_of(SAMPLES / "rewards.jsonl"), "prompt_id")
     return {key: [row["reward"] for row in rows] for (key,), rows in groups.items()}
 
 
@@ -102,7 +91,7 @@ def test_some_groups_are_binary_and_some_are_graded(rewards: dict[str, list[floa
 
 
 def test_prompt_ids_return_in_every_step_and_the_reward_rises() -> None:
-    steps = _groups(rows_of(SAMPLES / "steps.jsonl"), "step")
+    steps = grouped(rows_of(SAMPLES / "steps.jsonl"), "step")
     assert [*steps] == [(0,), (1,), (2,), (3,)]
     assert {frozenset(row["prompt_id"] for row in rows) for rows in steps.values()} == {frozenset(make.PROGRESS)}
     means = [fmean(row["reward"] for row in rows) for rows in steps.values()]
@@ -110,7 +99,7 @@ def test_prompt_ids_return_in_every_step_and_the_reward_rises() -> None:
 
 
 def test_every_step_has_groups_to_learn_from() -> None:
-    groups = _groups(rows_of(SAMPLES / "steps.jsonl"), "step", "prompt_id")
+    groups = grouped(rows_of(SAMPLES / "steps.jsonl"), "step", "prompt_id")
     mixed = {step for (step, _), rows in groups.items() if len({row["reward"] for row in rows}) > 1}
     assert mixed == {0, 1, 2, 3}
 

@@ -16,9 +16,9 @@ import pytest
 from grpo_cli.engine.presets import presets
 from tests.support.command import adv
 from tests.support.drawn import some
+from tests.support.samples import SAMPLES, samples_in
 
 HERE = Path(__file__).resolve().parent / "snapshots"
-SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_data"
 CASES = {
     "compute": "compute rewards.jsonl -o out.jsonl",
     "compute-preset": "compute rewards.jsonl --preset trl-grpo --method rloo -o out.jsonl",
@@ -59,9 +59,8 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, scored: Path) -> Path:
-    for path in [*SAMPLES.iterdir(), scored]:
-        if path.suffix in {".jsonl", ".parquet"}:
-            shutil.copy(path, tmp_path)
+    samples_in(tmp_path)
+    shutil.copy(scored, tmp_path)
     return tmp_path
 
 

@@ -33,13 +33,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([""], "an input name is empty"),
-        (["a.jsonl", "-g", ""], "--group is empty"),
-        (["a.jsonl", "-g", ","], "--group names no column"),
-        (["a.jsonl", "-o", ""], "--output is empty"),
+        ([""], "an input name is empty"), (["a.jsonl", "-g", ""], "--group is empty"),
+        (["a.jsonl", "-g", ","], "--group names no column"), (["a.jsonl", "-o", ""], "--output is empty"),
         (["a.jsonl", "--expect-size", "0"], "--expect-size takes 1 or more"),
     ],
-)
+)  # fmt: skip
 def test_a_variable_that_is_not_set_is_no_choice(words: list[str], message: str, place: Path) -> None:
     done = adv("compute", *words, "-q", cwd=place)
     assert done.status != 0
@@ -124,6 +122,11 @@ def test_a_closed_terminal_leaves_nothing_behind(number: int, status: int, place
     assert [path.name for path in place.iterdir()] == ["a.jsonl"]
 
 
+def python(script: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", script]
+    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("module", ["grpo_cli.cli.entry", "grpo_cli.cli.compute", "polars"])
 @pytest.mark.parametrize("swallowed", [False, True], ids=["", "in the words of a library"])
 def test_an_interrupt_while_modules_are_loaded_is_no_traceback(swallowed: bool, module: str, place: Path) -> None:  # noqa: FBT001 - a parameter of the test
@@ -145,7 +148,7 @@ sys.meta_path.insert(0, Interrupting())
 sys.argv = ["grpo-adv", "compute", "a.jsonl"]
 runpy.run_module("grpo_cli", run_name="__main__")
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=place, capture_output=True, text=True, check=False)
+    done = python(script, place)
     assert (done.returncode, done.stdout) == (130, "")
     assert "Traceback" not in done.stderr
     assert [path.name for path in place.iterdir()] == ["a.jsonl"]
@@ -153,13 +156,8 @@ runpy.run_module("grpo_cli", run_name="__main__")
 
 def run_with(script: str, place: Path) -> subprocess.CompletedProcess[str]:
     """`compute a.jsonl --in-place`, after a script has prepared the process."""
-    whole = f"""
-import atexit, os, runpy, signal, sys, time
-{script}
-sys.argv = ["grpo-adv", "compute", "a.jsonl", "--in-place", "-q"]
-runpy.run_module("grpo_cli", run_name="__main__")
-"""
-    return subprocess.run([sys.executable, "-c", whole], cwd=place, capture_output=True, text=True, check=False)
+    run = 'sys.argv[1:] = ["compute", "a.jsonl", "--in-place", "-q"]\nrunpy.run_module("grpo_cli", run_name="__main__")'
+    return python(f"import atexit, os, runpy, signal, sys, time\n{script}\n{run}", place)
 
 
 def test_a_signal_while_the_interpreter_ends_is_no_traceback(place: Path) -> None:

@@ -137,6 +137,14 @@ def rows_of(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]
     return rows
 
 
+def grouped(rows: Sequence[Any], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
+    """The rows of each group, in order of first appearance."""
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return groups
+
+
 def frame(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **columns: Sequence[Any]) -> pl.DataFrame:
     keys = pl.Series("prompt_id", groups if groups is not None else [0] * len(rewards))
     return pl.DataFrame([keys, pl.Series("reward", rewards), *(pl.Series(name, v) for name, v in columns.items())])

@@ -86,16 +86,9 @@ def verifiers_episode(task: str, trace: str, score: float, *, ok: bool = True, e
     """
     kind = {"type": "GSM8KTask", "data": {"idx": 0, "prompt": task}, "key": task, "hash": task}
     rewards = {"correct": {"score": score, "weight": 1.0}}
-    made = {
-        "version": 1,
-        "id": trace,
-        "task": kind,
-        "agent": {"name": "agent"},
-        "nodes": [],
-        "rewards": rewards,
-        "ok": ok,
-    }
-    return {"id": f"{episode}-{trace}", "env": {"id": "gsm8k"}, "task": kind, "ok": ok, "errors": [], "traces": [made]}
+    made = {"version": 1, "id": trace, "task": kind, "agent": {"name": "agent"}, "nodes": [], "rewards": rewards}
+    more = {"env": {"id": "gsm8k"}, "task": kind, "ok": ok, "errors": []}
+    return {"id": f"{episode}-{trace}", **more, "traces": [{**made, "ok": ok}]}
 
 
 def rllm(folder: Path) -> Written:
@@ -133,9 +126,7 @@ def inspect_table(folder: Path) -> Written:
     with path.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.writer(handle)
         writer.writerow(["eval_id", "id", "epoch", "score_match", "error"])
-        writer.writerows(
-            [["e", "1", 1, "C", ""], ["e", "1", 2, "I", ""], ["e", "2", 1, "P", ""], ["e", "2", 2, "C", "x"]]
-        )
+        writer.writerows([["e", 1, 1, "C", ""], ["e", 1, 2, "I", ""], ["e", 2, 1, "P", ""], ["e", 2, 2, "C", "x"]])
     return Written(path, [2, 2], [1.0, 0.0, 0.5, None])
 
 
