@@ -168,7 +168,10 @@ def test_one_plan_on_several_rewards_has_the_advantages_of_each(tmp_path: Path) 
         (["--method", "grpo", "--preset", "trl-gropo"], "trl-grpo"),
         (["--method", "grpo", "--method", "opo"], "--length-column"),
         (["--method", "grpo", "--method", "rloo,reward=accuracy=2"], "no option of a plan named 'reward'"),
-        (["--method", "grpo,rloo"], "'rloo' after the name of a plan is no option; write OPTION=X for an option, repeat the flag"),
+        (
+            ["--method", "grpo,rloo"],
+            "'rloo' after the name of a plan is no option; write OPTION=X for an option, repeat the flag",
+        ),
         (["--method", "grpo", "--method", "rloo,method=grpo"], "no option of a plan named 'method'"),
         (["--method", "grpo", "--method", "rloo,scale=none,scale=batch"], "scale is given twice"),
     ],
