@@ -14,7 +14,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import registry
 from grpo_cli.read.derived_columns import FILE, OWN
 from grpo_cli.read.detect_schema import with_schema
-from grpo_cli.read.known_names import RESPONSES, REWARD_TIERS, TRUTHS
+from grpo_cli.read.known_names import CONVERSATIONS, GROUP_TIERS, PROMPT_TEXTS, RESPONSES, REWARD_TIERS, TRUTHS
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table
 from grpo_cli.schemas.sample import reward_names, values_of
 from grpo_cli.schemas.table import LISTED, NESTED, NONE, SHAPES, Schema, Unscorable
@@ -45,6 +45,8 @@ def recognise(files: Sequence[FileTable], binding: Binding, over: OverTables = m
     items = tuple(name for name in rewards if name not in schema.derive)
     if not items:
         raise UsageError(f"a {schema.title} needs a reward column", "name it with --reward")
+    if schema.layout == "wide" and (key := _key_of_items(tables[0], items[0])):
+        schema = replace(schema, layout="columnar", group=(*schema.group, key))
     keys_too = schema.layout != "wide"
     return [table.of_schema(schema, registry.listed(table.format, items, keys_too=keys_too)) for table in tables]
 
@@ -124,6 +126,21 @@ def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
         name="lists", title=title, tool="", layout="wide", source="", group=(PARENT,), reward=tuple(names),
         note=note if is_one else "",
     )  # fmt: skip
+
+
+def _key_of_items(table: FileTable, reward: str) -> str:
+    """The column with an id or a prompt for each reward of a record, which is then a batch of groups; "" if there is none."""
+    for name in (*GROUP_TIERS[0], *(text for text in PROMPT_TEXTS if text not in CONVERSATIONS)):
+        kinds = (str, list) if name in PROMPT_TEXTS else (str, int)  # no tokens, and no messages of one prompt
+        lists = [record for record in table.sample().records if isinstance(record.get(name), list)]
+        if lists and all(
+            isinstance(record.get(reward), list)
+            and len(record[name]) == len(record[reward])
+            and all(isinstance(item, kinds) for item in record[name])
+            for record in lists
+        ):
+            return name
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,12 +198,11 @@ def several_draws(groups: Groups) -> Sequence[str]:
         return ()
     if groups.rollouts is not None and groups.rollouts.size < columns.height:
         return ()  # sizes and order of rows reveal nothing about draws
-    model = request.for_checks.model
-    if model and (rows := spanning(groups.coded, columns.values[model])) and _separates_draws(columns, model):
-        some = "a group has" if len(rows) == 1 else f"{len(rows):,} groups have"
-        return [
-            f"{some} rows of several values of {model}: --group {','.join(request.key)},{model} makes a group of each"
-        ]
+    for name in request.for_checks.sources:
+        if (rows := spanning(groups.coded, columns.values[name])) and _separates_draws(columns, name):
+            some = "a group has" if len(rows) == 1 else f"{len(rows):,} groups have"
+            key = ",".join((*request.key, name))
+            return [f"{some} rows of several values of {name}: --group {key} makes a group of each"]
     # The baseline of the logged advantages, if they reveal it.
     baseline = None
     if schema is not None and schema.centred and len(request.binding.rewards) == 1:

@@ -61,8 +61,11 @@ DRAW_LIKE: Final = ("draw", "batch", "round", TIME)
 STEPS: Final = (*STEP_LIKE, *DRAW_LIKE)
 OWN_STEP: Final = "step"  # the only step-like name that may also count the steps inside a rollout
 
-# Which model or run a row is from: several of them under one key are several groups, if all have as many rows.
-MODELS: Final = ("model", "model_name", "model_id", "policy", "checkpoint", "run_id", "run")
+# Where a row is from: several of them under one key are several groups, if all have as many rows.
+SOURCES: Final = (
+    "model", "model_name", "model_id", "policy", "policy_version", "checkpoint", "run_id", "run", "data_source", "dataset", "dataset_name",
+    "env", "env_name", "env_id", "environment", "split", "subset", "batch_idx", "batch_id",
+)  # fmt: skip
 
 # --- rollouts, samples and judges -----------------------------------------------------------------------------
 

@@ -22,11 +22,11 @@ from grpo_cli.read.known_names import (
     LENGTHS,
     LIKELY_GROUP,
     LIKELY_REWARD,
-    MODELS,
     REWARD_TIERS,
     ROLLOUT_IDS,
     ROW_IDS,
     SAMPLE_IDS,
+    SOURCES,
     STEPS,
     TIME,
     TURNS,
@@ -87,14 +87,14 @@ class ForChecks(NamedTuple):
     ids: Sequence[str]  # candidates for the key where only a text was found by name
     rollouts: Sequence[str]  # rollout ids that neither a flag nor the schema names: several rows may be one rollout
     turn: str  # the number of a turn, which shows that rows are turns of rollouts; "" if there is none
-    model: str  # the model that a row is from, read for warnings; "" if there is none
+    sources: Sequence[str]  # the model, the data set and the like that a row is from, read for warnings
     prompts: Sequence[str]  # texts that differ within a group if it merges several prompts
     other_texts: Sequence[str]  # texts that may be prompts, if no column has the name of a prompt
 
     @property
     def columns(self) -> list[str]:
         """The columns to read in full; of the texts, the check fetches a few rows."""
-        return [*self.steps, *self.ids, *self.rollouts, *filter(None, [self.sample, self.turn, self.model])]
+        return [*self.steps, *self.ids, *self.rollouts, *self.sources, *filter(None, [self.sample, self.turn])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,8 +236,8 @@ def _for_checks(
     free = {*names} - {*key, *rewards, *named} if is_open else set()
     turn = next((name for name in TURNS if name in free), "")
     rollouts = [name for name in (*ROLLOUT_IDS, *(IDS_OF_TURNS if turn else ())) if name in free]
-    model = next((name for name in MODELS if warn and name in {*names} - {*key, *rewards, *repeats}), "")
-    found = ForChecks(steps, sample, ids, rollouts, turn if rollouts else "", model, (), ())
+    sources = [name for name in SOURCES if warn and name in {*names} - {*key, *rewards, *named, *repeats}]
+    found = ForChecks(steps, sample, ids, rollouts, turn if rollouts else "", sources, (), ())
     derived, no_prompts = ((), ()) if schema is None else (schema.derive, schema.no_prompts)
     if not binding.compare_prompts or "rollout" in roles or {*key} & {*derived}:
         return found  # each step of a rollout may have its own prompt

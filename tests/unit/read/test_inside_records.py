@@ -227,6 +227,34 @@ def test_a_list_of_rewards_beside_a_list_of_responses_or_a_truth_is_of_rollouts(
     assert look(write(tmp_path / "a.jsonl", [{"prompt": "p", "reward": [0, 1], **beside}] * 2)).facts["groups"] == 2
 
 
+CHATS = [[{"role": "user", "content": text}] for text in "abab"]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"prompt": list("abab")}, {"prompt": CHATS}, {"uid": [7, 8, 7, 8]}, {"uid": list("abab"), "prompt": ["x"] * 4}],
+    ids=str,
+)
+@pytest.mark.parametrize("names", [("completions", "rewards"), ("texts", "score")])
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_record_that_lists_the_prompts_of_its_rewards_is_a_batch_of_groups(
+    suffix: str, names: tuple[str, str], keys: dict[str, Any], tmp_path: Path
+) -> None:
+    texts, reward = names
+    records = [{"step": k, **keys, texts: list("wxyz"), reward: [1.0, 0.0, 0.0, 2.0 * k]} for k in (1, 2)]
+    path = tmp_path / f"a.{suffix}"
+    pl.DataFrame(records).write_parquet(path) if suffix == "parquet" else write(path, records)
+    found = look(path, method="dr-grpo", group_within="step")
+    assert found.scored.rows[".advantage"].to_list() == [0.5, -1, -0.5, 1, 0.5, -2, -0.5, 2]
+    assert found.facts["groups"] == 4
+
+
+def test_a_chat_or_tokens_with_as_many_items_as_rewards_are_one_prompt(tmp_path: Path) -> None:
+    for name, prompt in (("prompt", [*CHATS[0], *CHATS[1]]), ("prompt", [1, 2]), ("messages", ["x", "y"])):
+        facts = look(write(tmp_path / "a.jsonl", [{name: prompt, "reward": [0, 1]}] * 2)).facts
+        assert facts["groups"] == 2, name
+
+
 def test_lists_of_one_reward_stay_rows_of_their_own(tmp_path: Path) -> None:
     found = look(write(tmp_path / "a.jsonl", [{"uid": 1, "reward": [r]} for r in (0, 1)]), method="rloo")
     assert found.scored.rows[".advantage"].to_list() == [-1, 1]
