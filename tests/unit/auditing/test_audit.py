@@ -111,14 +111,13 @@ def test_the_spread_and_the_epsilon_of_a_group_are_found(epsilon: float, ddof: i
 
 
 @pytest.mark.parametrize("stored", [np.float64, np.float32])
-def test_an_epsilon_under_the_root_is_found(stored: Any) -> None:
+def test_an_epsilon_under_the_root_is_found_and_its_option_named(stored: Any, tmp_path: Path) -> None:
     logged = [[(r - fmean(group)) / math.sqrt(stdev(group) ** 2 + 1e-5) for r in group] for group in GROUPS]
-    match = found(rows(GROUPS, logged, stored))["match"]
-    assert (match["verdict"], match["plan"]["divisor"]["inside"], match["plan"]["divisor"]["epsilon"]) == (
-        "match",
-        1e-5,
-        0,
-    )
+    frame = rows(GROUPS, logged, stored)
+    assert found(frame)["match"]["verdict"] == "match"
+    assert "scale group, epsilon 0 (--set divisor.inside=1e-05), ddof 1" in said(frame, tmp_path)
+    claim = ["--epsilon", "0", "--set", "divisor.inside=1e-05"]
+    assert "every row matches the claim" in said(frame, tmp_path, *claim)
 
 
 @pytest.mark.parametrize(("stored", "verdict"), [(np.float64, {"near", "none"}), (np.float32, {"match"})])
