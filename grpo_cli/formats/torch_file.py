@@ -209,7 +209,7 @@ def samples(source: Input) -> Iterator[bytes]:
             raise DataError(f"{source.name}: its pickle would call {refused}, which is not allowed", cure) from None
     budget, sizes = Budget(source), _Sizes(_VIEWS * source.pin.size)
     cure = "a row must be a dictionary of texts, numbers, lists and tensors"
-    with in_one_line((TypeError, ValueError, RecursionError), f"{source.name}: holds no list of samples", cure):
+    with in_one_line((TypeError, ValueError, RecursionError), f"{source.name}: has no list of samples", cure):
         for row in _rows_of(content, sizes):
             budget.spend(sum(map(sizes.of, (*row, *row.values()))), "a row")
             yield line(row, _plain)
@@ -256,7 +256,7 @@ def _rows_of(content: Any, sizes: _Sizes) -> Iterator[dict[str, Any]]:
         around = {key: value for key, value in content.items() if isinstance(value, (str, int, float))}
         content = content[name]
     if not isinstance(content, list) or not content:
-        raise TypeError(f"it holds a {type(content).__name__}")
+        raise TypeError(f"its content is a {type(content).__name__}")
     for group, sample in enumerate(content):
         for row in sample if isinstance(sample, list) else [sample]:  # or the samples of each prompt in a list
             if not isinstance(row, dict):
@@ -275,7 +275,7 @@ def _of_columns(content: dict[Any, Any], sizes: _Sizes) -> Iterator[dict[str, An
             lists[name] = value
     height = max(map(len, lists.values()), default=0)
     if not height:
-        raise TypeError("it holds no list")
+        raise TypeError("no value is a list")
     short = [name for name, value in lists.items() if len(value) != height]
     if short:
         raise ValueError(f"{short[0]} has {len(lists[short[0]])} values, others {height}")
