@@ -46,7 +46,7 @@ _MANY: Final = 65_535  # this number of members means that the real one is store
 _UTF8: Final = 0x800  # the flag of a name in this encoding
 _HEADER: Final = struct.Struct("<26xHH")  # before the bytes of a member: the lengths of its name and of its extra field
 _CONVERT: Final = "convert it first: inspect log convert --to json"
-# What zipfile and what unpacks its members raise about a broken file.
+# Errors of zipfile and of the decompressors for a broken file.
 BROKEN: Final = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, MemoryError, NotImplementedError, OSError, OverflowError,
     RuntimeError, TypeError, ValueError,
@@ -116,9 +116,9 @@ def archive(source: Input, handle: Any, what: str, cure: str) -> zipfile.ZipFile
 
 
 def _refuse_lost_members(handle: Any, found: list[zipfile.ZipInfo]) -> None:
-    """Compare the number of members with that at the end, and their names with those in front of their bytes.
+    """Compare the number of members with the number at the end of the file, and each name with the name in front of its bytes.
 
-    zipfile checks neither for members that are not read, and a member under another name would not be read.
+    zipfile checks members only when they are read, and a member with a changed name is not read.
     """
     handle.seek(0, os.SEEK_END)
     handle.seek(max(handle.tell() - _LAST, 0))
@@ -142,7 +142,7 @@ def inspect_log(source: Input) -> Iterator[bytes]:
         head: dict[str, Any] = {}
         samples = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
         with in_one_line(BROKEN, f"{source.name}: cannot be unpacked", _CONVERT):
-            for name in (*_HEADS, *samples):  # no more than its stated size is ever read of a member
+            for name in (*_HEADS, *samples):  # a member is never read beyond its stated size
                 budget.spend(found.getinfo(name).file_size if name in names else 0, name)
             for name in _HEADS:
                 head |= _object(found, handle, name, budget)[1] if name in names else {}
@@ -259,7 +259,7 @@ def _database_rows(source: Input, opened: sqlite3.Connection) -> Iterator[bytes]
             return
     if len(tables) != 1:
         listed = ", ".join(tables[:_LISTED]) or "none"
-        raise DataError(f"{source.name}: holds {len(tables)} tables: {listed}", "export one of them as JSON lines")
+        raise DataError(f"{source.name}: has {len(tables)} tables: {listed}", "export one of them as JSON lines")
     quoted = tables[0].replace('"', '""')
     rows = opened.execute(f'SELECT * FROM "{quoted}"')  # noqa: S608 - the name comes from the database, quoted
     columns_there = [column[0] for column in rows.description]

@@ -15,7 +15,7 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,7 +32,7 @@ _OTHER: Final = "any other pickle runs code when it is opened: write its samples
 _BROKEN: Final = (*BROKEN, pickle.UnpicklingError, AttributeError, ImportError, IndexError)
 _NUMBER: Final = 24  # bytes of a number as text, with its comma
 _VIEWS: Final = 8  # most bytes of tensors for each byte of the file: few tensors share a storage
-_LONG: Final = 16  # bytes, or digits in text, of the longest integer
+_LONG: Final = 20  # bytes of the longest integer
 _OBJECTS: Final = 40  # bytes of lists, tuples and dictionaries for each byte of the pickle: of a row's, up to 38
 
 
@@ -136,39 +136,20 @@ class _Members:
         return self._zip.read(full)
 
 
-class _Code(NamedTuple):
-    """The argument of an opcode: `size` bytes, or a length in `length` bytes and that many bytes, or lines of text."""
-
-    size: int = 0
-    length: int = 0
-    lines: int = 0
-
-
-def _codes() -> dict[int, _Code]:
-    lengths = {pickletools.TAKEN_FROM_ARGUMENT1: 1, pickletools.TAKEN_FROM_ARGUMENT4: 4}
-    lengths |= {pickletools.TAKEN_FROM_ARGUMENT4U: 4, pickletools.TAKEN_FROM_ARGUMENT8U: 8}
-    found = {}
-    for code in pickletools.opcodes:
-        size = 0 if code.arg is None else code.arg.n
-        if size in lengths:
-            found[ord(code.code)] = _Code(length=lengths[size])
-        elif size == pickletools.UP_TO_NEWLINE:
-            found[ord(code.code)] = _Code(lines=2 if code.name in {"GLOBAL", "INST"} else 1)
-        else:
-            found[ord(code.code)] = _Code(size)
-    return found
-
-
-_CODES: Final = _codes()
-_STOP, _PUT, _LONG_PUT = b".pr"  # the end, and what keeps a value by a number: p12, and r with four bytes
-_WHOLE: Final = frozenset(b"IL\x8a\x8b")  # integers of any length
+_STOP, _LONG_PUT = b".r"  # the end, and what keeps a value by a number of four bytes
+_PUTS: Final = frozenset({"PUT", "LONG_BINPUT"})
+_CODES: Final = {ord(code.code): code for code in pickletools.opcodes}
 
 
 def _codes_of_fixed_size(but: bytes = b"") -> re.Pattern[bytes]:
     """A run of opcodes of fixed size except `but`: nearly all opcodes; of four-byte memo numbers those below 65,536."""
     found = [b"r..\\x00\\x00"]
     for size in range(9):
-        codes = {code for code, kind in _CODES.items() if kind == _Code(size)} - {_STOP, _LONG_PUT, *but}
+        codes = {at for at, code in _CODES.items() if (code.arg.n if code.arg else 0) == size} - {
+            _STOP,
+            _LONG_PUT,
+            *but,
+        }
         if codes:
             found.append(b"[%b]%b" % (b"".join(re.escape(bytes([code])) for code in sorted(codes)), b"." * size))
     return re.compile(b"(?:%b)++" % b"|".join(found), re.DOTALL)
@@ -190,7 +171,7 @@ def _refuse_bomb(data: bytes) -> None:
 
     A pickle that makes an object of nearly every byte is refused, too.
     """
-    at, size = 0, len(data)
+    at, size, stream = 0, len(data), BytesIO(data)
     left, counted = _OBJECTS * size, _taken(data) > _OBJECTS * size
     while at < size:
         if fixed := _FIXED.match(data, at):
@@ -199,24 +180,16 @@ def _refuse_bomb(data: bytes) -> None:
             if left < 0:
                 raise ValueError(f"more than {_OBJECTS} bytes of small objects for each of its {size} bytes")
             continue
-        code = data[at]
-        kind = _CODES.get(code)
-        if kind is None or code == _STOP:  # the unpickler reports it
+        code = _CODES.get(data[at])
+        if code is None or code.arg is None:  # the end, or what the unpickler reports
             return
-        start = at + 1
-        length = kind.size + int.from_bytes(data[start : start + kind.length], "little")
-        end = start + kind.length + length
-        for _ in range(kind.lines):
-            end = data.find(b"\n", end) + 1 or size
-        content = data[start + kind.length : end] if code in _WHOLE or code in {_PUT, _LONG_PUT} else b""
-        if code in _WHOLE and len(content) > _LONG * (3 if kind.lines else 1):
-            raise ValueError(f"an integer of {len(content)} bytes")
-        kept = int.from_bytes(content, "little") if code == _LONG_PUT else int(content or 0) if code == _PUT else 0
-        if kept > size:
-            raise ValueError(f"memo number {kept} in a pickle of {size} bytes")
-        if end > size:
-            raise ValueError("the pickle is cut short")
-        at = end
+        stream.seek(at + 1)
+        value = code.arg.reader(stream)
+        if code.name in _PUTS and value > size:
+            raise ValueError(f"memo number {value} in a pickle of {size} bytes")
+        if isinstance(value, int) and value.bit_length() > _LONG * 8:
+            raise ValueError(f"an integer of {value.bit_length() // 8 + 1} bytes")
+        at = stream.tell()
 
 
 def samples(source: Input) -> Iterator[bytes]:
@@ -236,7 +209,7 @@ def samples(source: Input) -> Iterator[bytes]:
             raise DataError(f"{source.name}: its pickle would call {refused}, which is not allowed", cure) from None
     budget, sizes = Budget(source), _Sizes(_VIEWS * source.pin.size)
     cure = "a row must be a dictionary of texts, numbers, lists and tensors"
-    with in_one_line((TypeError, ValueError, RecursionError), f"{source.name}: holds no list of samples", cure):
+    with in_one_line((TypeError, ValueError, RecursionError), f"{source.name}: has no list of samples", cure):
         for row in _rows_of(content, sizes):
             budget.spend(sum(map(sizes.of, (*row, *row.values()))), "a row")
             yield line(row, _plain)
@@ -283,7 +256,7 @@ def _rows_of(content: Any, sizes: _Sizes) -> Iterator[dict[str, Any]]:
         around = {key: value for key, value in content.items() if isinstance(value, (str, int, float))}
         content = content[name]
     if not isinstance(content, list) or not content:
-        raise TypeError(f"it holds a {type(content).__name__}")
+        raise TypeError(f"its content is a {type(content).__name__}")
     for group, sample in enumerate(content):
         for row in sample if isinstance(sample, list) else [sample]:  # or the samples of each prompt in a list
             if not isinstance(row, dict):
@@ -302,7 +275,7 @@ def _of_columns(content: dict[Any, Any], sizes: _Sizes) -> Iterator[dict[str, An
             lists[name] = value
     height = max(map(len, lists.values()), default=0)
     if not height:
-        raise TypeError("it holds no list")
+        raise TypeError("no value is a list")
     short = [name for name, value in lists.items() if len(value) != height]
     if short:
         raise ValueError(f"{short[0]} has {len(lists[short[0]])} values, others {height}")

@@ -198,7 +198,7 @@ def key_series(name: str, values: Sequence[object]) -> pl.Series:
 
 
 def is_unicode(texts: Iterable[Any]) -> bool:
-    """Whether a column can hold these texts: a lone surrogate is legal in JSON. It is rare, so it is looked for all at once."""
+    """Whether these texts fit into a column: JSON allows lone surrogates. They are rare, so one search covers all texts."""
     try:
         "".join(filter(None, texts)).encode()
     except UnicodeEncodeError:
@@ -273,8 +273,8 @@ def _nested_texts(series: pl.Series) -> pl.Series:
         whole = pl.lit("[") + series.list.eval(items).list.join(",") + pl.lit("]")
     else:
         names = sorted(series.struct.fields)
-        members = [pl.lit(f"{json_text(name)}:") + canonical(series.struct.field(name)) for name in names]
-        inside = pl.concat_str(members, separator=",", ignore_nulls=True) if members else pl.lit("")
+        fields = [pl.lit(f"{json_text(name)}:") + canonical(series.struct.field(name)) for name in names]
+        inside = pl.concat_str(fields, separator=",", ignore_nulls=True) if fields else pl.lit("")
         whole = pl.when(series.is_not_null()).then(pl.lit("{") + inside + pl.lit("}"))
     return pl.select(whole).to_series().alias(series.name)
 
@@ -340,10 +340,10 @@ def _key_text(value: object) -> str:
         case list():
             return f"[{','.join(map(_key_text, value))}]"
         case dict():
-            members = (
+            fields = (
                 f"{json_text(name)}:{_key_text(value[name])}" for name in sorted(value) if value[name] is not None
             )
-            return f"{{{','.join(members)}}}"
+            return f"{{{','.join(fields)}}}"
     return json_text(value)
 
 
@@ -386,7 +386,7 @@ def without_bytes(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def texts_of_nested(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with text for what CSV cannot hold: nested columns as JSON, bytes as base64, durations as ISO 8601."""
+    """The frame with text for what CSV has no type for: nested columns as JSON, bytes as base64, durations as ISO 8601."""
     return without_bytes(frame).with_columns(
         series.dt.to_string("iso") if isinstance(series.dtype, pl.Duration) else _texts_of(series)
         for series in frame
@@ -434,8 +434,8 @@ def _as_texts(series: pl.Series, is_text: Callable[[pl.DataType], bool]) -> pl.S
         each = pl.element().map_batches(lambda items: _as_texts(items, is_text), inner, is_elementwise=True)
         texts = series.list.eval(each)
     elif isinstance(dtype, pl.Struct):
-        members = [_as_texts(series.struct.field(name), is_text).alias(name) for name in series.struct.fields]
-        texts = pl.select(pl.when(series.is_not_null()).then(pl.struct(members))).to_series()
+        fields = [_as_texts(series.struct.field(name), is_text).alias(name) for name in series.struct.fields]
+        texts = pl.select(pl.when(series.is_not_null()).then(pl.struct(fields))).to_series()
     elif is_text(dtype):
         texts = canonical(series).str.replace(r"^\w+:", "")
         if isinstance(dtype, pl.Datetime) and dtype.time_zone:

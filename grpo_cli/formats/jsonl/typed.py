@@ -142,11 +142,10 @@ def _exact_rows(source: Input, block: Block, data: bytes) -> list[dict[str, Any]
     return found
 
 
-def _contents_of(column: pa.ChunkedArray | pa.Array) -> Contents:
+def _contents_of(column: pa.ChunkedArray) -> Contents:
     """The contents of a column, by the type that pyarrow inferred."""
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     found = Contents()
-    for chunk in chunks:
+    for chunk in column.chunks:
         found.add(_contents_of_chunk(chunk))
     return found
 

@@ -86,6 +86,10 @@ class Footer:
         """The offset of each chunk of a row group, and the end of the last."""
         return thrift.items(self.raw, group[CHUNKS].start)
 
+    def first_chunks(self) -> list[int]:
+        """The offset of each chunk of the first row group."""
+        return self.chunks(self.groups[0])[:-1] if self.groups else []
+
 
 def read(handle: BinaryIO, size: int) -> Footer:
     """Read the footer of a file that has `size` bytes."""
@@ -218,23 +222,16 @@ def _refuse_foreign(parsed: Footer) -> None:
         raise Unspliceable("the row groups do not have the columns of the schema")
     if ORDERS in parsed.fields and thrift.opened(parsed.raw, parsed.fields[ORDERS].start)[1] != parsed.leaves:
         raise Unspliceable("the column orders are not those of the schema")
-    for chunk in _first_chunks(parsed):
-        if ELSEWHERE in chunk:
+    for at in parsed.first_chunks():
+        found = thrift.by_id(parsed.raw, at)
+        if ELSEWHERE in found:
             raise Unspliceable("the columns lie in other files")
-        if not chunk.keys().isdisjoint(CRYPTO):
+        if not found.keys().isdisjoint(CRYPTO):
             raise Unspliceable("some columns are encrypted")
-        if CODEC not in thrift.by_id(parsed.raw, chunk[META].start):
-            raise KeyError(CODEC)
-
-
-def _first_chunks(parsed: Footer) -> list[dict[int, ThriftField]]:
-    if not parsed.groups:
-        return []
-    return [thrift.by_id(parsed.raw, at) for at in parsed.chunks(parsed.groups[0])[:-1]]
+        chunk(parsed.raw, at)  # an error if it lacks a field
 
 
 def usual_codec(parsed: Footer) -> int | None:
     """The codec that most columns have in the first row group; None without a row group."""
-    metas = [thrift.by_id(parsed.raw, chunk[META].start) for chunk in _first_chunks(parsed)]
-    codecs = Counter(thrift.number(parsed.raw, meta[CODEC].start) for meta in metas)
+    codecs = Counter(chunk(parsed.raw, at).codec for at in parsed.first_chunks())
     return codecs.most_common(1)[0][0] if codecs else None

@@ -164,7 +164,7 @@ def test_members_packed_by_zstandard_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".eval", ".pt", ".db"])
 def test_a_container_that_is_broken_is_one_line(suffix: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / f"a{suffix}").write_bytes(content)
-    with pytest.raises(DataError, match=rf"a\{suffix}: (not readable as an? |holds 0 tables)") as error:
+    with pytest.raises(DataError, match=rf"a\{suffix}: (not readable as an? |has 0 tables)") as error:
         look(tmp_path / f"a{suffix}")
     if content.startswith(b"PK") and suffix != ".db":
         assert str(error.value).endswith("the end of the archive is missing; was its writer stopped?")
@@ -294,7 +294,7 @@ def test_several_tables_are_a_question(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "a.db")) as opened:
         opened.execute("CREATE TABLE a (x)")
         opened.execute("CREATE TABLE b (x)")
-    with pytest.raises(DataError, match="holds 2 tables: a, b; export one of them as JSON lines"):
+    with pytest.raises(DataError, match="has 2 tables: a, b; export one of them as JSON lines"):
         look(tmp_path / "a.db")
 
 
@@ -473,7 +473,7 @@ def test_a_pickle_that_would_call_anything_is_refused_before_it_does(name: str, 
 )
 def test_a_pickle_without_samples_is_one_line(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.pt").write_bytes(torch_zip(data))
-    with pytest.raises(DataError, match=r"a\.pt: (holds no list of samples|not readable as a torch\.save file)"):
+    with pytest.raises(DataError, match=r"a\.pt: (has no list of samples|not readable as a torch\.save file)"):
         look(tmp_path / "a.pt")
 
 

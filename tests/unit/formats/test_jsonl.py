@@ -6,7 +6,6 @@ import dataclasses
 import io
 import json
 import math
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -98,14 +97,15 @@ def test_an_error_far_inside_the_file_has_the_number_of_its_line() -> None:
 
 def test_places_of_several_rows_are_found_in_one_reading() -> None:
     """Blank lines are no rows; the file has several blocks, and the rows come in any order, also twice."""
-    some, opened = [7 * at % 400_000 for at in range(0, 400_000, 9_001)], list[int]()
+    some = [7 * at % 400_000 for at in range(0, 400_000, 9_001)]
     data = b"".join((b"\n \r\n" if at % 1000 == 3 else b"") + b'{"a":12}\n' for at in range(400_000))
     numbers = [number for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
     source = in_memory(data, "x.jsonl")
-    with mock.patch.object(blocks, "_opened_at", opening(opened)):
+    with opening() as opened:
         found = LINES.places(source, [*some, 0, some[0]])
     assert found == [f"x.jsonl:{numbers[row]}" for row in (*some, 0, some[0])]
-    assert len(opened) == len({*opened}) > 1
+    starts = [start for (_, start), _ in opened.call_args_list]
+    assert len(starts) == len({*starts}) > 1
 
 
 def test_what_is_no_json_is_shown_before_a_word_that_stands_earlier() -> None:
@@ -328,34 +328,24 @@ def test_gaps_are_filled_the_same_one_by_one_and_all_at_once(
     assert b"".join(slices.filled(b"".join([*kept_and_old, rest]), gaps, [[]] * len(gaps), few=0)) == cut
 
 
-def changed(before: bytes, after: bytes, added: pl.DataFrame) -> bytes:
-    """What is woven into a file that is another one, of the same size, than the one that was read."""
-    read, source = (in_memory(data) for data in (before, after))
-    sink = io.BytesIO()
-    try:
-        index = LINES.scan(read, [Field("r", "number")]).index
-        LINES.weave(source, index, sink, inserting(added))
-    finally:
-        for file in (read, source):
-            os.close(int(file.fd or 0))
-    return sink.getvalue()
-
-
 ROW = b'{"r":1,"t":"ab"}\n'
-ONE_BY_ONE = pl.DataFrame({"advantage": [0.5, 1.5, -0.5]})
 
 
 @pytest.mark.parametrize(
     "after", [ROW * 2 + b" " * 17, ROW * 2, ROW * 4, ROW + b'{"r":1,"t":"a"}\n{"r":1,"t":"abc"}\n']
 )
 def test_other_lines_than_those_that_were_read_are_refused(after: bytes) -> None:
+    index = LINES.scan(in_memory(ROW * 3), [Field("r", "number")]).index
     with pytest.raises(InputChanged):
-        changed(ROW * 3, after, ONE_BY_ONE)
+        LINES.weave(in_memory(after), index, io.BytesIO(), inserting({"advantage": [0.5, 1.5, -0.5]}))
+
+
+NUMBERED = b"".join(json.dumps({"r": at % 7, "t": "x" * (at % 90)}).encode() + b"\n" for at in range(3000))
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_packed_lines_are_woven_where_their_reading_found_them(tmp_path: Path, suffix: str) -> None:
-    data = b"".join(json.dumps({"r": at % 7, "t": "x" * (at % 90)}).encode() + b"\n" for at in range(3000)) + b"\n{}\n"
+    data = NUMBERED + b"\n{}\n"
     with (tmp_path / f"a.jsonl{suffix}").open("wb") as raw, packing(raw, suffix) as handle:
         handle.write(data)
     source, sink = Input.at(tmp_path / f"a.jsonl{suffix}"), io.BytesIO()
@@ -368,32 +358,26 @@ def test_packed_lines_are_woven_where_their_reading_found_them(tmp_path: Path, s
 
 @pytest.mark.parametrize("take", [None, np.arange(0, 3000, 2)], ids=["all", "some"])
 def test_lines_that_nobody_has_read_are_read_once_while_they_are_woven(take: Any, tmp_path: Path) -> None:
-    data = b"".join(json.dumps({"r": at % 7, "t": "x" * (at % 90)}).encode() + b"\n" for at in range(3000))
-    (tmp_path / "a.jsonl").write_bytes(data)
-    opened, found = list[int](), []
+    (tmp_path / "a.jsonl").write_bytes(NUMBERED)
+    found = []
     added = pl.DataFrame({"advantage": np.arange(3000 if take is None else len(take)) / 7})
     for known in (True, False):
         source, sink = Input.at(tmp_path / "a.jsonl"), io.BytesIO()
-        with mock.patch.object(blocks, "_opened_at", opening(opened)):
-            index = SMALL.scan(source, [Field("r", "key")]).index if known else None
-            opened.clear()
+        index = SMALL.scan(source, [Field("r", "key")]).index if known else None
+        with opening() as opened:
             SMALL.weave(source, index, sink, Weaving(added=added, take=take, replace=False, metadata={}))
         found.append(sink.getvalue())
-        assert len(opened) == len({*opened}) > 5
+        starts = [start for (_, start), _ in opened.call_args_list]
+        assert len(starts) == len({*starts}) > 5
         for short in (added[1:], added[:0], pl.concat([added, added[:1]])) if take is None else ():
             with pytest.raises(InputChanged):
                 SMALL.weave(source, index, io.BytesIO(), inserting(short))
     assert found[0] == found[1]
 
 
-def opening(opened: list[int]) -> Callable[[Input, int], Any]:
-    real = blocks._opened_at
-
-    def at(source: Input, start: int) -> Any:
-        opened.append(start)
-        return real(source, start)
-
-    return at
+def opening() -> Any:
+    """Note where blocks of the file are opened."""
+    return mock.patch.object(blocks, "_opened_at", wraps=blocks._opened_at)
 
 
 def test_a_file_takes_many_pieces_as_it_takes_one(tmp_path: Path) -> None:
