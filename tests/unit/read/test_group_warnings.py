@@ -111,7 +111,9 @@ def test_sizes_that_are_multiples_of_the_usual_one_are_suspected(last: int, tmp_
     assert warning.startswith("group sizes are multiples of 4 (up to 8)")
 
 
-@pytest.mark.parametrize("name", ["model", "policy", "run_id", "data_source", "env", "split", "batch_idx"])
+@pytest.mark.parametrize(
+    "name", ["model", "policy", "run_id", "data_source", "env", "split", "batch_idx", "global_steps"]
+)
 @pytest.mark.parametrize("order", ["aabb", "abab"])
 def test_the_column_that_tells_models_or_data_sets_apart_is_named(order: str, name: str, tmp_path: Path) -> None:
     keys = runs(("p", 4), ("q", 4), ("r", 4))
